@@ -1,0 +1,42 @@
+"""Entry point of a stage process: `python -m stages NAME spec.json`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+from stages.context import Context
+from stages.errors import StageError
+
+STAGES = {
+    "fetch": "stages.fetch.stage",
+    "fetch_dataset": "stages.fetch.dataset",
+    "convert": "stages.convert",
+    "tokenize": "stages.tokenize.stage",
+    "strategy": "stages.strategy.stage",
+    "split": "stages.split",
+    "sft": "stages.sft",
+    "grpo": "stages.grpo.stage",
+    "evaluate": "stages.evaluate",
+    "export": "stages.export",
+    "report": "stages.report.stage",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run one stage; 0 done, 1 the stage failed for a reason that it names, 2 wrong arguments."""
+    if len(arguments) != 2 or arguments[0] not in STAGES:
+        print(f"usage: python -m stages {{{','.join(STAGES)}}} spec.json", file=sys.stderr)
+        return 2
+    module = importlib.import_module(STAGES[arguments[0]])
+    try:
+        module.run(Context.load(Path(arguments[1])))
+    except StageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

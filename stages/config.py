@@ -1,0 +1,134 @@
+"""Strict reading of plain mappings into frozen dataclasses.
+
+Every section of the configuration is a frozen dataclass beside the code that it configures, with
+no defaults: the values stand in conf/*.yaml and nowhere else. Bounds are written with
+`annotated_types` (`Annotated[int, Ge(1)]`), choices with `Literal`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from stages.errors import ConfigError, Problem
+
+T = TypeVar("T")
+
+
+def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
+    """Build `cls` from `values`, checking every field.
+
+    Args:
+        cls: a frozen dataclass; nested dataclasses, `X | None`, `tuple[X, ...]`, `Literal` and
+            `Annotated` bounds are understood.
+        values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
+        path: dotted prefix for messages, for example `layout.train`.
+
+    Raises:
+        ConfigError: with one Problem per unknown key, missing key, wrong type or broken bound.
+    """
+    problems: list[Problem] = []
+    result = _dataclass(cls, values, path, problems)
+    if problems:
+        raise ConfigError(problems)
+    return typing.cast(T, result)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any:
+    if not isinstance(values, Mapping):
+        problems.append(Problem(path or cls.__name__, values, "must be a group of keys"))
+        return None
+    hints = _hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]
+    before = len(problems)
+    for key in values:
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            remedy = f"did you mean {_join(path, near[0])}?" if near else f"known: {', '.join(names)}"
+            problems.append(Problem(_join(path, key), values[key], "unknown key", remedy))
+    arguments = {}
+    for name in names:
+        if name in values:
+            arguments[name] = _value(hints[name], values[name], _join(path, name), problems)
+        else:
+            problems.append(Problem(_join(path, name), None, "is required", "set it in conf or as an override"))
+    return cls(**arguments) if len(problems) == before else None
+
+
+def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+    origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        inner, *bounds = typing.get_args(hint)
+        before = len(problems)
+        result = _value(inner, value, path, problems)
+        if len(problems) == before and result is not None:
+            _check_bounds(bounds, result, path, problems)
+        return result
+    if origin in (types.UnionType, typing.Union):
+        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        return None if value is None else _value(options[0], value, path, problems)
+    if origin is typing.Literal:
+        choices = typing.get_args(hint)
+        if value not in choices or isinstance(value, bool) != isinstance(choices[0], bool):
+            problems.append(Problem(path, value, f"must be one of {', '.join(map(str, choices))}"))
+        return value
+    if origin is tuple:
+        return _tuple(hint, value, path, problems)
+    if dataclasses.is_dataclass(hint):
+        return _dataclass(hint, value, path, problems)
+    return _scalar(hint, value, path, problems)
+
+
+def _tuple(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+    if not isinstance(value, (list, tuple)):
+        problems.append(Problem(path, value, "must be a list"))
+        return None
+    inner = typing.get_args(hint)[0]
+    return tuple(_value(inner, item, f"{path}[{i}]", problems) for i, item in enumerate(value))
+
+
+def _scalar(hint: type, value: Any, path: str, problems: list[Problem]) -> Any:
+    accepted = isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is float and isinstance(value, str):  # YAML 1.1 reads 1e-5 (no dot) as text
+        try:
+            value, accepted = float(value), True
+        except ValueError:
+            accepted = False
+    if not accepted:
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+        problems.append(Problem(path, value, f"must be {names.get(hint, hint.__name__)}"))
+        return None
+    if hint is float and not math.isfinite(value):
+        problems.append(Problem(path, value, "must be finite"))
+    return value
+
+
+def _check_bounds(bounds: list[Any], value: Any, path: str, problems: list[Problem]) -> None:
+    for bound in bounds:
+        broken = (
+            (isinstance(bound, Ge) and value < bound.ge and f"must be at least {bound.ge}")
+            or (isinstance(bound, Gt) and value <= bound.gt and f"must be above {bound.gt}")
+            or (isinstance(bound, Le) and value > bound.le and f"must be at most {bound.le}")
+            or (isinstance(bound, Lt) and value >= bound.lt and f"must be below {bound.lt}")
+        )
+        if broken:
+            problems.append(Problem(path, value, broken))
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

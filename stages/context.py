@@ -1,0 +1,66 @@
+"""What a stage is handed when it runs: its config part, its inputs, and where it may write."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stages.config import read
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run of one stage. Written as JSON by the pipeline, read by `python -m stages`."""
+
+    stage: str
+    config: Mapping[str, Any]
+    """The part of the resolved configuration that this stage reads: section name -> values."""
+    inputs: Mapping[str, Path]
+    """Input name -> committed artifact directory (read-only)."""
+    output: Path
+    """The only directory that ends up in the artifact; empty at the start."""
+    work: Path
+    """Scratch that survives a kill and is offered again to the next attempt (checkpoints); removed
+    after a successful commit."""
+    progress_file: Path
+    """JSON lines {time_s, step, total, unit, message}, shown live by the pipeline."""
+
+    @classmethod
+    def load(cls, spec: Path) -> Context:
+        """Read a spec file written by the pipeline."""
+        values = json.loads(spec.read_text(encoding="utf-8"))
+        return cls(
+            stage=values["stage"],
+            config=values["config"],
+            inputs={name: Path(path) for name, path in values["inputs"].items()},
+            output=Path(values["output"]),
+            work=Path(values["work"]),
+            progress_file=Path(values["progress_file"]),
+        )
+
+    def section(self, cls: type[T], name: str) -> T:
+        """The typed config section `name`, for example `context.section(ModelConfig, "model")`."""
+        return read(cls, self.config[name], name)
+
+    @property
+    def seed(self) -> int:
+        """The run's seed, for stages whose config part contains it."""
+        return int(self.config["seed"])
+
+    def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
+        """Tell the pipeline how far this stage is. Cheap (one append); call it a few times a second at most."""
+        line = {"time_s": time.time(), "step": step, "total": total, "unit": unit, "message": message}
+        with self.progress_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def rank() -> int:
+    """This worker's rank under msrun; 0 when the stage runs as a single process."""
+    return int(os.environ.get("RANK_ID", "0")) if os.environ.get("MS_ROLE") == "MS_WORKER" else 0

@@ -1,0 +1,45 @@
+"""The exceptions that a stage raises on purpose: every one names path, value, rule and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, told so that the reader can mend it without opening the code."""
+
+    path: str
+    """Where: a config key (`layout.train.model_parallel`), a file, or file:line."""
+    value: object
+    """What stands there, or None where nothing does."""
+    rule: str
+    """What should hold, with its source where it is not ours."""
+    remedy: str = ""
+    """What to type or change."""
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f"={self.value}"
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.path}{value}: {self.rule}{remedy}"
+
+
+class StageError(Exception):
+    """Root of all errors that stages raise on purpose; ends a stage with exit code 1."""
+
+
+class InputError(StageError):
+    """A file, directory or artifact is missing, malformed or does not fit."""
+
+    def __init__(self, path: object, value: object, rule: str, remedy: str = "") -> None:
+        self.problem = Problem(str(path), value, rule, remedy)
+        super().__init__(str(self.problem))
+
+
+class ConfigError(StageError):
+    """A configuration breaks one or more rules; all of them are listed, not only the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

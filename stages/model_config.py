@@ -1,0 +1,56 @@
+"""The shape of a Qwen2 model and where it comes from, with Hugging Face's key names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+
+Positive = Annotated[int, Ge(1)]
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One model. Shapes: config.json of the Qwen/Qwen2.5-* repositories."""
+
+    name: str
+    """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
+    variant: Literal["base", "instruct"]
+    """Selects hub id, eos ids and whether the chat template applies."""
+    source: Literal["builtin", "local"]
+    """builtin: random weights from the seed; local: a Hugging Face directory at `path`."""
+    path: str | None
+    """The user's Hugging Face directory (source=local)."""
+    tokenizer_path: str | None
+    """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
+    hidden_size: Positive
+    num_hidden_layers: Positive
+    num_attention_heads: Positive
+    num_key_value_heads: Positive
+    intermediate_size: Positive
+    vocab_size: Positive
+    """Rows of the embedding; at least the tokenizer's size."""
+    max_position_embeddings: Positive
+    rope_theta: Annotated[float, Gt(0)]
+    rms_norm_eps: Annotated[float, Gt(0)]
+    initializer_range: Annotated[float, Gt(0)]
+    """Standard deviation of builtin random weights."""
+    tie_word_embeddings: bool
+    bos_token_id: Annotated[int, Ge(0)] | None
+    """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
+    eos_token_id: tuple[int, ...] | None
+    """Ids that end a completion; None: taken from the tokenizer."""
+    pad_token_id: Annotated[int, Ge(0)] | None
+    torch_dtype: Dtype
+    """Storage dtype of the Hugging Face weights."""
+    param_init_type: Dtype
+    """Dtype that MindSpore initialises parameters in: decides parameter-optimizer thresholds and bytes."""
+    qkv_concat: bool
+    """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
+
+    @property
+    def head_dim(self) -> int:
+        """Elements per attention head."""
+        return self.hidden_size // self.num_attention_heads
