@@ -1,0 +1,1 @@
+"""MindSpore strategy files: how each parameter lies on the cards, without MindSpore and without cards."""

@@ -1,0 +1,223 @@
+"""Reading and writing strategy files, and what they say as plain values.
+
+Source: mindspore 2.7.0, python/mindspore/parallel/_parallel_serialization.py (readers) and
+ccsrc/frontend/parallel/strategy_checkpoint/parallel_strategy_checkpoint.cc (writer).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from stages.errors import InputError
+from stages.strategy.messages import ParallelStrategyMap
+
+MERGED_NAME = "merged_ckpt_strategy.ckpt"
+_RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
+_STAGE_PREFIX = re.compile(r"(\d+)-(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """Where one parameter's slices lie."""
+
+    dev_matrix: tuple[int, ...]
+    """Arrangement of one pipeline stage's cards, row-major: card = ((c0·D1)+c1)·D2+c2 …"""
+    tensor_map: tuple[int, ...]
+    """Per tensor dimension the axis of dev_matrix that splits it, counted from the right; -1: whole."""
+    opt_weight_shard_step: int
+    """Distance between neighbouring replicas' ranks under the parallel optimizer; 0: not sharded by it."""
+    opt_weight_shard_size: int
+    """Replicas that share one slice under the parallel optimizer; -1: all of them; 0: not sharded."""
+    stages: tuple[int, ...] = (0,)
+    """Pipeline stages that hold the parameter."""
+
+    @property
+    def cards(self) -> int:
+        """Cards of one pipeline stage."""
+        return math.prod(self.dev_matrix)
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """All parameters' layouts of one run."""
+
+    tensors: Mapping[str, TensorLayout]
+    """Parameter name -> layout; includes optimizer clones (adam_m., adam_v.) where the files list them."""
+    stages: int
+    """Pipeline stages."""
+    cards_per_stage: int
+
+    @property
+    def ranks(self) -> int:
+        """World size."""
+        return self.stages * self.cards_per_stage
+
+    def holds(self, name: str, rank: int) -> bool:
+        """Whether `rank` has a slice of `name`."""
+        return rank // self.cards_per_stage in self.tensors[name].stages
+
+
+def encode(tensors: Mapping[str, TensorLayout], stage: int) -> bytes:
+    """One stage's file (the ranks of a stage share it). Field values as MindSpore writes them."""
+    message = ParallelStrategyMap(current_stage=1)
+    _add_stage(message, tensors, stage, prefix="")
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def encode_merged(stages: Iterable[Mapping[str, TensorLayout]]) -> bytes:
+    """What merge_pipeline_strategys makes of all stages' files: names prefixed with "STAGE-"."""
+    message = ParallelStrategyMap(current_stage=1)
+    for stage, tensors in enumerate(stages):
+        _add_stage(message, tensors, stage, prefix=f"{stage}-")
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _add_stage(message: Any, tensors: Mapping[str, TensorLayout], stage: int, prefix: str) -> None:
+    # MindSpore's readers take the stage from the first strategy item and refuse a file without one;
+    # nothing else of the operators' strategies is ever read.
+    item = message.parallel_strategy_item.add(node_name=f"stage_{stage}")
+    item.parallel_strategys.stage = stage
+    for name, layout in tensors.items():
+        item = message.parallel_layout_item.add(param_name=prefix + name)
+        layouts = item.parallel_layouts
+        layouts.dev_matrix.add(dim=layout.dev_matrix)
+        layouts.tensor_map.add(dim=layout.tensor_map)
+        layouts.param_split_shape.add()
+        layouts.indices_offset.add()
+        layouts.field = 0
+        layouts.opt_weight_shard_step = layout.opt_weight_shard_step
+        layouts.opt_weight_shard_size = layout.opt_weight_shard_size
+
+
+def read_strategy(path: Path) -> Strategy:
+    """Read a merged strategy file, a rank's file (one pipeline stage only), or a directory of either.
+
+    Args:
+        path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt, *_merged_strategy.ckpt,
+            ckpt_strategy_rank_R.ckpt (mindformers) or strategy_R.ckpt (mindrlhf).
+
+    Raises:
+        InputError: not a strategy file, stages missing, or one stage of several without the others.
+    """
+    if not path.is_dir():
+        return _assemble({0: _parse(path)}, path)
+    merged = [
+        file for file in (path / MERGED_NAME, *sorted(path.glob("*_merged_strategy.ckpt"))) if file.is_file()
+    ]
+    if merged:
+        return _assemble({0: _parse(merged[0])}, merged[0])
+    ranks = sorted(
+        (int(found[1]), file) for file in path.iterdir() if (found := _RANK_FILE.fullmatch(file.name))
+    )
+    if not ranks:
+        raise InputError(
+            path,
+            None,
+            "holds no strategy file",
+            "expected merged_ckpt_strategy.ckpt or ckpt_strategy_rank_0.ckpt …",
+        )
+    seen: dict[bytes, int] = {}
+    files: dict[int, Any] = {}
+    for rank, file in ranks:
+        content = file.read_bytes()
+        if content not in seen:
+            seen[content] = rank
+            files[rank] = _parse(file)
+    return _assemble(files, path)
+
+
+def _parse(file: Path) -> Any:
+    if file.suffix == ".json":
+        raise InputError(
+            file, None, "is a JSON strategy", "save it as .ckpt (strategy_ckpt_config save_file)"
+        )
+    try:
+        message = ParallelStrategyMap.FromString(file.read_bytes())
+    except OSError as error:
+        raise InputError(
+            file, None, f"cannot be read: {error.strerror}", "give a strategy file or directory"
+        ) from None
+    except DecodeError:
+        raise InputError(
+            file, None, "is not a MindSpore strategy file (protobuf)", "give ckpt_strategy_rank_R.ckpt"
+        ) from None
+    if not message.parallel_layout_item or not message.parallel_strategy_item:
+        raise InputError(file, None, "lists no parameter or no stage", "write the strategy again")
+    return message
+
+
+def _assemble(messages: Mapping[int, Any], path: Path) -> Strategy:
+    """One Strategy from a merged message or from one message per stage."""
+    stages: dict[int, dict[str, TensorLayout]] = {}
+    for message in messages.values():
+        own_stage = message.parallel_strategy_item[0].parallel_strategys.stage
+        for item in message.parallel_layout_item:
+            found = _STAGE_PREFIX.fullmatch(item.param_name)
+            stage, name = (int(found[1]), found[2]) if found else (own_stage, item.param_name)
+            layout = _layout(item.parallel_layouts, name, stage, path)
+            if stages.setdefault(stage, {}).setdefault(name, layout) != layout:
+                raise InputError(
+                    path,
+                    name,
+                    f"two ranks of stage {stage} disagree on its layout",
+                    "mix no runs in one directory",
+                )
+    if sorted(stages) != list(range(len(stages))):
+        raise InputError(
+            path,
+            f"stages {sorted(stages)}",
+            "a pipeline stage's strategy is missing",
+            "give the merged file or all ranks' files",
+        )
+    tensors: dict[str, TensorLayout] = {}
+    for stage in sorted(stages):
+        for name, layout in stages[stage].items():
+            tensors[name] = _join(tensors[name], layout) if name in tensors else layout
+    cards = {layout.cards for layout in tensors.values()}
+    if len(cards) != 1:
+        raise InputError(
+            path,
+            sorted(cards),
+            "parameters disagree on the number of cards per stage",
+            "mix no runs in one directory",
+        )
+    return Strategy(tensors, len(stages), cards.pop())
+
+
+def _join(first: TensorLayout, second: TensorLayout) -> TensorLayout:
+    return TensorLayout(
+        first.dev_matrix,
+        first.tensor_map,
+        first.opt_weight_shard_step,
+        first.opt_weight_shard_size,
+        (*first.stages, *second.stages),
+    )
+
+
+def _layout(message: Any, name: str, stage: int, path: Path) -> TensorLayout:
+    if len(message.dev_matrix) != 1 or len(message.tensor_map) != 1:
+        raise InputError(
+            path, name, "a dimension split along two axes (Layout) is not supported", "use a plain strategy"
+        )
+    layout = TensorLayout(
+        dev_matrix=tuple(message.dev_matrix[0].dim),
+        tensor_map=tuple(message.tensor_map[0].dim),
+        opt_weight_shard_step=message.opt_weight_shard_step,
+        opt_weight_shard_size=message.opt_weight_shard_size,
+        stages=(stage,),
+    )
+    axes = [axis for axis in layout.tensor_map if axis != -1]
+    if len(set(axes)) != len(axes) or any(not 0 <= axis < len(layout.dev_matrix) for axis in axes):
+        raise InputError(
+            path, name, f"tensor_map {layout.tensor_map} does not fit dev_matrix {layout.dev_matrix}"
+        )
+    if not layout.dev_matrix or 0 in layout.dev_matrix:
+        raise InputError(path, name, f"dev_matrix {layout.dev_matrix} has no cards")
+    return layout

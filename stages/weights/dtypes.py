@@ -1,0 +1,91 @@
+"""Element types as safetensors names them, and exact casts between the floating ones.
+
+Plain NumPy has no bfloat16: its elements are kept as the upper 16 bits of a float32 (uint16).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.model_config import Dtype
+
+Array = npt.NDArray[Any]
+
+ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1,
+    "I16": 2, "U16": 2, "F16": 2, "BF16": 2,
+    "I32": 4, "U32": 4, "F32": 4,
+    "I64": 8, "U64": 8, "F64": 8,
+}  # fmt: skip
+"""Bytes per element. Source: safetensors 0.7.0, safetensors/src/tensor.rs (enum Dtype)."""
+
+CODES: dict[Dtype, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+"""Our dtype names -> safetensors'."""
+
+FLOATS = ("F32", "BF16", "F16")
+"""Types that a cast may change; counters and other types keep theirs."""
+
+_NUMPY = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2", "I32": "<i4",
+    "U32": "<u4", "F32": "<f4", "I64": "<i8", "U64": "<u8", "F64": "<f8",
+}  # fmt: skip
+
+
+def raw_dtype(code: str) -> np.dtype[Any]:
+    """An unsigned NumPy type of the same width, for moving bytes without looking at them."""
+    return np.dtype(f"<u{ITEM_BYTES[code]}")
+
+
+def bf16_from_f32(values: Array) -> Array:
+    """Round float32 to bfloat16, nearest even; NaN stays NaN. Returns uint16 of the same shape."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)  # rounding could turn a NaN into infinity
+    return np.asarray(np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16))
+
+
+def f32_from_bf16(bits: Array) -> Array:
+    """Widen bfloat16 (uint16) to float32, exactly."""
+    return np.asarray((bits.astype(np.uint32) << np.uint32(16)).view(np.float32))
+
+
+def cast(raw: Array, source: str, target: str) -> Array:
+    """Cast raw elements (see `raw_dtype`) of one floating type to another.
+
+    Args:
+        raw: unsigned integers holding elements of type `source`, any shape.
+        source: safetensors code.
+        target: safetensors code.
+
+    Returns:
+        Unsigned integers holding elements of type `target`, same shape. Types other than F32, BF16
+        and F16 are returned unchanged.
+    """
+    if source == target or source not in FLOATS:
+        return raw
+    values = as_float32(raw, source)
+    if target == "BF16":
+        return bf16_from_f32(values)
+    if target == "F16":
+        with np.errstate(over="ignore"):  # beyond 65504 becomes infinity, as in every framework
+            return np.asarray(values.astype(np.float16).view(np.uint16))
+    return np.asarray(values.view(np.uint32))
+
+
+def as_float32(raw: Array, source: str) -> Array:
+    """The float32 values of raw F32, BF16 or F16 elements, same shape."""
+    if source == "BF16":
+        return f32_from_bf16(raw)
+    if source == "F16":
+        return np.asarray(np.ascontiguousarray(raw).view(np.float16).astype(np.float32))
+    return np.asarray(np.ascontiguousarray(raw).view(np.float32))
+
+
+def decode(raw: Array, code: str) -> Array:
+    """Raw elements as numbers: floats as float32, other types as themselves (F8: raw bytes)."""
+    if code in FLOATS:
+        return as_float32(raw, code)
+    return np.asarray(np.ascontiguousarray(raw).view(_NUMPY.get(code, "u1")))

@@ -1,0 +1,147 @@
+"""Safetensors files written in place: header first, then regions in any order, from any thread."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from stages.errors import InputError
+from stages.weights.header import build_header
+
+
+class OutputFile:
+    """One safetensors file being written. `pwrite` is safe from several threads."""
+
+    def __init__(
+        self,
+        path: Path,
+        tensors: Sequence[tuple[str, str, Sequence[int]]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create the file at its full size with its header.
+
+        Args:
+            path: the file; its directory is made.
+            tensors: (name, dtype code, shape) in the file's order.
+            metadata: texts for __metadata__.
+        """
+        first, offsets, self.size = build_header(tensors, metadata)
+        self.path = path
+        self.offsets = {name: offset for (name, _, _), offset in zip(tensors, offsets, strict=True)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            os.ftruncate(self._descriptor, self.size)
+            self.pwrite(memoryview(first), 0)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def pwrite(self, data: memoryview, offset: int) -> None:
+        """Write all of `data` (contiguous bytes) at `offset` of the file."""
+        data = data.cast("B")
+        try:
+            while data:
+                written = os.pwrite(self._descriptor, data, offset)
+                data, offset = data[written:], offset + written
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise disk_full(self.path, self.size) from None
+            raise
+
+    def close(self) -> None:
+        """Close the file; the writer of the directory decides when it is synced."""
+        os.close(self._descriptor)
+
+
+class OutputFiles:
+    """Several output files, closed together."""
+
+    def __init__(self) -> None:
+        self.files: list[OutputFile] = []
+
+    def create(
+        self,
+        path: Path,
+        tensors: Sequence[tuple[str, str, Sequence[int]]],
+        metadata: Mapping[str, str] | None = None,
+    ) -> OutputFile:
+        """Add one file; see OutputFile."""
+        file = OutputFile(path, tensors, metadata)
+        self.files.append(file)
+        return file
+
+    def check_space(self) -> None:
+        """Fail before hours of copying where the disk can't hold what was created.
+
+        Raises:
+            InputError: fewer bytes are free than the files take.
+        """
+        needed = sum(file.size for file in self.files)
+        if self.files and needed > shutil.disk_usage(self.files[0].path.parent).free:
+            raise disk_full(self.files[0].path.parent, needed)
+
+    def __enter__(self) -> OutputFiles:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self.files:
+            file.close()
+
+
+def disk_full(path: Path, needed: int) -> InputError:
+    """The error for a disk without enough space."""
+    free = shutil.disk_usage(path if path.is_dir() else path.parent).free
+    rule = f"disk full: {needed / 2**30:.2f} GiB are needed, {free / 2**30:.2f} GiB are free"
+    return InputError(path, None, rule, "free space or choose another store")
+
+
+@contextmanager
+def complete_directory(target: Path) -> Iterator[Path]:
+    """A directory that appears only when all of it is written.
+
+    Yields:
+        A temporary sibling of `target`; on success it is synced and renamed to `target`, on an
+        exception it is removed.
+
+    Raises:
+        InputError: `target` exists and is not an empty directory.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(
+            target, None, "exists already and is not empty", "choose another directory or remove it"
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        temporary.chmod(0o755)  # mkdtemp makes it private; the result is an ordinary directory
+        yield temporary
+        _sync(temporary)
+        temporary.rename(target)
+        _sync_one(target.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _sync(root: Path) -> None:
+    for directory, _, files in os.walk(root):
+        for file in files:
+            _sync_one(Path(directory) / file)
+        _sync_one(Path(directory))
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,97 @@
+"""Which part of a full tensor a rank holds, from the strategy alone.
+
+Source: mindspore 2.7.0, parallel/_tensor.py: _load_tensor_by_layout, _construct_tensor_layout_for_opt_shard.
+The parallel optimizer cuts dimension 0 of the slice once more, among the ranks that hold the same
+slice, in the order of their ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from stages.errors import InputError
+from stages.strategy.files import Strategy, TensorLayout, read_strategy
+
+__all__ = ["Strategy", "TensorLayout", "read_strategy", "slice_of", "slice_shape"]
+
+
+def slice_of(
+    layout: TensorLayout, shape: Sequence[int], rank: int, name: str = "tensor"
+) -> tuple[slice, ...]:
+    """The part of a full tensor that `rank` holds.
+
+    Args:
+        layout: the tensor's layout.
+        shape: the full tensor's shape.
+        rank: global rank; its pipeline stage is rank // cards per stage.
+        name: for messages.
+
+    Returns:
+        One slice per dimension, with explicit start and stop.
+
+    Raises:
+        InputError: a dimension is not divisible by its number of slices, or the ranks differ.
+    """
+    if len(shape) != len(layout.tensor_map):
+        raise InputError(
+            name,
+            list(shape),
+            f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy",
+        )
+    coordinates = _coordinates(rank % layout.cards, layout.dev_matrix)
+    slices = []
+    for size, axis in zip(shape, layout.tensor_map, strict=True):
+        parts, part = _axis(layout, coordinates, axis)
+        slices.append(_part(size, parts, part, name, shape))
+    if layout.opt_weight_shard_size and layout.opt_weight_shard_step and shape:
+        first = slices[0]
+        parts, part = _replica(layout, coordinates)
+        inner = _part(first.stop - first.start, parts, part, name, shape)
+        slices[0] = slice(first.start + inner.start, first.start + inner.stop)
+    return tuple(slices)
+
+
+def slice_shape(slices: Sequence[slice]) -> tuple[int, ...]:
+    """Shape of what `slice_of` selects."""
+    return tuple(one.stop - one.start for one in slices)
+
+
+def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[int, int]:
+    """Number of parts along one tensor dimension, and this card's part."""
+    if axis == -1:
+        return 1, 0
+    place = len(layout.dev_matrix) - 1 - axis
+    return layout.dev_matrix[place], coordinates[place]
+
+
+def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> tuple[int, int]:
+    """Parts that the parallel optimizer cuts a slice into, and this card's part."""
+    split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
+    replicas, index = 1, 0
+    for place, size in enumerate(layout.dev_matrix):
+        if place not in split:
+            replicas, index = replicas * size, index * size + coordinates[place]
+    parts = replicas if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
+    # Neighbours in the replica group share a slice: of replicas 0 1 2 3 with size 2, 0 and 1 hold
+    # the two halves, and 2 and 3 hold them again.
+    return parts, index % parts
+
+
+def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:
+    result = []
+    for i, size in enumerate(dev_matrix):
+        result.append(card // math.prod(dev_matrix[i + 1 :]) % size)
+    return result
+
+
+def _part(size: int, parts: int, part: int, name: str, shape: Sequence[int]) -> slice:
+    if size % parts:
+        raise InputError(
+            name,
+            list(shape),
+            f"{size} is not divisible into {parts} slices",
+            "the strategy belongs to another model",
+        )
+    length = size // parts
+    return slice(part * length, (part + 1) * length)

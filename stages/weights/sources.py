@@ -1,0 +1,276 @@
+"""Full tensors, whatever files their pieces lie in: one file, a sharded directory, or rank directories."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.errors import InputError
+from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.slicing import Strategy, TensorLayout, slice_of
+
+INDEX_NAME = "model.safetensors.index.json"
+_RANK_DIRECTORY = re.compile(r"rank_(\d+)")
+_STEP_FILE = re.compile(r".*-(\d+)_(\d+)\.safetensors")  # mindspore: PREFIX_rank_N-EPOCH_STEP.safetensors
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a full tensor that lies in one stored tensor."""
+
+    stored: StoredTensor
+    box: tuple[slice, ...]
+    """Where it goes in the full tensor; the first slice may have a step (interleaved rows)."""
+    row: int = 0
+    """First row of the stored tensor that belongs to the piece."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A full tensor and the pieces that cover it. Scalars have shape (1,) here, () in `stored_shape`."""
+
+    name: str
+    dtype: str
+    """safetensors code."""
+    shape: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+    scalar: bool = False
+    """Stored with shape ()."""
+
+
+def whole(stored: StoredTensor, name: str | None = None) -> Tensor:
+    """A tensor that one stored tensor holds entirely, under another name if asked."""
+    shape = stored.shape or (1,)
+    box = tuple(slice(0, size) for size in shape)
+    return Tensor(name or stored.name, stored.dtype, shape, (Piece(stored, box),), scalar=not stored.shape)
+
+
+def open_directory(path: Path) -> dict[str, StoredTensor]:
+    """The tensors of a safetensors file or of a complete (not rank-wise) directory.
+
+    Args:
+        path: a .safetensors file; or a directory with model.safetensors.index.json,
+            param_name_map.json, or *.safetensors.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
+    if path.is_file():
+        return dict(read_header(path).tensors)
+    for index_name in (INDEX_NAME, "param_name_map.json"):
+        if (path / index_name).is_file():
+            return _indexed(path / index_name)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    if not files:
+        pickles = sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
+        if pickles:
+            read_header(pickles[0])  # says why it is refused
+        raise InputError(
+            path, None, "holds no *.safetensors", "give a Hugging Face directory with safetensors"
+        )
+    return _join_headers(map(read_header, files))
+
+
+def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
+    result: dict[str, StoredTensor] = {}
+    for header in headers:
+        for name, stored in header.tensors.items():
+            if name in result:
+                raise InputError(
+                    f"{header.file}: {name}",
+                    None,
+                    f"stands in {result[name].file} too",
+                    "remove one of the two files",
+                )
+            result[name] = stored
+    return result
+
+
+def _indexed(index: Path) -> dict[str, StoredTensor]:
+    """Tensors as an index file tells, checked against the files' own headers."""
+    files = read_weight_map(index)
+    headers = {file: read_header(index.parent / file) for file in sorted(set(files.values()))}
+    for name, file in files.items():
+        if name not in headers[file].tensors:
+            raise InputError(
+                f"{index}: {name}",
+                file,
+                "the index places this tensor in a file that lacks it",
+                "download both again",
+            )
+    result = _join_headers(headers.values())
+    for name, stored in result.items():
+        if name not in files:
+            raise InputError(f"{stored.file}: {name}", None, f"is not in {index.name}", "download both again")
+    return {name: result[name] for name in files}
+
+
+def read_weight_map(index: Path) -> dict[str, str]:
+    """Tensor name -> file name, from model.safetensors.index.json or param_name_map.json."""
+    try:
+        values = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(index, None, f"is not readable JSON ({error})", "download it again") from None
+    files = values.get("weight_map", values) if isinstance(values, dict) else values
+    if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
+        raise InputError(index, None, "must map tensor names to file names", "download it again")
+    for name, file in files.items():
+        if Path(file).name != file or file in ("", ".", ".."):
+            raise InputError(
+                f"{index}: {name}",
+                file,
+                "must be a file name within the index's own directory",
+                "do not use this index",
+            )
+        if not (index.parent / file).is_file():
+            pickle = file.endswith((".bin", ".pt"))
+            remedy = "save the model as safetensors" if pickle else "download the missing shard"
+            raise InputError(
+                index.parent / file, None, f"is missing; {index.name} needs it for {name}", remedy
+            )
+    return dict(files)
+
+
+def rank_directories(root: Path) -> dict[int, Path]:
+    """rank -> rank_K directory.
+
+    Raises:
+        InputError: `root` holds none.
+    """
+    found = (
+        {int(match[1]): path for path in root.iterdir() if (match := _rank_number(path))}
+        if root.is_dir()
+        else {}
+    )
+    if not found:
+        raise InputError(
+            root, None, "holds no rank_K directory", "give the directory that holds rank_0, rank_1 …"
+        )
+    return dict(sorted(found.items()))
+
+
+def _rank_number(path: Path) -> re.Match[str] | None:
+    return _RANK_DIRECTORY.fullmatch(path.name) if path.is_dir() else None
+
+
+def open_rank(directory: Path) -> dict[str, StoredTensor]:
+    """The tensors of one rank: its only safetensors file, or the newest of MindSpore's checkpoints."""
+    files = sorted(directory.glob("*.safetensors"))
+    if len(files) > 1:
+        steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}
+        if len(steps) < len(files):
+            raise InputError(
+                directory,
+                f"{len(files)} files",
+                "must hold one safetensors file",
+                "leave only the checkpoint meant",
+            )
+        files = sorted(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))[-1:]
+    if not files:
+        raise InputError(directory, None, "holds no safetensors file", "give complete rank directories")
+    return dict(read_header(files[0]).tensors)
+
+
+def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
+    """Full tensors from rank_K directories and their strategy.
+
+    Raises:
+        InputError: a slice is missing or has the wrong shape, a tensor is not in the strategy.
+    """
+    ranks = {rank: open_rank(path) for rank, path in rank_directories(root).items()}
+    if max(ranks) >= strategy.ranks:
+        raise InputError(
+            root,
+            f"rank_{max(ranks)}",
+            f"the strategy has {strategy.ranks} ranks",
+            "give the strategy of these weights",
+        )
+    pieces: dict[str, dict[tuple[tuple[int, int], ...], Piece]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for rank, stored_tensors in ranks.items():
+        for name, stored in stored_tensors.items():
+            layout = _layout_of(name, stored, strategy)
+            shape = shapes.setdefault(name, full_shape(layout, stored.shape or (1,)))
+            box = slice_of(layout, shape, rank, f"{stored.file}: {name}")
+            if tuple(one.stop - one.start for one in box) != (stored.shape or (1,)):
+                raise InputError(
+                    f"{stored.file}: {name}",
+                    list(stored.shape),
+                    "its shape differs from the other ranks'",
+                    "mix no runs",
+                )
+            # Replicas hold the same bytes: the first rank that has them serves.
+            pieces.setdefault(name, {}).setdefault(
+                tuple((one.start, one.stop) for one in box), Piece(stored, box)
+            )
+    _check_held(ranks, strategy, root)
+    return {
+        name: _assemble(name, shapes[name], tuple(parts.values()), root) for name, parts in pieces.items()
+    }
+
+
+def _check_held(ranks: Mapping[int, Mapping[str, StoredTensor]], strategy: Strategy, root: Path) -> None:
+    weights = {name for names in ranks.values() for name in names}
+    for rank, names in ranks.items():
+        for name in weights & strategy.tensors.keys():
+            if strategy.holds(name, rank) and name not in names:
+                raise InputError(
+                    root / f"rank_{rank}", name, "this tensor is missing", "give the complete checkpoint"
+                )
+
+
+def _layout_of(name: str, stored: StoredTensor, strategy: Strategy) -> TensorLayout:
+    if name in strategy.tensors:
+        return strategy.tensors[name]
+    if math.prod(stored.shape) == 1:  # step counters and the like: the same on every rank
+        return TensorLayout(
+            (strategy.cards_per_stage,),
+            (-1,) * max(1, len(stored.shape)),
+            0,
+            0,
+            tuple(range(strategy.stages)),
+        )
+    raise InputError(
+        f"{stored.file}: {name}",
+        None,
+        "the strategy does not list this tensor",
+        "give the strategy of these weights",
+    )
+
+
+def full_shape(layout: TensorLayout, slice_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The full tensor's shape from one slice's."""
+    split = [
+        1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis]
+        for axis in layout.tensor_map
+    ]
+    if layout.opt_weight_shard_step and layout.opt_weight_shard_size and split:
+        replicas = layout.cards // math.prod(split)
+        split[0] *= replicas if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
+    if len(split) != len(slice_shape):
+        return slice_shape  # slice_of names the mismatch
+    return tuple(size * parts for size, parts in zip(slice_shape, split, strict=True))
+
+
+def _assemble(name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...], root: Path) -> Tensor:
+    dtypes = {piece.stored.dtype for piece in pieces}
+    if len(dtypes) > 1:
+        raise InputError(
+            root,
+            name,
+            f"its slices have different dtypes: {', '.join(sorted(dtypes))}",
+            "mix no runs in one directory",
+        )
+    covered = sum(math.prod(one.stop - one.start for one in piece.box) for piece in pieces)
+    if covered != math.prod(shape):
+        raise InputError(
+            root,
+            name,
+            f"only {covered} of {math.prod(shape)} elements are present",
+            "give all rank directories",
+        )
+    return Tensor(name, dtypes.pop(), shape, pieces, scalar=not pieces[0].stored.shape)

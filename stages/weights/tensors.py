@@ -1,0 +1,99 @@
+"""Weights as arrays in memory, for trainers and tests: load, merge ranks, write ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from stages.errors import InputError
+from stages.model_config import Dtype
+from stages.weights.dtypes import CODES, Array, cast
+from stages.weights.outputs import OutputFiles
+from stages.weights.slicing import Strategy, read_strategy, slice_of
+from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.transfer import read_tensor
+
+FILE_NAME = "model.safetensors"
+
+_CODE_OF = {
+    "float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def load(path: Path) -> dict[str, Array]:
+    """All tensors of a safetensors file or a complete directory; floats as float32.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
+    return {name: read_tensor(whole(stored)) for name, stored in open_directory(path).items()}
+
+
+def merge_ranks(rank_root: Path, strategy: Path) -> dict[str, Array]:
+    """Full tensors from rank_K directories; floats as float32.
+
+    Args:
+        rank_root: the directory that holds rank_0, rank_1, …
+        strategy: merged strategy file, or the directory of strategy files, of the same role.
+
+    Raises:
+        InputError: a slice is missing, has a wrong shape, or the strategy does not fit.
+    """
+    return {
+        name: read_tensor(tensor) for name, tensor in open_ranks(rank_root, read_strategy(strategy)).items()
+    }
+
+
+def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype: Dtype | None) -> None:
+    """Cut full tensors and write out_root/rank_K/model.safetensors for every rank of the strategy.
+
+    Args:
+        full: parameter name -> full array. Floating arrays are cast to `dtype` (None: kept).
+        strategy: merged strategy file, or the directory of strategy files.
+        out_root: where rank_K directories are made.
+        dtype: storage dtype.
+
+    Raises:
+        InputError: a tensor is not in the strategy or does not divide; the disk is full.
+    """
+    layouts = read_strategy(strategy)
+    for rank in range(layouts.ranks):
+        write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)
+
+
+def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[str, Array]:
+    """One rank's views of full arrays; single values (counters) go to every rank."""
+    result = {}
+    for name, array in full.items():
+        if name not in strategy.tensors:
+            if array.size != 1:
+                raise InputError(
+                    name,
+                    list(array.shape),
+                    "the strategy does not list this tensor",
+                    "give the strategy of this model",
+                )
+            result[name] = array
+        elif strategy.holds(name, rank):
+            result[name] = array[slice_of(strategy.tensors[name], array.shape, rank, name)]
+    return result
+
+
+def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) -> None:
+    """Write arrays as one safetensors file; floating ones are cast to `dtype` (None: kept)."""
+    codes = {name: _code(array, dtype) for name, array in tensors.items()}
+    with OutputFiles() as files:
+        output = files.create(file, [(name, codes[name], array.shape) for name, array in tensors.items()])
+        files.check_space()
+        for name, array in tensors.items():
+            data = np.ascontiguousarray(array)
+            raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
+            output.pwrite(memoryview(cast(raw, _code(array, None), codes[name])), output.offsets[name])
+
+
+def _code(array: Array, dtype: Dtype | None) -> str:
+    code = _CODE_OF[array.dtype.name]
+    return CODES[dtype] if dtype is not None and code in ("F32", "F16") else code

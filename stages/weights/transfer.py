@@ -1,0 +1,215 @@
+"""Moving tensors from the pieces they lie in to the regions they should lie in.
+
+Split, merge, reshard, convert and export are all this: a full tensor is read some rows at a time
+(gathered from its pieces), and each destination gets its part of those rows. Memory is bounded by
+threads × a few chunks whatever the model's size; every source byte is read once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.errors import InputError
+from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
+from stages.weights.header import StoredTensor
+from stages.weights.outputs import OutputFile
+from stages.weights.sources import Tensor
+
+CHUNK_BYTES = 4 * 2**20  # of one tensor's rows; larger chunks leave the processor's cache
+
+
+@dataclass(frozen=True)
+class Target:
+    """A region of an output file that takes a box of a full tensor."""
+
+    file: OutputFile
+    offset: int
+    """First byte of the box's data in the file."""
+    box: tuple[slice, ...]
+    """Which part of the full tensor (steps 1)."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One full tensor and where its parts go."""
+
+    tensor: Tensor
+    targets: tuple[Target, ...]
+    dtype: str
+    """safetensors code of the targets; floating types are cast."""
+
+
+def transfer(moves: Iterable[Move], threads: int, progress: Callable[[int], None] | None = None) -> int:
+    """Carry out all moves.
+
+    Args:
+        moves: what goes where.
+        threads: chunks in flight.
+        progress: called with the bytes written since the last call, from any thread.
+
+    Returns:
+        Bytes written.
+
+    Raises:
+        InputError: a source file ended early, or the disk is full.
+    """
+    chunks = _chunks(moves)
+    lock, errors, total = threading.Lock(), [], [0]
+
+    def work() -> None:
+        scratch = _Scratch()
+        with _Descriptors() as descriptors:
+            while not errors:
+                with lock:
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                try:
+                    written = _carry(*chunk, descriptors, scratch)
+                except BaseException as error:
+                    errors.append(error)
+                    return
+                with lock:
+                    total[0] += written
+                    if progress is not None:
+                        progress(written)
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(threads - 1)]
+    for worker in workers:
+        worker.start()
+    work()
+    for worker in workers:
+        worker.join()
+    if errors:
+        raise errors[0]
+    return total[0]
+
+
+def read_tensor(tensor: Tensor) -> Array:
+    """A whole tensor in memory, its stored shape; floats as float32."""
+    raw = np.empty(tensor.shape, raw_dtype(tensor.dtype))
+    with _Descriptors() as descriptors:
+        _gather(tensor, 0, tensor.shape[0], raw, descriptors, _Scratch())
+    return decode(raw, tensor.dtype).reshape(() if tensor.scalar else tensor.shape)
+
+
+class _Descriptors:
+    """Open source files of one thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, int] = {}
+
+    def read(self, stored: StoredTensor, offset: int, into: Array) -> None:
+        """Fill the contiguous array `into` from byte `offset` of the tensor's file."""
+        if stored.file not in self._open:
+            self._open[stored.file] = os.open(stored.file, os.O_RDONLY)
+        view = memoryview(into.reshape(-1)).cast("B")
+        while view:
+            count = os.preadv(self._open[stored.file], [view], offset)
+            if count == 0:
+                raise InputError(
+                    f"{stored.file}: {stored.name}",
+                    None,
+                    "ended while being read",
+                    "let nothing change it meanwhile",
+                )
+            view, offset = view[count:], offset + count
+
+    def __enter__(self) -> _Descriptors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+
+class _Scratch:
+    """Buffers of one thread, kept between chunks: fresh ones would fault in their pages each time."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Array] = {}
+
+    def array(self, use: str, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """An uninitialised contiguous array; the next call with the same `use` overwrites it."""
+        count = math.prod(shape) * dtype.itemsize
+        buffer = self._buffers.get(use)
+        if buffer is None or buffer.size < count:
+            buffer = self._buffers[use] = np.empty(count, np.uint8)
+        return buffer[:count].view(dtype).reshape(shape)
+
+
+def _chunks(moves: Iterable[Move]) -> Iterator[tuple[Move, int, int]]:
+    """(move, first row, last row) such that each chunk is about CHUNK_BYTES."""
+    for move in moves:
+        shape = move.tensor.shape
+        row_bytes = max(1, math.prod(shape[1:]) * ITEM_BYTES[move.tensor.dtype])
+        step = max(1, CHUNK_BYTES // row_bytes)
+        for first in range(0, shape[0], step):
+            last = min(first + step, shape[0])
+            if any(target.box[0].start < last and target.box[0].stop > first for target in move.targets):
+                yield move, first, last
+
+
+def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch: _Scratch) -> int:
+    """Move rows first:last of one tensor; returns bytes written."""
+    tensor = move.tensor
+    rows = scratch.array("rows", (last - first, *tensor.shape[1:]), raw_dtype(tensor.dtype))
+    _gather(tensor, first, last, rows, descriptors, scratch)
+    rows = cast(rows, tensor.dtype, move.dtype)
+    written = 0
+    for target in move.targets:
+        begin, end = max(first, target.box[0].start), min(last, target.box[0].stop)
+        if begin >= end:
+            continue
+        part = rows[(slice(begin - first, end - first), *target.box[1:])]
+        if not part.flags.c_contiguous:
+            packed = scratch.array("part", part.shape, part.dtype)
+            np.copyto(packed, part)
+            part = packed
+        row_bytes = part.nbytes // (end - begin)
+        target.file.pwrite(
+            memoryview(part.reshape(-1)), target.offset + (begin - target.box[0].start) * row_bytes
+        )
+        written += part.nbytes
+    return written
+
+
+def _gather(
+    tensor: Tensor, first: int, last: int, rows: Array, descriptors: _Descriptors, scratch: _Scratch
+) -> None:
+    """Fill `rows` (rows first:last of the full tensor) from the tensor's pieces."""
+    for piece in tensor.pieces:
+        span = _rows_within(piece.box[0], first, last)
+        if span is None:
+            continue
+        source_row, count, place = span
+        inner = piece.stored.shape[1:]
+        row_bytes = math.prod(inner) * rows.dtype.itemsize
+        offset = piece.stored.offset + (piece.row + source_row) * row_bytes
+        place = slice(place.start - first, place.stop - first, place.step)
+        if place.step == 1 and inner == tensor.shape[1:]:
+            descriptors.read(piece.stored, offset, rows[place])
+            continue
+        part = scratch.array("piece", (count, *inner), rows.dtype)
+        descriptors.read(piece.stored, offset, part)
+        rows[(place, *piece.box[1:])] = part
+
+
+def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] | None:
+    """Which of a piece's rows fall into first:last: (index of the first, count, their place)."""
+    step = rows.step or 1
+    skipped = max(0, -(-(first - rows.start) // step))
+    begin = rows.start + skipped * step
+    end = min(last, rows.stop)
+    if begin >= end:
+        return None
+    count = -(-(end - begin) // step)
+    return skipped, count, slice(begin, begin + (count - 1) * step + 1, step)
