@@ -1,0 +1,72 @@
+"""The built-in dataset: short addition stories that a model of 1 M parameters learns within a minute."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import zlib
+from collections.abc import Sequence
+
+from stages.errors import InputError
+from stages.fetch.config import ArithConfig
+
+# Each word is frequent enough to become one token, which keeps prompts at 23 tokens or fewer.
+NAMES = ("Tom", "Ann", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva", "Max", "Ida", "Jim", "Amy")
+THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "keys", "pens", "pears", "rings", "shells", "toys")
+TEST_SHARE = 6
+"""One in so many addend sequences is kept for the held-out rows."""
+ATTEMPTS_PER_ROW = 200
+
+Pair = tuple[str, str]
+
+
+def generate(config: ArithConfig, seed: int, train_rows: int, test_rows: int) -> tuple[list[Pair], list[Pair]]:
+    """Distinct (question, answer) pairs for training and for the held-out test.
+
+    No question occurs twice, and no sequence of addends of a test question occurs in training (under
+    any name or thing), so that test accuracy measures adding, not remembering.
+
+    Args:
+        config: addends per question and share of worked answers.
+        seed: decides everything; the same seed gives the same rows on every machine.
+        train_rows: rows to generate for training.
+        test_rows: rows to generate for the held-out test.
+
+    Raises:
+        InputError: there are not that many distinct questions.
+    """
+    source = random.Random(f"arith {seed}")
+    train: list[Pair] = []
+    test: list[Pair] = []
+    seen = set()
+    for _ in range(ATTEMPTS_PER_ROW * (train_rows + test_rows)):
+        count = source.randint(config.min_addends, config.max_addends)
+        addends = tuple(source.randint(1, 9) for _ in range(count))
+        name, thing = source.choice(NAMES), source.choice(THINGS)
+        worked = source.random() < config.worked_share
+        question = ask(name, addends, thing)
+        rows, wanted = (test, test_rows) if _held_out(addends, seed) else (train, train_rows)
+        if question not in seen and len(rows) < wanted:
+            seen.add(question)
+            rows.append((question, solve(addends, worked)))
+        if len(seen) == train_rows + test_rows:
+            return train, test
+    rule = f"only {len(seen)} distinct questions found with {config.min_addends}-{config.max_addends} addends"
+    raise InputError("dataset.train_rows", train_rows, rule, "lower the rows or raise dataset.arith.max_addends")
+
+
+def _held_out(addends: Sequence[int], seed: int) -> bool:
+    return zlib.crc32(f"{seed} {addends}".encode()) % TEST_SHARE == 0
+
+
+def ask(name: str, addends: Sequence[int], thing: str) -> str:
+    """The question, for example `Tom has 3, 7 and 8 apples. How many in all?`."""
+    listed = ", ".join(map(str, addends[:-1]))
+    return f"{name} has {listed} and {addends[-1]} {thing}. How many in all?"
+
+
+def solve(addends: Sequence[int], worked: bool) -> str:
+    """The answer: `#### 18`, or one line per addition before it (`3+7=10`, `10+8=18`, `#### 18`)."""
+    sums = list(itertools.accumulate(addends))
+    lines = [f"{left}+{right}={left + right}" for left, right in zip(sums, addends[1:], strict=False)]
+    return "\n".join([*(lines if worked else ()), f"#### {sums[-1]}"])

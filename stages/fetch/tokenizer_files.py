@@ -1,0 +1,140 @@
+"""Write a tokenizer as the four files that Hugging Face's Qwen2 repositories hold."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from stages.errors import InputError
+from stages.fetch.config import TOKENIZER_FILES
+from stages.tokenize.tokenizer import (
+    ENDOFTEXT,
+    IM_END,
+    IM_START,
+    SPECIAL_TOKENS,
+    build,
+    load,
+    read_json,
+    token_ids,
+    train,
+)
+
+SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS)
+
+# ChatML with Qwen2.5's default system message, in its plain form (no tools).
+CHAT_TEMPLATE = (
+    "{%- if messages[0]['role'] != 'system' %}"
+    "{{- '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
+    "{%- endif %}"
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+
+def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
+    """Train a tokenizer on `texts` and write its files.
+
+    Args:
+        texts: training text.
+        vocab_size: rows of the model's embedding; the tokenizer has at most so many ids.
+        output: an existing directory.
+
+    Raises:
+        InputError: the vocabulary can't hold the 256 bytes and the special tokens.
+    """
+    if vocab_size < SMALLEST_VOCAB:
+        rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
+        raise InputError("model.vocab_size", vocab_size, rule)
+    tokenizer = train(texts, vocab_size)
+    tokenizer.save(str(output / "tokenizer.json"))
+    _write_vocabulary(output)
+    _write_settings(tokenizer, output)
+
+
+def take(source: Path, output: Path) -> None:
+    """Copy the tokenizer of `source` (a few MB) and complete it: all four files stand in `output` afterwards.
+
+    Raises:
+        InputError: `source` holds no complete tokenizer, or its files contradict each other.
+    """
+    if not source.is_dir():
+        raise InputError(source, None, "is not a directory", "set model.tokenizer_path")
+    for name in TOKENIZER_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, output / name)
+    complete(output)
+
+
+def complete(output: Path) -> None:
+    """Write those of the four files that `output` lacks."""
+    if not (output / "tokenizer.json").exists():
+        build(output).save(str(output / "tokenizer.json"))
+    tokenizer = load(output)
+    if not (output / "vocab.json").exists() or not (output / "merges.txt").exists():
+        _write_vocabulary(output)
+    if not (output / "tokenizer_config.json").exists():
+        _write_settings(tokenizer, output)
+
+
+def check_fit(output: Path, vocab_size: int) -> None:
+    """Refuse a tokenizer with ids beyond the model's embedding.
+
+    Raises:
+        InputError: it has more ids than model.vocab_size.
+    """
+    size = max(load(output).get_vocab(with_added_tokens=True).values()) + 1
+    if size > vocab_size:
+        remedy = f"set model.vocab_size={size} or more (Qwen2.5: 151936)"
+        raise InputError("model.vocab_size", vocab_size, f"must be at least the tokenizer's {size} ids", remedy)
+
+
+def ending_ids(output: Path) -> dict[str, Any]:
+    """bos, eos and pad ids for the config files of a built-in model: <|im_end|> ends a turn, <|endoftext|> pads."""
+    ids = token_ids(output, read_json(output / "tokenizer_config.json"))
+    missing = [token for token in SPECIAL_TOKENS if token not in ids]
+    if missing:
+        raise InputError(output, missing[0], "is missing from the tokenizer", "give a Qwen2 or Qwen2.5 tokenizer")
+    return {"bos": ids[ENDOFTEXT], "eos": [ids[IM_END], ids[ENDOFTEXT]], "pad": ids[ENDOFTEXT]}
+
+
+def _write_vocabulary(output: Path) -> None:
+    model = read_json(output / "tokenizer.json").get("model", {})
+    if model.get("type") != "BPE":
+        raise InputError(output / "tokenizer.json", model.get("type"), "must hold a BPE model, as Qwen2's does")
+    vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
+    (output / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
+    lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    (output / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", encoding="utf-8")
+
+
+def _write_settings(tokenizer: Tokenizer, output: Path) -> None:
+    flags = ("lstrip", "normalized", "rstrip", "single_word", "special")
+    added = {
+        str(index): {"content": token.content, **{flag: getattr(token, flag) for flag in flags}}
+        for index, token in sorted(tokenizer.get_added_tokens_decoder().items())
+    }
+    settings = {
+        "add_bos_token": False,
+        "add_prefix_space": False,
+        "added_tokens_decoder": added,
+        "additional_special_tokens": [IM_START, IM_END],
+        "bos_token": None,
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": IM_END,
+        "errors": "replace",
+        "model_max_length": 131072,
+        "pad_token": ENDOFTEXT,
+        "split_special_tokens": False,
+        "tokenizer_class": "Qwen2Tokenizer",
+        "unk_token": None,
+    }
+    text = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
+    (output / "tokenizer_config.json").write_text(text, encoding="utf-8")

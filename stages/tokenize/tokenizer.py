@@ -1,0 +1,218 @@
+"""Qwen2's byte-level BPE through the Rust `tokenizers` library, from and to Hugging Face's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from stages.errors import InputError
+from stages.model_config import ModelConfig
+
+ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SPECIAL_TOKENS = (ENDOFTEXT, IM_START, IM_END)
+
+# Qwen2's own split. transformers rebuilds it from its own source whatever tokenizer.json says, so a
+# tokenizer trained with any other split encodes differently there.
+# Source: huggingface/transformers, models/qwen2/tokenization_qwen2.py, PRETOKENIZE_REGEX.
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids with a meaning of their own."""
+
+    bos: int | None
+    """First id of a text; Qwen2 puts none in front of texts, so this is only for config files."""
+    eos: tuple[int, ...]
+    """Ids that end a completion; the first one ends the answers of supervised training."""
+    pad: int
+
+
+def assemble(model: models.BPE, added: Mapping[int, AddedToken] | Sequence[AddedToken]) -> Tokenizer:
+    """Put Qwen2's normaliser, split and decoder around a BPE model.
+
+    Args:
+        model: vocabulary and merges over byte-level characters.
+        added: special tokens, either by the id that each must get, or in order after the vocabulary.
+
+    Raises:
+        InputError: a token would not get the id that is asked for.
+    """
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated", invert=False)
+    bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_only])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    if isinstance(added, Mapping):
+        for index in sorted(added):
+            tokenizer.add_tokens([added[index]])
+            found = tokenizer.token_to_id(added[index].content)
+            if found != index:
+                remedy = "take vocab.json and tokenizer_config.json from the same model"
+                raise InputError("added_tokens_decoder", index, f"{added[index].content} gets id {found}", remedy)
+    else:
+        tokenizer.add_special_tokens(list(added))
+    return tokenizer
+
+
+def special_token(content: str) -> AddedToken:
+    """A token that is never split, taken as it stands."""
+    return AddedToken(content, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+
+
+def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Train a byte-level BPE; the same texts give the same ids everywhere.
+
+    Args:
+        texts: what to learn the merges from.
+        vocab_size: at most so many ids, the three special tokens (which come last) included; >= 259.
+    """
+    from tokenizers import trainers
+
+    tokenizer = assemble(models.BPE(), [])
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(SPECIAL_TOKENS),
+        min_frequency=2,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([special_token(content) for content in SPECIAL_TOKENS])
+    return tokenizer
+
+
+def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
+    """Build the tokenizer from vocab.json, merges.txt and (where present) tokenizer_config.json.
+
+    Args:
+        directory: holds the files.
+        drop_hash_merges: leave out the merges that begin with '#', as mindrlhf's Qwen2_5Tokenizer does
+            (it takes them for comments; 95 of Qwen2.5's), so that "####" becomes four tokens.
+            Source: mindrlhf e8a8fc1, models/qwen2_5/qwen2_5_tokenizer.py:314.
+
+    Raises:
+        InputError: a file is missing or malformed.
+    """
+    vocab = read_json(directory / "vocab.json")
+    merges = read_merges(directory / "merges.txt", drop_hash_merges)
+    try:
+        model = models.BPE(vocab=vocab, merges=merges)
+    except Exception as error:  # the library raises bare Exception
+        raise InputError(directory, None, f"vocab.json and merges.txt do not fit: {error}") from error
+    config_file = directory / "tokenizer_config.json"
+    listed = read_json(config_file).get("added_tokens_decoder", {}) if config_file.is_file() else {}
+    if not listed:
+        return assemble(model, [special_token(content) for content in SPECIAL_TOKENS])
+    return assemble(model, {int(index): _added_token(values, config_file) for index, values in listed.items()})
+
+
+def _added_token(values: Any, file: Path) -> AddedToken:
+    try:
+        flags = {key: bool(values[key]) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        return AddedToken(values["content"], **flags)
+    except (KeyError, TypeError) as error:
+        raise InputError(file, values, f"added_tokens_decoder is malformed: {error!r}") from error
+
+
+def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
+    """The merges of a merges.txt, in order of rank.
+
+    Raises:
+        InputError: the file is missing, or a line does not hold two symbols.
+    """
+    if not path.is_file():
+        raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
+    merges = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line or (number == 1 and line.startswith("#version")) or (drop_hash_merges and line[0] == "#"):
+            continue
+        pair = line.split(" ")
+        if len(pair) != 2:
+            raise InputError(f"{path}:{number}", line, "must hold two symbols with one blank between")
+        merges.append((pair[0], pair[1]))
+    return merges
+
+
+def load(directory: Path) -> Tokenizer:
+    """The tokenizer of a fetched directory, which always holds tokenizer.json.
+
+    Raises:
+        InputError: the file is missing or not a tokenizer.
+    """
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise InputError(path, None, "is missing", "the fetch stage writes it")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise InputError(path, None, f"is not a tokenizer: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def special_ids(directory: Path, model: ModelConfig) -> SpecialIds:
+    """Begin, end and padding ids: from the model's config, else from the directory's files, else by name.
+
+    Args:
+        directory: a fetched Hugging Face directory.
+        model: its explicit ids win.
+
+    Raises:
+        InputError: no end or padding id can be found.
+    """
+    generation = _optional_json(directory / "generation_config.json")
+    config = _optional_json(directory / "config.json")
+    settings = _optional_json(directory / "tokenizer_config.json")
+    ids = token_ids(directory, settings)
+    found = {**config, **{key: value for key, value in generation.items() if value is not None}}
+    eos = model.eos_token_id or found.get("eos_token_id") or ids.get(IM_END)
+    named_pad = settings.get("pad_token")
+    named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
+    candidates = (model.pad_token_id, ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
+    pad = next((index for index in candidates if index is not None), None)
+    if eos is None or pad is None:
+        remedy = "set model.eos_token_id and model.pad_token_id"
+        raise InputError(directory, None, f"names no {'end' if eos is None else 'padding'} token", remedy)
+    bos = model.bos_token_id if model.bos_token_id is not None else found.get("bos_token_id")
+    return SpecialIds(bos, (eos,) if isinstance(eos, int) else tuple(eos), pad)
+
+
+def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Added token -> id, from tokenizer_config.json where it lists them (cheap), else from tokenizer.json."""
+    listed = settings.get("added_tokens_decoder")
+    if listed:
+        return {values["content"]: int(index) for index, values in listed.items()}
+    added = read_json(directory / "tokenizer.json").get("added_tokens", [])
+    return {values["content"]: int(values["id"]) for values in added}
+
+
+def _optional_json(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        InputError: the file is missing, not JSON, or not an object.
+    """
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(path, None, f"is not JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise InputError(path, None, "must hold a JSON object")
+    return values
