@@ -144,14 +144,14 @@ def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
 
 
 def load(directory: Path) -> Tokenizer:
-    """The tokenizer of a fetched directory, which always holds tokenizer.json.
+    """The tokenizer of a directory: tokenizer.json (fetched directories always have it), else vocab.json and merges.txt.
 
     Raises:
-        InputError: the file is missing or not a tokenizer.
+        InputError: the files are missing or malformed.
     """
     path = directory / "tokenizer.json"
     if not path.is_file():
-        raise InputError(path, None, "is missing", "the fetch stage writes it")
+        return build(directory)
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception
@@ -161,12 +161,12 @@ def load(directory: Path) -> Tokenizer:
     return tokenizer
 
 
-def special_ids(directory: Path, model: ModelConfig) -> SpecialIds:
+def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     """Begin, end and padding ids: from the model's config, else from the directory's files, else by name.
 
     Args:
         directory: a fetched Hugging Face directory.
-        model: its explicit ids win.
+        model: its explicit ids win; None: only the files count.
 
     Raises:
         InputError: no end or padding id can be found.
@@ -176,15 +176,16 @@ def special_ids(directory: Path, model: ModelConfig) -> SpecialIds:
     settings = _optional_json(directory / "tokenizer_config.json")
     ids = token_ids(directory, settings)
     found = {**config, **{key: value for key, value in generation.items() if value is not None}}
-    eos = model.eos_token_id or found.get("eos_token_id") or ids.get(IM_END)
+    asked = (model.bos_token_id, model.eos_token_id, model.pad_token_id) if model else (None, None, None)
+    eos = next((value for value in (asked[1], found.get("eos_token_id"), ids.get(IM_END)) if value is not None), None)
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
-    candidates = (model.pad_token_id, ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
+    candidates = (asked[2], ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
     pad = next((index for index in candidates if index is not None), None)
     if eos is None or pad is None:
         remedy = "set model.eos_token_id and model.pad_token_id"
         raise InputError(directory, None, f"names no {'end' if eos is None else 'padding'} token", remedy)
-    bos = model.bos_token_id if model.bos_token_id is not None else found.get("bos_token_id")
+    bos = asked[0] if asked[0] is not None else found.get("bos_token_id")
     return SpecialIds(bos, (eos,) if isinstance(eos, int) else tuple(eos), pad)
 
 
@@ -193,6 +194,8 @@ def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
     listed = settings.get("added_tokens_decoder")
     if listed:
         return {values["content"]: int(index) for index, values in listed.items()}
+    if not (directory / "tokenizer.json").is_file():
+        return {token.content: index for index, token in build(directory).get_added_tokens_decoder().items()}
     added = read_json(directory / "tokenizer.json").get("added_tokens", [])
     return {values["content"]: int(values["id"]) for values in added}
 

@@ -1,0 +1,23 @@
+"""Reward functions: how good is a completion, given the ground truth?
+
+    from stages.rewards import accuracy_reward, qwen_accuracy_reward, format_reward, score
+"""
+
+from stages.rewards.config import RewardConfig
+from stages.rewards.functions import (
+    accuracy_reward,
+    answer_format_reward,
+    format_reward,
+    qwen_accuracy_reward,
+)
+from stages.rewards.score import RewardScores, score
+
+__all__ = [
+    "RewardConfig",
+    "RewardScores",
+    "accuracy_reward",
+    "answer_format_reward",
+    "format_reward",
+    "qwen_accuracy_reward",
+    "score",
+]

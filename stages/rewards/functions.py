@@ -1,0 +1,109 @@
+"""The built-in reward functions, each for one completion and as a batch.
+
+The first three behave as mindrlhf's of the same name, quirks included, wherever mindrlhf returns a
+value. Source: mindrlhf e8a8fc1, mindrlhf/reward/reward_fn.py:22-121.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+THOUSANDS = re.compile(r"(\d),(\d)")
+NUMBER = re.compile(r"[-+]?\d+\.?\d*")
+BOXED = re.compile(r"boxed{([-+]?\d*\.?\d+)}")
+# MULTILINE: text may follow on later lines, as in mindrlhf
+THINK_ANSWER = re.compile(r"^<think>.*?</think>\s*<answer>.*?</answer>$", re.DOTALL | re.MULTILINE)
+MARKED_ANSWER = re.compile(r"#### [-+]?\d[\d,]*(\.\d+)?")
+
+ItemReward = Callable[[str, str], float]
+
+
+class UnscorableError(ValueError):
+    """The ground truth itself can't be compared with anything."""
+
+
+def accuracy(completion: str, solution: str) -> float:
+    """1.0 if the completion's last number is, as text, the solution's first number; else 0.0.
+
+    A comma between two digits is removed first (one pass: "1,2,3" becomes "12,3"); "18." and "18" differ,
+    and so do "+5" and "5".
+
+    Raises:
+        UnscorableError: the solution holds no number (mindrlhf raises IndexError).
+    """
+    text = _join_thousands(completion)
+    numbers = NUMBER.findall(text)
+    return float((numbers[-1] if numbers else text).lower() == _first_number(solution))
+
+
+def qwen_accuracy(completion: str, solution: str) -> float:
+    """As `accuracy`, but only numbers in \\boxed{...} count; without any, the whole completion is compared.
+
+    Raises:
+        UnscorableError: the solution holds no number.
+    """
+    text = _join_thousands(completion)
+    numbers = BOXED.findall(text)
+    return float((numbers[-1] if numbers else text).lower() == _first_number(solution))
+
+
+def think_format(completion: str, solution: str) -> float:
+    """1.0 if the completion begins with <think>...</think><answer>...</answer> ending a line; else 0.0."""
+    del solution
+    return float(THINK_ANSWER.match(completion) is not None)
+
+
+def answer_format(completion: str, solution: str) -> float:
+    """1.0 if the completion's last line is "#### N" and nothing else, N a number; else 0.0."""
+    del solution
+    return float(MARKED_ANSWER.fullmatch(completion.rstrip().rpartition("\n")[2]) is not None)
+
+
+def _join_thousands(text: str) -> str:
+    return THOUSANDS.sub(r"\1\2", text)
+
+
+def _first_number(solution: str) -> str:
+    found = NUMBER.search(_join_thousands(solution))
+    if found is None:
+        raise UnscorableError(f"the solution {solution!r} holds no number")
+    return found.group()
+
+
+ITEM_REWARDS: dict[str, ItemReward] = {
+    "accuracy": accuracy,
+    "qwen_accuracy": qwen_accuracy,
+    "format": think_format,
+    "answer_format": answer_format,
+}
+
+
+def _batch(item: ItemReward, completions: list[str], solutions: list[str]) -> list[float]:
+    rewards = []
+    for completion, solution in zip(completions, solutions, strict=True):
+        try:
+            rewards.append(item(completion, solution))
+        except UnscorableError:
+            rewards.append(0.0)
+    return rewards
+
+
+def accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
+    """`accuracy` of each completion; 0.0 where the solution holds no number."""
+    return _batch(accuracy, completions, solutions)
+
+
+def qwen_accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
+    """`qwen_accuracy` of each completion; 0.0 where the solution holds no number."""
+    return _batch(qwen_accuracy, completions, solutions)
+
+
+def format_reward(completions: list[str], solutions: list[str] | None = None) -> list[float]:
+    """`think_format` of each completion; solutions are not looked at."""
+    return _batch(think_format, completions, solutions or [""] * len(completions))
+
+
+def answer_format_reward(completions: list[str], solutions: list[str] | None = None) -> list[float]:
+    """`answer_format` of each completion; solutions are not looked at."""
+    return _batch(answer_format, completions, solutions or [""] * len(completions))

@@ -1,0 +1,89 @@
+"""The weighted reward of a batch; a function that raises scores 0, is counted, and stops nothing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from stages.errors import InputError
+from stages.rewards.config import RewardConfig
+from stages.rewards.functions import ITEM_REWARDS, ItemReward
+
+UserReward = Callable[[list[str], list[str]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class RewardScores:
+    """Rewards of B completions."""
+
+    total: np.ndarray
+    """Weighted sum [B], float32."""
+    parts: dict[str, np.ndarray]
+    """Function name -> unweighted values [B], float32."""
+    failures: dict[str, int]
+    """Function name -> completions that it could not score (they count 0)."""
+
+
+def score(config: RewardConfig, completions: Sequence[str], solutions: Sequence[str]) -> RewardScores:
+    """Score B completions against their ground truths.
+
+    Args:
+        config: functions and weights.
+        completions: B texts without end and padding tokens.
+        solutions: B ground truths, as decoded from pretrain_ids.
+
+    Raises:
+        InputError: a user's function can't be imported.
+    """
+    total = np.zeros(len(completions), np.float32)
+    parts, failures = {}, {}
+    for name, weight in zip(config.functions, config.weights, strict=True):
+        item = ITEM_REWARDS.get(name) or _one_by_one(user_function(name))
+        values = [_guarded(item, *pair) for pair in zip(completions, solutions, strict=True)]
+        parts[name] = np.array([0.0 if value is None else value for value in values], np.float32)
+        failures[name] = sum(value is None for value in values)
+        total += np.float32(weight) * parts[name]
+    return RewardScores(total, parts, failures)
+
+
+def _guarded(item: ItemReward, completion: str, solution: str) -> float | None:
+    """The reward; None if the function raises or returns something that is no finite number."""
+    try:
+        value = float(item(completion, solution))
+    except Exception:  # whatever a reward does wrong must not end a training run
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _one_by_one(function: UserReward) -> ItemReward:
+    """Call a batch function for one completion at a time, so that one failure costs one reward."""
+
+    def item(completion: str, solution: str) -> float:
+        (value,) = function([completion], [solution])
+        return value
+
+    return item
+
+
+@functools.cache
+def user_function(name: str) -> UserReward:
+    """Import the user's reward `module:function`.
+
+    Raises:
+        InputError: the module or function does not exist, or is not callable.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        function: Any = getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        remedy = "give module:function, importable on PYTHONPATH"
+        raise InputError("reward.functions", name, f"can't be imported: {error}", remedy) from error
+    if not callable(function):
+        raise InputError("reward.functions", name, "must be a function of (completions, solutions)")
+    return cast(UserReward, function)

@@ -1,0 +1,60 @@
+"""The data card: what went in, what came out, and what the rows look like."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+PERCENTILES = (0, 10, 25, 50, 75, 90, 95, 99, 100)
+BINS = 20
+SAMPLES = 3
+
+
+@dataclass
+class FileCard:
+    """Running counts of one MindRecord file."""
+
+    rows_in: int = 0
+    """Lines read, bad ones included."""
+    rows_out: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Reason -> rows; every one is named in dropped.jsonl."""
+    truncated: Counter[str] = field(default_factory=Counter)
+    """Column -> rows cut to its length."""
+    duplicates: int = 0
+    """Rows whose prompt occurred before in the same file; they are kept."""
+    lengths: dict[str, array[int]] = field(default_factory=dict)
+    """Column -> tokens of each row before truncation and padding."""
+    samples: list[dict[str, str]] = field(default_factory=list)
+    """The first rows, decoded."""
+
+    def add_length(self, column: str, tokens: int) -> None:
+        """Note the true length of one row."""
+        self.lengths.setdefault(column, array("I")).append(tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for result.json."""
+        return {
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "dropped": dict(self.dropped),
+            "truncated": dict(self.truncated),
+            "duplicates": self.duplicates,
+            "lengths": {column: summary(values) for column, values in self.lengths.items()},
+            "samples": self.samples,
+        }
+
+
+def summary(values: array[int]) -> dict[str, Any]:
+    """Mean, percentiles and a histogram of token counts."""
+    counts = np.frombuffer(values, dtype=np.dtype(values.typecode))
+    heights, edges = np.histogram(counts, bins=min(BINS, int(np.ptp(counts)) + 1))
+    return {
+        "mean": round(float(counts.mean()), 2),
+        "percentiles": {str(p): int(np.percentile(counts, p, method="nearest")) for p in PERCENTILES},
+        "histogram": {"edges": [round(float(edge), 2) for edge in edges], "rows": heights.tolist()},
+    }

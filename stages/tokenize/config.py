@@ -1,0 +1,51 @@
+"""Configuration of the tokenize stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from stages.errors import Problem
+
+Positive = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class TokenizeConfig:
+    """How questions and answers become token ids."""
+
+    compat: Literal["none", "mindrlhf"]
+    """mindrlhf: records equal to those of its rlhf_data.py: keys question and answer, no template and no
+    suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id."""
+    max_prompt_length: Positive
+    """Tokens of prompt_ids."""
+    seq_length: Positive
+    """Tokens of pretrain_ids (the ground truth) and loss_mask."""
+    sft_length: Positive
+    """Tokens of one supervised example: prompt, answer and end token."""
+    over_long: Literal["drop", "truncate"]
+    """What to do with a prompt, ground truth or supervised example beyond its length; counted either way.
+    compat=mindrlhf always truncates."""
+    chat_template: bool
+    """Wrap the question in Qwen2.5's ChatML turns (instruct models)."""
+    system_prompt: str
+    """System turn of the chat template; empty: no system turn."""
+    prompt_suffix: str
+    """Appended to every question; a line break, so that the answer starts on a line of its own, or an
+    instruction such as "Put the answer in \\boxed{}."."""
+    id_dtype: Literal["int64", "int32"]
+    """Column type; int64 is rlhf_data.py's."""
+
+
+def check_tokenize(config: TokenizeConfig, path: str = "tokenize") -> list[Problem]:
+    """Every cross-field rule that `config` breaks."""
+    problems = []
+    if config.compat == "mindrlhf" and config.chat_template:
+        rule = f"must be false with {path}.compat=mindrlhf (rlhf_data.py knows no chat template)"
+        problems.append(Problem(f"{path}.chat_template", True, rule, f"set {path}.compat=none"))
+    if config.compat == "mindrlhf" and config.id_dtype != "int64":
+        rule = f"must be int64 with {path}.compat=mindrlhf"
+        problems.append(Problem(f"{path}.id_dtype", config.id_dtype, rule, f"set {path}.compat=none"))
+    return problems

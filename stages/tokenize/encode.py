@@ -1,0 +1,174 @@
+"""Rows of text to rows of ids: template, truncation, padding, and the reason for each row left out.
+
+Shapes: B rows, P max_prompt_length, S seq_length, L sft_length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from stages.fetch.config import ColumnsConfig, DatasetConfig
+from stages.fetch.jsonl import Row
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.tokenizer import IM_END, IM_START, SpecialIds
+
+MARKER = "#### "
+IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)
+COMPAT_COLUMNS = ColumnsConfig(prompt="question", answer="answer")
+NO_TRUTH = f"the answer has no {MARKER.strip()!r} before a ground truth"
+
+
+@dataclass(frozen=True)
+class EncodedRow:
+    """One row in ids, without padding."""
+
+    line: int
+    prompt: list[int]
+    solution: list[int]
+    answer: list[int]
+    """The whole answer (empty unless asked for)."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A row that is left out, and why."""
+
+    line: int
+    reason: str
+
+
+class Encoder:
+    """Turns rows into ids as a TokenizeConfig says."""
+
+    def __init__(self, tokenizer: Tokenizer, ids: SpecialIds, dataset: DatasetConfig, config: TokenizeConfig) -> None:
+        """Take over the tokenizer.
+
+        Args:
+            tokenizer: with compat=mindrlhf the one built without '#' merges.
+            ids: end and padding ids.
+            dataset: which part of the answer is the ground truth.
+            config: template and lengths.
+        """
+        self.tokenizer, self.ids, self.dataset, self.config = tokenizer, ids, dataset, config
+        self.compat = config.compat == "mindrlhf"
+        # A literal "<|endoftext|>" in a text would become the padding id, and end it there for every
+        # reader that strips padding; encoded as plain characters it is only text.
+        tokenizer.encode_special_tokens = not self.compat
+        self._before, self._after = self._chat_frame() if config.chat_template else ([], [])
+
+    @property
+    def columns(self) -> ColumnsConfig:
+        """The keys to read from JSON rows."""
+        return COMPAT_COLUMNS if self.compat else self.dataset.columns
+
+    def _chat_frame(self) -> tuple[list[int], list[int]]:
+        """Ids before and after a question: Qwen2.5's ChatML turns, as its chat template renders them."""
+        start, end = self.tokenizer.token_to_id(IM_START), self.tokenizer.token_to_id(IM_END)
+        newline = self._ids("\n")
+        system = self.config.system_prompt
+        before = [start, *self._ids("system\n" + system), end, *newline] if system else []
+        return [*before, start], [end, *newline, start, *self._ids("assistant\n")]
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _batch(self, texts: list[str]) -> list[list[int]]:
+        return [entry.ids for entry in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def prompt_text(self, question: str) -> str:
+        """What stands in the user's turn (or, without chat template, is the whole prompt)."""
+        return question if self.compat else question + self.config.prompt_suffix
+
+    def solution_text(self, row: Row) -> str | None:
+        """The ground truth of a row; None where it has none."""
+        if self.dataset.solution == "answer":
+            return row.answer
+        if self.dataset.solution == "prompt_and_answer":
+            return row.prompt + row.answer
+        if self.compat:
+            return row.answer.split(MARKER)[-1]
+        before, marker, after = row.answer.rpartition(MARKER)
+        return after.strip() if marker else None
+
+    def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[Dropped]]:
+        """Encode rows, at full length.
+
+        Args:
+            rows: B rows.
+            with_answers: encode whole answers too (for supervised examples).
+
+        Returns:
+            the usable rows in order, and the others with reasons.
+        """
+        usable, texts, dropped = [], [], []
+        for row in rows:
+            text = self.solution_text(row)
+            if not text:
+                dropped.append(Dropped(row.line, NO_TRUTH))
+            elif not self.compat and not row.prompt.strip():
+                dropped.append(Dropped(row.line, "the prompt is blank"))
+            else:
+                usable.append(row)
+                texts.append(text)
+        lead = "user\n" if self.config.chat_template else ""
+        prompts = self._batch([lead + self.prompt_text(row.prompt) for row in usable])
+        solutions = self._batch(texts)
+        answers = self._batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
+        encoded = [
+            EncodedRow(row.line, [*self._before, *prompt, *self._after], solution, answer)
+            for row, prompt, solution, answer in zip(usable, prompts, solutions, answers, strict=True)
+        ]
+        return encoded, dropped
+
+    def grpo_columns(self, rows: Sequence[EncodedRow]) -> dict[str, np.ndarray]:
+        """prompt_ids [B, P], pretrain_ids [B, S] and loss_mask [B, S]; int64, right-padded.
+
+        With compat=mindrlhf loss_mask is what rlhf_data.py writes: ones over the ground truth, padded
+        with the pad id, then zero over as many positions as the prompt has. Otherwise it is one over
+        the ground truth and zero elsewhere. Source: mindrlhf e8a8fc1,
+        examples/grpo/qwen_grpo_tutorial/rlhf_data.py:62-107.
+        """
+        prompts = [row.prompt[: self.config.max_prompt_length] for row in rows]
+        solutions = [row.solution[: self.config.seq_length] for row in rows]
+        mask = pad([[1] * len(ids) for ids in solutions], self.config.seq_length, self.ids.pad if self.compat else 0)
+        if self.compat:
+            for row_mask, prompt in zip(mask, prompts, strict=True):
+                row_mask[: len(prompt)] = 0
+        return {
+            "prompt_ids": pad(prompts, self.config.max_prompt_length, self.ids.pad),
+            "pretrain_ids": pad(solutions, self.config.seq_length, self.ids.pad),
+            "loss_mask": mask,
+        }
+
+    def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, np.ndarray]:
+        """input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted.
+
+        input_ids: prompt, whole answer, first end id; labels: the same ids, -100 on prompt and padding.
+        """
+        length = self.config.sft_length
+        ids = [sft_ids(row, self.ids)[:length] for row in rows]
+        labels = [
+            [*[IGNORED] * len(row.prompt), *whole[len(row.prompt) :]][:length]
+            for row, whole in zip(rows, ids, strict=True)
+        ]
+        return {"input_ids": pad(ids, length, self.ids.pad), "labels": pad(labels, length, IGNORED)}
+
+
+def sft_ids(row: EncodedRow, ids: SpecialIds) -> list[int]:
+    """Prompt, answer and end id of one supervised example.
+
+    Encoded apart and then joined, so that the prompt's ids are those that the rollout will see.
+    """
+    return [*row.prompt, *row.answer, ids.eos[0]]
+
+
+def pad(rows: Sequence[Sequence[int]], length: int, value: int) -> np.ndarray:
+    """Ragged rows (each at most `length` long) as int64 [rows, length], filled up with `value` on the right."""
+    result = np.full((len(rows), length), value, np.int64)
+    for target, ids in zip(result, rows, strict=True):
+        target[: len(ids)] = ids
+    return result
