@@ -64,7 +64,9 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
         if name in values:
             arguments[name] = _value(hints[name], values[name], _join(path, name), problems)
         else:
-            problems.append(Problem(_join(path, name), None, "is required", "set it in conf or as an override"))
+            problems.append(
+                Problem(_join(path, name), None, "is required", "set it in conf or as an override")
+            )
     return cls(**arguments) if len(problems) == before else None
 
 

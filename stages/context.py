@@ -55,7 +55,7 @@ class Context:
         return int(self.config["seed"])
 
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
-        """Tell the pipeline how far this stage is. Cheap (one append); call it a few times a second at most."""
+        """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
         line = {"time_s": time.time(), "step": step, "total": total, "unit": unit, "message": message}
         with self.progress_file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

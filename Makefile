@@ -1,0 +1,49 @@
+# make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
+# make test   the tests
+# make check  what .ci/run runs: lint, types, import rule, tests
+# make bench  benchmarks (BENCH=NAME for one)
+# make setup  only install
+
+VENV ?= .venv
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import ensurepip, venv' 2>/dev/null && echo $(p))))
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
+
+.PHONY: run test check bench setup clean
+
+run: setup
+	@$(BIN)/luigi --module pipeline RunGRPO
+
+setup: $(VENV)/.run
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.test $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.test
+	$(BIN)/python -m tests.benchmarks $(BENCH)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed (Debian: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python pyproject.toml .ci/constraints.txt
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(PIP) --editable '.[test,parity]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,43 @@
+"""Is what a child process needs installed, in versions that work? Reads metadata, imports nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from packaging.specifiers import SpecifierSet
+
+RULES = (
+    ("mindspore", "==2.7.0", "the trainer is built and measured on 2.7.0"),
+    ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError"),
+    ("safetensors", ">=0.5,<0.8", "0.8.0 writes non-contiguous slices wrongly, silently"),
+)
+
+
+def installed(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
+    """One line per package that is missing or of a version known to break; empty when all is well.
+
+    Args:
+        installed: how to learn a version, so that rules can be tested without installing.
+    """
+    found = []
+    for package, wanted, reason in RULES:
+        have = installed(package)
+        if have is None:
+            found.append(f"{package}: not installed; {_remedy(package, wanted)}")
+        elif have not in SpecifierSet(wanted):
+            found.append(f"{package}={have}: must be {wanted} ({reason}); {_remedy(package, wanted)}")
+    return found
+
+
+def _remedy(package: str, wanted: str) -> str:
+    return f"{sys.executable} -m pip install '{package}{wanted}'"

@@ -1,0 +1,89 @@
+"""Several workers on this machine through MindSpore's msrun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+from launch.errors import LaunchError
+
+
+def command(
+    program: Sequence[str], *, python: Path, workers: int, master_addr: str, master_port: int, log_dir: Path
+) -> list[str]:
+    """The msrun line that starts `program` (arguments of python) once per worker.
+
+    Args:
+        program: what follows `python`, for example ["-m", "stages", "grpo", "spec.json"].
+        python: the interpreter; msrun itself stands beside it.
+        workers: number of workers, all on this machine.
+        master_addr: address of the scheduler.
+        master_port: its port, free.
+        log_dir: receives scheduler.log and worker_K.log.
+
+    Raises:
+        LaunchError: when msrun is not installed beside the interpreter.
+    """
+    msrun = shutil.which("msrun", path=str(python.parent))
+    if msrun is None:
+        raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")
+    return [
+        msrun,
+        f"--worker_num={workers}",
+        f"--local_worker_num={workers}",
+        f"--master_addr={master_addr}",
+        f"--master_port={master_port}",
+        f"--log_dir={log_dir}",
+        "--tail_worker_log=0",
+        "--join=True",
+        "python",
+        *program,
+    ]
+
+
+def environment(python: Path, base: dict[str, str]) -> dict[str, str]:
+    """`base` with `python`'s directory first on PATH: msrun starts whatever `python` it finds there."""
+    return {**base, "PATH": f"{python.parent}{os.pathsep}{base.get('PATH', os.defpath)}"}
+
+
+def find_port(address: str, wanted: int | None) -> int:
+    """A port of `address` that can be bound now: `wanted`, or any free one.
+
+    Raises:
+        LaunchError: when `wanted` is in use, or the address is not this machine's.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, wanted or 0))
+        except OSError as error:
+            raise LaunchError(
+                f"launcher.master_port={wanted}: cannot be bound on {address} ({error.strerror}); "
+                "choose another, or leave it null to have a free one found"
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def calm(msrun: psutil.Process, workers: int) -> bool:
+    """Let msrun itself run only when a core is idle, once its scheduler and workers have started.
+
+    msrun --join=True waits in a loop without a pause (mindspore 2.7.0,
+    parallel/cluster/process_entity/_api.py, join_processes) and takes a whole core from its own
+    workers. A child inherits the scheduling class, so it is changed only when all have started.
+
+    Returns:
+        True when there is nothing left to do.
+    """
+    try:
+        children = [child for child in msrun.children() if "tail" not in child.name()]
+        if len(children) <= workers:
+            return False
+        os.sched_setscheduler(msrun.pid, os.SCHED_IDLE, os.sched_param(0))
+    except (psutil.Error, OSError):
+        return False  # it is ending, or about to start: the next poll knows more
+    return True

@@ -1,0 +1,159 @@
+"""Build one artifact: a stage in a child process, between taking its lock and the commit."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from launch import job
+from launch.config import LauncherConfig
+from launch.errors import LaunchError, ProcessFailed
+from pipeline.errors import StageFailed
+from pipeline.graph import StageSpec
+from pipeline.store import Manifest, Store
+
+RECORDED = ("grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core")
+Progress = Callable[[dict[str, Any] | None], None]
+
+
+def build(spec: StageSpec, store: Store, launcher: LauncherConfig, on_progress: Progress) -> Manifest:
+    """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
+
+    Args:
+        spec: the stage.
+        store: where its inputs are and its artifact goes.
+        launcher: how its processes run.
+        on_progress: called ten times a second with the stage's latest progress line, or None.
+
+    Raises:
+        StageFailed: the process ended badly; nothing is committed, checkpoints and logs stay.
+        StoreError: the store could not be written.
+    """
+    with store.lock(spec.key):
+        if store.problem(spec.key) is None:
+            return store.manifest(spec.key)
+        job.end_leftovers(_job_name(spec, store))  # before their directories are touched again
+        store.quarantine(spec.key)
+        staging = store.stage(spec.key)
+        try:
+            manifest = _run(spec, store, staging, launcher, on_progress)
+            store.commit(staging, manifest)
+        finally:
+            store.discard(staging)
+        return manifest
+
+
+def command(spec: StageSpec, store: Store) -> list[str]:
+    """Arguments of the interpreter for a stage's process."""
+    return ["-m", "stages", spec.name, str(store.log_dir(spec.key) / "spec.json")]
+
+
+def _job_name(spec: StageSpec, store: Store) -> str:
+    return str(store.path(spec.key))
+
+
+def _run(
+    spec: StageSpec, store: Store, staging: Path, launcher: LauncherConfig, on_progress: Progress
+) -> Manifest:
+    logs = store.log_dir(spec.key)
+    progress = logs / "progress.jsonl"
+    progress.write_text("", encoding="utf-8")
+    (logs / "spec.json").write_text(
+        json.dumps(_spec_file(spec, store, staging, progress), indent=1), encoding="utf-8"
+    )
+    try:
+        outcome = job.run(
+            command(spec, store),
+            workers=spec.workers,
+            job=_job_name(spec, store),
+            log_dir=logs,
+            launcher=launcher,
+            on_poll=lambda: on_progress(_last_line(progress)),
+        )
+    except ProcessFailed as error:
+        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail) from error
+    except LaunchError as error:
+        raise StageFailed(spec.name, str(error), logs / "stage.log", []) from error
+    return Manifest(
+        stage=spec.name,
+        fingerprint=spec.key.fingerprint,
+        code_version=spec.version,
+        config=dict(spec.config),
+        inputs={name: key.fingerprint for name, key in spec.inputs.items()},
+        external=dict(spec.external),
+        versions=_versions(),
+        git_commit=_git_commit(),
+        seed=spec.config.get("seed"),
+        started=outcome.started,
+        ended=outcome.ended,
+        host=socket.gethostname(),
+        peak_memory_gib=round(outcome.peak_memory_gib, 3),
+    )
+
+
+def _spec_file(spec: StageSpec, store: Store, staging: Path, progress: Path) -> dict[str, Any]:
+    return {
+        "stage": spec.name,
+        "config": spec.config,
+        "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
+        "output": str(staging),
+        "work": str(store.work_dir(spec.key)),
+        "progress_file": str(progress),
+    }
+
+
+def _last_line(file: Path) -> dict[str, Any] | None:
+    """The latest whole progress line; a line that is being written is passed over."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
+        lines = stream.read().split(b"\n")[:-1]
+    if not lines:
+        return None
+    try:
+        value = json.loads(lines[-1])
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in RECORDED:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _git_commit() -> str | None:
+    """Commit of grpoflow's own checkout; None when it is installed without one."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return None
+    try:
+        shown = subprocess.run(
+            ["git", "-C", str(root), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return shown.stdout.strip()
+
+
+def elapsed(seconds: float) -> str:
+    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"

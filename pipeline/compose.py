@@ -1,0 +1,97 @@
+"""From overrides to a resolved plain configuration, through Hydra.
+
+Layout names need no file: `layout=dp2_mp4_pp2` becomes `layout=named` plus the degrees in the name,
+placed where the choice stood, so that later overrides still win.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError, Problem
+
+LAYOUT_NAME = re.compile(r"dp(\d+)_mp(\d+)_pp(\d+)(?:_cp(\d+))?(?:_ep(\d+))?")
+DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel", "expert_parallel")
+
+
+def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
+    """Compose conf/config.yaml with `overrides`.
+
+    Args:
+        overrides: Hydra's grammar: `train.beta=0.02`, `model=qwen2_5_7b`, `+a=1`, `~b`.
+        config_dir: a directory of the user's own groups, searched before the built-in ones.
+
+    Returns:
+        The resolved configuration as plain dicts, lists and scalars.
+
+    Raises:
+        ConfigError: an override is malformed, or names a choice or a key that does not exist.
+    """
+    import hydra  # here, because importing it takes as long as all the rest of a no-op run
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    arguments = [part for override in overrides for part in _expand_layout(override, config_dir)]
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()}]")
+    GlobalHydra.instance().clear()  # a task composed inside @hydra.main would be refused otherwise
+    try:
+        with hydra.initialize_config_module("conf", version_base="1.3"):
+            config = hydra.compose("config", overrides=arguments)
+            return dict(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+
+
+def _expand_layout(override: str, config_dir: Path | None) -> list[str]:
+    match = (
+        LAYOUT_NAME.fullmatch(override.removeprefix("layout=")) if override.startswith("layout=") else None
+    )
+    if match is None:
+        return [override]
+    own = config_dir is not None and (config_dir / "layout" / f"{match.group(0)}.yaml").exists()
+    packaged = Path(__file__).parents[1] / "conf" / "layout" / f"{match.group(0)}.yaml"
+    if own or packaged.exists():
+        return [override]
+    degrees = zip(DEGREES, match.groups(default="1"), strict=True)
+    return ["layout=named", *(f"layout.train.{key}={value}" for key, value in degrees)]
+
+
+def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) -> Problem:
+    """One Problem out of Hydra's several lines."""
+    unknown = re.search(r"Could not override '([^']+)'", message)
+    if unknown and overrides:
+        key = unknown.group(1)
+        value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
+        near = difflib.get_close_matches(key, _keys(compose([], config_dir)), n=1, cutoff=0.5)
+        return Problem(
+            key, value, "unknown key", f"did you mean {near[0]}?" if near else "see `grpoflow plan --help`"
+        )
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    choice = re.search(r"Could not find '([^'/]+)/([^']+)'", message) or re.search(
+        r"Could not load '([^'/]+)/([^']+)'", message
+    )
+    if choice:
+        options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
+        return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
+    return Problem(
+        "overrides", " ".join(overrides), " ".join(lines[:3]), "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY"
+    )
+
+
+def _keys(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, dict):
+        return [prefix]
+    return [
+        key
+        for name, value in values.items()
+        for key in _keys(value, f"{prefix}.{name}" if prefix else str(name))
+    ]

@@ -1,0 +1,122 @@
+"""The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked.
+
+Sections stand beside the code that they configure (stages/*/config.py, launch/config.py); here they
+are put together.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+from stages.convert_config import ConvertConfig
+from stages.evaluate_config import EvaluateConfig
+from stages.export_config import ExportConfig
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.rewards.config import RewardConfig
+from stages.sft_config import SftConfig
+from stages.split_config import SplitConfig
+from stages.tokenize.config import TokenizeConfig
+
+from launch.config import LauncherConfig
+from pipeline import rules
+from pipeline.compose import compose
+from pipeline.errors import ConfigError
+from stages.config import read
+from stages.fetch.config import DatasetConfig
+from stages.layout import LayoutConfig
+from stages.model_config import ModelConfig
+from stages.report.config import ReportConfig
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Which trainer runs grpo."""
+
+    name: Literal["local"]
+    """local: the embedded MindSpore trainer."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Values: conf/*.yaml; overrides: Hydra's grammar."""
+
+    seed: Annotated[int, Ge(0), Le(2**31 - 1)]
+    """Seed of everything random: builtin weights and data, sampling, order of the data."""
+    store: str
+    """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
+    cards: Annotated[int, Ge(1), Le(64)]
+    """Workers of the grpo stage; null takes what layout.train occupies."""
+    model: ModelConfig
+    layout: LayoutConfig
+    dataset: DatasetConfig
+    tokenize: TokenizeConfig
+    convert: ConvertConfig
+    split: SplitConfig
+    reward: RewardConfig
+    engine: EngineConfig
+    rollout: RolloutConfig
+    sft: SftConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    export: ExportConfig
+    report: ReportConfig
+    launcher: LauncherConfig
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data with normalised types: what is fingerprinted and handed to stages."""
+        return asdict(self)
+
+
+def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+    """Compose, derive, type and check a configuration.
+
+    Raises:
+        ConfigError: with every problem that can be told apart, in one go.
+    """
+    config = read(Config, derive(compose(overrides, config_dir)))
+    problems = rules.check(config)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def derive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what follows from other values: cards, degrees of generate and reference, roles to split.
+
+    Values of a wrong type are left alone: reading the typed configuration reports them.
+    """
+    values = copy.deepcopy(dict(values))
+    try:
+        layout, model = values["layout"], values["model"]
+        train = layout["train"]
+        cards = rules.degrees(train)
+        layout["name"] = rules.layout_name(train)
+        values["cards"] = cards if values["cards"] is None else values["cards"]
+        for role in (layout["generate"], layout["reference"]):
+            _derive_role(role, train["model_parallel"], cards, model)
+        if values["split"]["roles"] is None:
+            sft = values["sft"]["enabled"]
+            values["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
+    except (KeyError, TypeError, ZeroDivisionError):
+        return values
+    return values
+
+
+def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
+    """pipeline_stage 1, train's model_parallel where the heads allow it, data_parallel for the rest."""
+    heads = (model["num_attention_heads"], model["num_key_value_heads"])
+    if role["model_parallel"] is None:
+        fitting = (
+            degree
+            for degree in range(model_parallel, 0, -1)
+            if cards % degree == 0 and all(count % degree == 0 for count in heads)
+        )
+        role["model_parallel"] = next(fitting)
+    if role["data_parallel"] is None:
+        others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
+        role["data_parallel"] = max(1, cards // others)

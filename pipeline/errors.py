@@ -1,0 +1,28 @@
+"""Everything that the pipeline reports instead of showing a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launch.errors import LaunchError
+from stages.errors import ConfigError, InputError, Problem, StageError
+
+__all__ = ["REPORTED", "ConfigError", "InputError", "Problem", "StageFailed", "StoreError"]
+
+
+class StoreError(Exception):
+    """The artifact store cannot be read or written, or an artifact in it is damaged."""
+
+
+class StageFailed(Exception):
+    """A stage's process ended badly; says where to look."""
+
+    def __init__(self, stage: str, cause: str, log: Path, tail: list[str]) -> None:
+        self.stage, self.cause, self.log, self.tail = stage, cause, log, tail
+        errors = [line for line in tail if line.startswith("error: ")]
+        shown = errors[-1:] or [f"  | {line}" for line in tail]
+        super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, f"log: {log}"]))
+
+
+REPORTED = (StageError, LaunchError, StoreError, StageFailed)
+"""What a command turns into one message and an exit code."""

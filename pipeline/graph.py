@@ -1,0 +1,164 @@
+"""The plan: a pure function from a configuration to ordered stage specs.
+
+Each stage names the sections that it reads and the stages whose artifacts it needs; from these
+follow its fingerprint and with it the place of its artifact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import Config
+from pipeline.fingerprint import fingerprint
+from pipeline.store import Key
+from stages.fetch.config import external_files
+
+Digest = Callable[[Path], str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage as the graph knows it, before anything is hashed."""
+
+    name: str
+    version: int
+    """Code version: raised by hand whenever the stage's output changes for the same input."""
+    sections: tuple[str, ...]
+    """Top-level parts of the configuration that the stage reads, and no more."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Input name -> name of the stage whose artifact it is."""
+    external: tuple[Path, ...] = ()
+    """The user's files that the stage reads."""
+    workers: int = 1
+    """Processes; more than one run under msrun."""
+    skipped: str | None = None
+    """Why the stage is left out, or None."""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage of one run, ready to be looked up in the store or to be run."""
+
+    key: Key
+    version: int
+    config: Mapping[str, Any]
+    """The part of the configuration that the stage reads: section -> values."""
+    inputs: Mapping[str, Key]
+    external: Mapping[str, str]
+    """User's file (as configured) -> SHA-256 of its content."""
+    workers: int
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.key.stage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All stages of one run, in an order in which they can run."""
+
+    config: Config
+    specs: tuple[StageSpec, ...]
+    skipped: Mapping[str, str]
+    """Stage -> why it is left out."""
+
+    def spec(self, stage: str) -> StageSpec:
+        """The spec of one stage."""
+        return next(spec for spec in self.specs if spec.name == stage)
+
+
+def stages(config: Config) -> tuple[Stage, ...]:
+    """The graph of engine=local, in order."""
+    builtin_tokenizer = config.model.source == "builtin" and config.model.tokenizer_path is None
+    random_weights = config.model.source == "builtin"
+    fetch_reads = (
+        "model",
+        *(["dataset"] if builtin_tokenizer else []),
+        *(["seed"] if random_weights else []),
+    )
+    dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
+    weights = "sft" if config.sft.enabled else "split"
+    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
+    body = (
+        Stage("fetch", 1, fetch_reads, external=external_files(config.model)),
+        Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),
+        Stage("convert", 1, ("model", "convert"), {"fetch": "fetch"}),
+        Stage(
+            "tokenize",
+            1,
+            ("model", "dataset", "tokenize"),
+            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
+        ),
+        Stage("strategy", 1, ("model", "layout")),
+        Stage(
+            "split",
+            1,
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+        ),
+        Stage(
+            "sft",
+            1,
+            ("model", "layout", "rollout", "reward", "sft", "seed"),
+            {"split": "split", **common},
+            skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
+        ),
+        Stage(
+            "grpo",
+            1,
+            ("model", "layout", "rollout", "reward", "train", "seed"),
+            {"weights": weights, **common},
+            workers=config.layout.train.cards,
+        ),
+        Stage(
+            "evaluate",
+            1,
+            ("model", "layout", "rollout", "reward", "evaluate", "seed"),
+            {"before": weights, "after": "grpo", **common},
+        ),
+        Stage("export", 1, ("model", "export"), {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"}),
+    )
+    running = [stage.name for stage in body if stage.skipped is None]
+    return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
+
+
+def plan(config: Config, digest: Digest) -> Plan:
+    """Fingerprint every stage of a run.
+
+    Args:
+        config: the checked configuration.
+        digest: SHA-256 of a user's file.
+
+    Raises:
+        ConfigError: a user's file cannot be read.
+    """
+    values = config.plain()
+    specs: dict[str, StageSpec] = {}
+    skipped = {}
+    for stage in stages(config):
+        if stage.skipped is not None:
+            skipped[stage.name] = stage.skipped
+            continue
+        part = {section: values[section] for section in stage.sections}
+        external = {str(path): digest(path) for path in stage.external}
+        inputs = {name: specs[source].key for name, source in stage.inputs.items()}
+        identity = fingerprint(
+            stage.name,
+            stage.version,
+            part,
+            {name: key.fingerprint for name, key in inputs.items()},
+            _by_name(stage.external, external),
+        )
+        specs[stage.name] = StageSpec(
+            Key(stage.name, identity), stage.version, part, inputs, external, stage.workers
+        )
+    return Plan(config, tuple(specs.values()), skipped)
+
+
+def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:
+    """Digests under file names without directories, numbered so that equal names stay apart."""
+    return {f"{index}:{path.name}": digests[str(path)] for index, path in enumerate(files)}

@@ -1,0 +1,91 @@
+"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere.
+
+Everything here goes to stderr; stdout belongs to the summary and the result line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+PLAIN_EVERY_S = 15.0
+
+
+class Display:
+    """States of the stages of one run."""
+
+    def __init__(self, stages: Sequence[str], cached: Sequence[str], console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+        self._rows: dict[str, dict[str, Any]] = {
+            name: {"state": "cached" if name in cached else "waiting"} for name in stages
+        }
+        self._process = os.getpid()
+        self._live: Live | None = None
+        self._last_plain = 0.0
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Stage -> waiting, cached, running, done or failed."""
+        return {name: row["state"] for name, row in self._rows.items()}
+
+    def start(self, stage: str) -> None:
+        """A stage has begun."""
+        self._rows[stage] = {"state": "running", "since": time.monotonic()}
+        if self._is_live():
+            self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        else:
+            self._say(f"{stage}: started")
+
+    def progress(self, stage: str, line: dict[str, Any] | None) -> None:
+        """The stage's latest progress line, if it has written one."""
+        if line is None:
+            return
+        self._rows[stage]["line"] = line
+        if self._live is not None:
+            self._live.update(self._table())
+        elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+            self._last_plain = time.monotonic()
+            self._say(f"{stage}: {_count(line)} {line.get('message', '')}".rstrip())
+
+    def finish(self, stage: str, state: str, note: str = "") -> None:
+        """The stage is done, or has failed."""
+        row = self._rows[stage]
+        row.update(state=state, took=time.monotonic() - row.get("since", time.monotonic()))
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._say(f"{stage}: {state} after {row['took']:.1f} s {note}".rstrip())
+
+    def _is_live(self) -> bool:
+        """A live table needs a terminal, and one process (Luigi forks with several workers)."""
+        return self._console.is_terminal and self._process == os.getpid()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+        sys.stderr.flush()
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for name, row in self._rows.items():
+            line = row.get("line") or {}
+            took = row.get("took") or (time.monotonic() - row["since"] if row["state"] == "running" else None)
+            bar: Any = ""
+            if row["state"] == "running" and line.get("total"):
+                bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
+            told = f"{_count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
+            table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, told)
+        return table
+
+
+def _count(line: dict[str, Any]) -> str:
+    unit = f" {line['unit']}" if line.get("unit") else ""
+    return f"{line.get('step', 0):g}/{line.get('total', 0):g}{unit}"

@@ -1,0 +1,161 @@
+"""Rules between fields: what single types and bounds cannot say. Each names its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import Problem
+from stages.fetch.config import check_dataset
+from stages.layout import ROLES, Role, RoleLayout
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
+
+
+def check(config: Config) -> list[Problem]:
+    """Every rule that `config` breaks; empty when it can run."""
+    return [
+        *_model(config),
+        *(problem for role in ROLES for problem in _role(config, role)),
+        *_local_engine(config),
+        *_lengths(config),
+        *_training(config),
+        *_sources(config),
+    ]
+
+
+def degrees(role: Mapping[str, Any]) -> int:
+    """Cards that a role's plain values occupy."""
+    product: int = (
+        role["data_parallel"] * role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
+    )
+    return product
+
+
+def layout_name(role: Mapping[str, Any]) -> str:
+    """The name that follows from a role's plain values."""
+    name = f"dp{role['data_parallel']}_mp{role['model_parallel']}_pp{role['pipeline_stage']}"
+    name += f"_cp{role['context_parallel']}" if role["context_parallel"] != 1 else ""
+    return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
+
+
+def _model(config: Config) -> Iterator[Problem]:
+    model = config.model
+    if model.hidden_size % model.num_attention_heads:
+        yield Problem(
+            "model.hidden_size",
+            model.hidden_size,
+            f"must be a multiple of num_attention_heads={model.num_attention_heads}",
+        )
+    elif model.head_dim % 2:
+        yield Problem(
+            "model.hidden_size", model.hidden_size, f"head size {model.head_dim} must be even (rotary pairs)"
+        )
+    if model.num_attention_heads % model.num_key_value_heads:
+        yield Problem(
+            "model.num_key_value_heads",
+            model.num_key_value_heads,
+            f"must divide num_attention_heads={model.num_attention_heads} (grouped-query attention)",
+        )
+
+
+def _role(config: Config, role: Role) -> Iterator[Problem]:
+    layout, model = config.layout.role(role), config.model
+    path = f"layout.{role}"
+    if layout.cards != config.cards:
+        yield Problem(
+            path,
+            layout.name,
+            f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards}",
+            f"choose another layout, or cards={layout.cards}"
+            if role == "train"
+            else "leave its degrees null",
+        )
+    yield from _heads(path, layout, config)
+    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset):
+        yield Problem(
+            f"{path}.offset", list(layout.offset), "one number per pipeline stage, summing to 0, or empty"
+        )
+    if layout.pipeline_stage > model.num_hidden_layers:
+        yield Problem(
+            f"{path}.pipeline_stage",
+            layout.pipeline_stage,
+            f"at most num_hidden_layers={model.num_hidden_layers}",
+        )
+
+
+def _heads(path: str, layout: RoleLayout, config: Config) -> Iterator[Problem]:
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        count = getattr(config.model, name)
+        if count % layout.model_parallel:
+            fitting = [str(degree) for degree in range(1, count + 1) if count % degree == 0]
+            yield Problem(
+                f"{path}.model_parallel",
+                layout.model_parallel,
+                HEADS_RULE.format(name=name, count=count),
+                f"use {' or '.join(fitting)}",
+            )
+
+
+def _local_engine(config: Config) -> Iterator[Problem]:
+    for role in ROLES:
+        layout = config.layout.role(role)
+        for key in ("pipeline_stage", "context_parallel", "expert_parallel"):
+            if getattr(layout, key) > 1:
+                yield Problem(
+                    f"layout.{role}.{key}",
+                    getattr(layout, key),
+                    "engine=local is data_parallel x model_parallel only",
+                    "use a layout with pp1 and without cp and ep",
+                )
+        if layout.enable_parallel_optimizer:
+            yield Problem(
+                f"layout.{role}.enable_parallel_optimizer", True, "engine=local keeps each shard whole"
+            )
+    if config.model.qkv_concat:
+        yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
+
+
+def _lengths(config: Config) -> Iterator[Problem]:
+    longest = config.tokenize.max_prompt_length + config.rollout.max_tokens
+    if longest > config.model.max_position_embeddings:
+        yield Problem(
+            "rollout.max_tokens",
+            config.rollout.max_tokens,
+            f"tokenize.max_prompt_length + rollout.max_tokens = {longest} must be at most "
+            f"model.max_position_embeddings={config.model.max_position_embeddings}",
+        )
+    if config.rollout.min_tokens > config.rollout.max_tokens:
+        yield Problem(
+            "rollout.min_tokens",
+            config.rollout.min_tokens,
+            f"at most rollout.max_tokens={config.rollout.max_tokens}",
+        )
+
+
+def _training(config: Config) -> Iterator[Problem]:
+    train, generate = config.train, config.layout.generate
+    if train.warmup_steps > train.steps:
+        yield Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
+    if len(config.reward.functions) != len(config.reward.weights):
+        yield Problem(
+            "reward.weights",
+            list(config.reward.weights),
+            f"one weight per function: {len(config.reward.functions)} functions",
+        )
+    if train.prompts_per_step % generate.data_parallel:
+        yield Problem(
+            "train.prompts_per_step",
+            train.prompts_per_step,
+            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
+        )
+
+
+def _sources(config: Config) -> Iterator[Problem]:
+    if config.model.source == "local" and config.model.path is None:
+        remedy = "give a Hugging Face directory"
+        yield Problem("model.path", None, "is required with model.source=local", remedy)
+    yield from check_dataset(config.dataset)

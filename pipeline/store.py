@@ -1,0 +1,290 @@
+"""The artifact store: directories that are either whole and named after what they are, or absent.
+
+    STORE/STAGE/FIRST-16-DIGITS/     one artifact: its files and manifest.json
+    STORE/STAGE/.building-...        an attempt; renamed when it is whole
+    STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one
+    STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
+    STORE/.quarantine/...            what was found damaged
+    STORE/runs.jsonl                 history, one line per event
+
+Commit: digest and fsync every file, manifest last, fsync the directory, one rename, fsync the
+parent. Whoever loses a race finds the winner's artifact, verifies it and uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from pipeline.errors import StoreError
+from pipeline.fingerprint import file_digest
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which artifact: a stage and the fingerprint of all that went into it."""
+
+    stage: str
+    fingerprint: str
+
+    def __str__(self) -> str:
+        return f"{self.stage}/{self.fingerprint[:DIGITS]}"
+
+    @property
+    def flat(self) -> str:
+        """One path component."""
+        return f"{self.stage}-{self.fingerprint[:DIGITS]}"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What manifest.json says of an artifact."""
+
+    stage: str
+    fingerprint: str
+    code_version: int
+    config: dict[str, Any]
+    inputs: dict[str, str]
+    """Input name -> fingerprint."""
+    external: dict[str, str]
+    """User's file -> SHA-256."""
+    versions: dict[str, str]
+    git_commit: str | None
+    seed: int | None
+    started: float
+    """Unix time, seconds."""
+    ended: float
+    host: str
+    peak_memory_gib: float
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Relative path -> {size (bytes), sha256}."""
+    format: int = FORMAT
+
+
+class Store:
+    """One store directory, shared by processes and users of a group."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+
+    def open(self) -> None:
+        """Make the store's directory.
+
+        Raises:
+            StoreError: it cannot be made or written.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe = self.root / f".probe-{uuid.uuid4().hex[:8]}"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise StoreError(_told(error, self.root)) from error
+
+    def path(self, key: Key) -> Path:
+        """Where the artifact is, or would be."""
+        return self.root / key.stage / key.fingerprint[:DIGITS]
+
+    def work_dir(self, key: Key) -> Path:
+        """Scratch that outlives a killed attempt."""
+        return self.root / ".work" / key.flat
+
+    def log_dir(self, key: Key) -> Path:
+        """Logs of the attempts at this artifact."""
+        return self.root / ".logs" / key.flat
+
+    def problem(self, key: Key) -> str | None:
+        """None when the artifact is whole (by names and sizes), otherwise what is wrong with it."""
+        path = self.path(key)
+        if not path.is_dir():
+            return "never run"
+        try:
+            manifest = self.manifest(key)
+        except StoreError as error:
+            return str(error)
+        for name, entry in manifest.files.items():
+            try:
+                size = (path / name).stat().st_size
+            except OSError:
+                return f"output missing: {name}"
+            if size != entry["size"]:
+                return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
+        return None
+
+    def manifest(self, key: Key) -> Manifest:
+        """Read an artifact's manifest.
+
+        Raises:
+            StoreError: it is missing, malformed, or belongs to another fingerprint.
+        """
+        file = self.path(key) / MANIFEST
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            manifest = Manifest(**values)
+            if manifest.format != FORMAT or not isinstance(manifest.files, dict) or not manifest.files:
+                raise ValueError("unknown format or no files")
+            for name, entry in manifest.files.items():
+                if not isinstance(entry["size"], int) or Path(name).is_absolute() or ".." in Path(name).parts:
+                    raise ValueError(f"entry {name}")
+        except FileNotFoundError as error:
+            raise StoreError(f"manifest missing: {file}") from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"manifest corrupt: {file} ({error})") from error
+        if manifest.fingerprint != key.fingerprint or manifest.stage != key.stage:
+            raise StoreError(
+                f"manifest corrupt: {file} is of {manifest.stage}/{manifest.fingerprint[:DIGITS]}"
+            )
+        return manifest
+
+    def manifests(self, stage: str) -> list[Manifest]:
+        """All readable manifests of a stage, newest first."""
+        found = []
+        for file in (self.root / stage).glob(f"[0-9a-f]*/{MANIFEST}"):
+            with contextlib.suppress(ValueError, TypeError, OSError):
+                found.append(Manifest(**json.loads(file.read_text(encoding="utf-8"))))
+        return sorted(found, key=lambda manifest: manifest.ended, reverse=True)
+
+    @contextlib.contextmanager
+    def lock(self, key: Key) -> Iterator[None]:
+        """Hold the artifact's lock; others that want to build it wait.
+
+        The lock saves work. Should it not hold (some NFS mounts), commit still keeps the store right.
+        """
+        directory = self.root / ".locks"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            with FileLock(directory / f"{key.flat}.lock", mode=0o664):
+                yield
+        except OSError as error:
+            raise StoreError(_told(error, self.root)) from error
+
+    def stage(self, key: Key) -> Path:
+        """A fresh, empty directory beside the artifact's place; clears the leftovers of dead attempts.
+
+        Call it with the lock held.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        try:
+            parent = self.path(key).parent
+            parent.mkdir(parents=True, exist_ok=True)
+            for left in parent.glob(f".building-{key.fingerprint[:DIGITS]}-*"):
+                _remove(left)
+            staging = parent / f".building-{key.fingerprint[:DIGITS]}-{uuid.uuid4().hex[:8]}"
+            staging.mkdir()
+            self.work_dir(key).mkdir(parents=True, exist_ok=True)
+            self.log_dir(key).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(_told(error, self.root)) from error
+        return staging
+
+    def commit(self, staging: Path, manifest: Manifest) -> Path:
+        """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
+
+        Raises:
+            StoreError: the stage wrote nothing, wrote outside its directory, or the disk is full.
+        """
+        key = Key(manifest.stage, manifest.fingerprint)
+        final = self.path(key)
+        try:
+            files = _settle(staging)
+            if not files:
+                raise StoreError(f"{key}: the stage wrote no file")
+            _write_manifest(staging, {**asdict(manifest), "files": files})
+            if final.exists() and self.problem(key) is not None:
+                self.quarantine(key)
+            try:
+                staging.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self.problem(key) is not None:
+                    raise
+                _remove(staging)  # somebody else was first, and theirs is whole
+            _fsync_directory(final.parent)
+            _remove(self.work_dir(key))
+        except OSError as error:
+            raise StoreError(_told(error, staging)) from error
+        return final
+
+    def discard(self, staging: Path) -> None:
+        """Remove a failed attempt's files; its checkpoints and logs stay."""
+        _remove(staging)
+
+    def quarantine(self, key: Key) -> Path | None:
+        """Move a damaged artifact out of the way, for a person to look at."""
+        if not self.path(key).exists():
+            return None
+        target = self.root / ".quarantine" / f"{key.flat}-{uuid.uuid4().hex[:8]}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.path(key).rename(target)
+        return target
+
+
+def _settle(directory: Path) -> dict[str, dict[str, Any]]:
+    """Digest, fsync and write-protect every file; a link counts with its target's content."""
+    files = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            _fsync_directory(path)
+            continue
+        if name == MANIFEST:
+            raise StoreError(f"{path}: the name is reserved for the store's own manifest")
+        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
+        if path.is_symlink():
+            files[name]["link"] = os.readlink(path)
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
+    return files
+
+
+def _write_manifest(directory: Path, values: dict[str, Any]) -> None:
+    path = directory / MANIFEST
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(values, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
+    _fsync_directory(directory)
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _told(error: OSError, where: Path) -> str:
+    hints = {
+        errno.ENOSPC: "free space there, or choose another store with store=DIR",
+        errno.EDQUOT: "free quota there, or choose another store with store=DIR",
+        errno.EACCES: "make it writable for you, or choose another store with store=DIR",
+        errno.EROFS: "choose another store with store=DIR",
+        errno.EPERM: "make it writable for you, or choose another store with store=DIR",
+    }
+    remedy = hints.get(error.errno or 0, "choose another store with store=DIR")
+    return f"{error.filename or where}: {error.strerror}; {remedy}"

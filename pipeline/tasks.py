@@ -1,0 +1,156 @@
+"""Luigi tasks: one per stage, and RunGRPO above them. They know order and cards, no field."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import luigi
+from luigi.configuration import get_config
+
+from pipeline.errors import REPORTED, ConfigError
+from pipeline.graph import StageSpec
+from pipeline.run import Run
+
+EXIT_FAILED, EXIT_INVALID = 1, 2
+
+
+def _behave_without_luigi_cfg() -> None:
+    """Settings that a bare `luigi --module pipeline RunGRPO` needs; a user's luigi.cfg wins."""
+    defaults: dict[str, dict[str, object]] = {
+        # Without luigid the default tries the network for a minute. --scheduler-host turns this off.
+        "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
+        # Luigi exits 0 on failure by default.
+        "retcode": {
+            name: EXIT_FAILED
+            for name in (
+                "already_running",
+                "missing_data",
+                "not_run",
+                "task_failed",
+                "scheduling_error",
+                "unhandled_exception",
+            )
+        },
+        # A stage that writes nothing must not succeed.
+        "worker": {"check_complete_on_run": True},
+    }
+    config = get_config()
+    for section, values in defaults.items():
+        for key, value in values.items():
+            if not config.has_option(section, key):
+                config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
+    # Failures are told once, by us; Luigi would print the traceback of the orchestrator.
+    logging.getLogger("luigi-interface").addFilter(lambda record: False)
+    logging.getLogger("luigi").addFilter(lambda record: False)
+
+
+_behave_without_luigi_cfg()
+
+
+class OverridesParameter(luigi.Parameter):  # type: ignore[misc]
+    """Hydra overrides as one value: a shell-split string, or a JSON list.
+
+    The value is a canonical JSON list, since Luigi compares parameters with == and shows them as text.
+    """
+
+    def parse(self, text: str) -> str:
+        """Canonical JSON of `text`."""
+        stripped = text.strip()
+        if stripped.startswith("["):
+            parsed = json.loads(stripped)
+            if not all(isinstance(item, str) for item in parsed):
+                raise ValueError(f"--overrides={text}: a JSON list must hold text only")
+            return json.dumps(parsed)
+        return json.dumps(shlex.split(stripped))
+
+
+@functools.cache
+def prepare(overrides: str, config_dir: str | None) -> Run:
+    """Compose and plan once per process and set of overrides; ends the process on invalid input."""
+    try:
+        return Run.prepare(json.loads(overrides), Path(config_dir) if config_dir else None)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+    except REPORTED as error:
+        print(f"error: {error}", file=sys.stderr)
+    sys.exit(EXIT_INVALID)
+
+
+class StageTask(luigi.Task):  # type: ignore[misc]
+    """One stage of one or more runs: the same fingerprint is the same task."""
+
+    stage: str = luigi.Parameter(description="name of the stage")
+    fingerprint: str = luigi.Parameter(description="identity of its artifact")
+
+    @classmethod
+    def of(cls, run: Run, spec: StageSpec) -> StageTask:
+        """The task of `spec`; Luigi hands out one instance per fingerprint."""
+        task = cls(stage=spec.name, fingerprint=spec.key.fingerprint)
+        task._run = getattr(task, "_run", run)  # of several runs that share it, the first
+        return task
+
+    @property
+    def resources(self) -> dict[str, int]:
+        """Cards, of which the scheduler hands out no more than there are."""
+        workers = self._run.plan.spec(self.stage).workers
+        return {"cards": workers} if workers > 1 else {}
+
+    def requires(self) -> list[StageTask]:
+        """The stages whose artifacts this one reads."""
+        spec = self._run.plan.spec(self.stage)
+        sources = dict.fromkeys(key.stage for key in spec.inputs.values())
+        return [StageTask.of(self._run, self._run.plan.spec(stage)) for stage in sources]
+
+    def complete(self) -> bool:
+        """Whether the artifact is whole."""
+        return self._run.is_complete(self.stage)
+
+    def run(self) -> None:
+        """Build the artifact."""
+        self._run.build(self.stage)
+
+
+class RunGRPO(luigi.Task):  # type: ignore[misc]
+    """GRPO post-training from fetch to report.
+
+    Examples:
+        luigi --module pipeline RunGRPO
+        luigi --module pipeline RunGRPO --overrides 'seed=1 train.beta=0.02'
+        luigi --module pipeline RunGRPO --overrides '["layout=dp2_mp1_pp1", "store=/data/store"]'
+    """
+
+    overrides: str = OverridesParameter(
+        default="[]", description="Hydra overrides: a shell-split string or a JSON list"
+    )
+    config_dir: str | None = luigi.OptionalParameter(
+        default=None, description="directory with your own config groups"
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._prepared = prepare(self.overrides, self.config_dir)
+        self._finished = False
+        get_config().set("resources", "cards", str(self._prepared.plan.config.cards))
+
+    def requires(self) -> list[StageTask]:
+        """Every stage, not only the last: a whole report must not hide a damaged upstream."""
+        return [StageTask.of(self._prepared, spec) for spec in self._prepared.plan.specs]
+
+    def complete(self) -> bool:
+        """False until this process has reported: a run with nothing to do still prints its result."""
+        return self._finished
+
+    def run(self) -> None:
+        """Tell the result; it is the last line on stdout."""
+        self._prepared.report()
+        self._finished = True
+
+
+__all__ = ["RunGRPO", "StageTask"]

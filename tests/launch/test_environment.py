@@ -1,0 +1,26 @@
+import pytest
+
+from launch.environment import problems
+
+GOOD = {"mindspore": "2.7.0", "numpy": "1.26.4", "safetensors": "0.7.0"}
+
+
+def test_the_pinned_versions_are_accepted() -> None:
+    assert problems(GOOD.get) == []
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "told"),
+    [
+        ("mindspore", None, "mindspore: not installed"),
+        ("mindspore", "2.9.0", "mindspore=2.9.0: must be ==2.7.0"),
+        ("numpy", "2.1.0", "numpy=2.1.0: must be <2"),
+        ("safetensors", "0.8.0", "safetensors=0.8.0: must be >=0.5,<0.8"),
+        ("safetensors", "0.4.5", "safetensors=0.4.5: must be >=0.5,<0.8"),
+    ],
+)
+def test_what_is_known_to_break_is_told_with_a_remedy(package: str, version: str | None, told: str) -> None:
+    found = problems({**GOOD, package: version}.get)
+    assert len(found) == 1
+    assert found[0].startswith(told)
+    assert "pip install" in found[0]

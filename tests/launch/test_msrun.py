@@ -1,0 +1,84 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import job, msrun
+from launch.config import LauncherConfig
+from launch.errors import LaunchError, ProcessFailed
+
+LOCAL = LauncherConfig(name="local", master_addr="127.0.0.1", master_port=None, timeout_s=120, grace_s=2)
+
+
+def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(LaunchError, match=rf"launcher.master_port={port}: cannot be bound .* null"):
+            msrun.find_port("127.0.0.1", port)
+    assert msrun.find_port("127.0.0.1", None) > 1023
+
+
+def test_msrun_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="not found; install mindspore"):
+        msrun.command(
+            ["-c", ""],
+            python=tmp_path / "python",
+            workers=2,
+            master_addr="127.0.0.1",
+            master_port=2000,
+            log_dir=tmp_path,
+        )
+
+
+def test_calm_waits_for_all_workers_and_spares_them() -> None:
+    code = "import subprocess, sys, time; input(); [subprocess.Popen(['sleep', '60']) for _ in range(3)]; input()"
+    parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    process = psutil.Process(parent.pid)
+    try:
+        assert not msrun.calm(process, workers=2)
+        assert parent.stdin is not None
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        while len(process.children()) < 3:  # the scheduler and two workers
+            time.sleep(0.02)
+        assert msrun.calm(process, workers=2)
+        assert os.sched_getscheduler(parent.pid) == os.SCHED_IDLE
+        assert {os.sched_getscheduler(child.pid) for child in process.children()} == {os.SCHED_OTHER}
+    finally:
+        for member in [*process.children(), process]:
+            member.kill()
+        parent.wait()
+
+
+# A worker of real msrun, without MindSpore: msrun itself only needs its children to end.
+WORKER = """
+import os, sys
+role, rank = os.environ["MS_ROLE"], os.environ.get("RANK_ID")
+print("hello from", role, rank, os.environ["MS_SCHED_PORT"])
+if role == "MS_WORKER" and rank == sys.argv[1]:
+    sys.exit("error: worker told to fail")
+"""
+
+
+def test_real_msrun_starts_workers(tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER)
+    job.run([str(program), "none"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+    for rank in (0, 1):
+        assert f"hello from MS_WORKER {rank}" in (tmp_path / f"worker_{rank}.log").read_text()
+
+
+def test_the_failing_worker_is_shown_first(tmp_path: Path) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(WORKER)
+    with pytest.raises(ProcessFailed) as failure:
+        job.run([str(program), "1"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+    assert failure.value.log.name == "worker_1.log"
+    assert failure.value.tail[-1] == "error: worker told to fail"

@@ -1,0 +1,114 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import process
+from launch.errors import ProcessFailed, ProcessTimedOut
+
+# A tree as msrun makes it: the child starts a grandchild in a session of its own, which ignores SIGTERM.
+TREE = """
+import pathlib, subprocess, sys, time
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+grandchild = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
+grandchild.stdout.readline()
+pathlib.Path(sys.argv[1]).write_text(str(grandchild.pid))
+time.sleep(300)
+"""
+
+
+def living(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def wait_for(path: Path) -> int:
+    deadline = time.monotonic() + 20
+    while not (path.exists() and path.read_text()):
+        assert time.monotonic() < deadline, f"{path} was not written"
+        time.sleep(0.05)
+    return int(path.read_text())
+
+
+def test_output_exit_and_peak_memory(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import time; block = bytearray(200 << 20); print('hello'); time.sleep(1.5)"
+    outcome = process.run([sys.executable, "-c", code], job="test-output", log=log)
+    assert log.read_text() == "hello\n"
+    assert 0.19 < outcome.peak_memory_gib < 0.4
+    assert 1.5 <= outcome.ended - outcome.started < 10
+
+
+def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
+    code = "import sys; [print(i) for i in range(100)]; sys.exit(7)"
+    with pytest.raises(ProcessFailed) as failure:
+        process.run([sys.executable, "-c", code], job="test-failure", log=tmp_path / "log")
+    assert failure.value.exit_code == 7
+    assert failure.value.tail == [str(i) for i in range(80, 100)]
+
+
+def test_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    with pytest.raises(ProcessTimedOut, match="not finished after 2 s"):
+        process.run(
+            [sys.executable, "-c", TREE, str(pid_file)],
+            job=f"test-timeout-{tmp_path}",
+            log=tmp_path / "log",
+            timeout_s=2,
+            grace_s=0.5,
+        )
+    assert not living(wait_for(pid_file))
+
+
+def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+
+    def interrupt(_: psutil.Process) -> None:
+        if pid_file.exists() and pid_file.read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        process.run(
+            [sys.executable, "-c", TREE, str(pid_file)],
+            job=f"test-interrupt-{tmp_path}",
+            log=tmp_path / "log",
+            grace_s=0.5,
+            on_poll=interrupt,
+        )
+    assert not living(wait_for(pid_file))
+
+
+def test_survivors_of_a_killed_parent_are_found(tmp_path: Path) -> None:
+    pid_file, job = tmp_path / "pid", f"test-survivors-{tmp_path}"
+    orchestrator = subprocess.Popen(
+        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, process.JOB_VARIABLE: job}
+    )
+    survivor = wait_for(pid_file)
+    orchestrator.kill()
+    orchestrator.wait()
+    assert living(survivor)
+    assert survivor in process.end_job(job, grace_s=0.0)
+    assert not living(survivor)
+
+
+def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        env={**os.environ, process.JOB_VARIABLE: f"{tmp_path}-other"},
+    )
+    try:
+        assert process.end_job(str(tmp_path), grace_s=0.0) == []
+        assert living(other.pid)
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_tail_survives_bytes_that_are_not_text(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"\xff\xfe broken\n" + b"x" * 100_000 + b"\nlast\n")
+    assert process.tail(log, lines=1) == ["last"]
+    assert process.tail(tmp_path / "absent") == []
