@@ -1,0 +1,20 @@
+"""What can be chosen about the run report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+
+@dataclass(frozen=True)
+class ReportConfig:
+    """Section `report`. The upper bounds keep the page below 2 MB whatever the models wrote."""
+
+    title: str | None
+    """Heading of the page; None: model, dataset and layout."""
+    samples: Annotated[int, Ge(0), Le(20)]
+    """Completions shown before and after training, from the top of evaluate's samples.jsonl."""
+    text_limit: Annotated[int, Ge(100), Le(3000)]
+    """Characters shown of one prompt or completion; the middle of longer ones is left out and counted."""

@@ -1,0 +1,198 @@
+"""The curves of a training run: which ones, their points, and how they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from stages.report import svg
+from stages.report.text import figure, number, percent, shorten, words
+
+MAX_POINTS = 400
+STEPS = (1, 2, 2.5, 5, 10)
+"""What axis ticks may be multiples of."""
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One figure: its metrics (keys of metrics.jsonl) and how to read them."""
+
+    title: str
+    keys: tuple[str, ...]
+    explanation: str
+    share: bool = False
+    """Values are 0 to 1 and shown in percent."""
+    band: str = ""
+    """Key of the standard deviation to shade around the first series."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A finished figure with its caption and legend."""
+
+    title: str
+    explanation: str
+    svg: Markup
+    legend: tuple[tuple[int, str], ...]
+    """(colour number, label) per series; empty for a single one."""
+    last: str
+    """The last value, as text."""
+
+
+GRPO = (
+    Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions. "
+         "Band: one standard deviation either way.", band="reward_std"),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True),
+    Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting."),
+    Spec("KL to the reference", ("kl",), "How far the policy has moved from its start (k3 estimate, nats)."),
+    Spec("Loss", ("loss",), "Clipped surrogate with the KL term. It is no measure of progress."),
+    Spec("Entropy", ("entropy",), "Of the next token, nats. Near zero, sampling explores no more."),
+    Spec("Completion length", ("completion_length", "completion_length_max"), "Tokens: mean and longest."),
+    Spec("Signal", ("zero_variance_share", "completion_cut_share", "clip_fraction", "worked_share"),
+         "Groups of equal rewards teach nothing, cut completions had no room to end, clipped tokens give no "
+         "gradient.",
+         share=True),
+    Spec("Gradient norm", ("grad_norm",), "Before clipping."),
+    Spec("Learning rate", ("lr",), "Of the optimizer, per step."),
+    Spec("Throughput", ("tokens_per_s",), "Tokens per second over the whole step."),
+)  # fmt: skip
+SFT = (
+    Spec("Warm-up loss", ("loss",), "Cross-entropy per answer token, nats."),
+    Spec("Accuracy checks", ("accuracy_check",), "Greedy, on prompts held in; the warm-up stops by it.",
+         share=True),
+)  # fmt: skip
+
+
+def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: str) -> list[Drawing]:
+    """Draw every figure for which the rows hold at least one number."""
+    drawings = []
+    for i, spec in enumerate(specs):
+        series = {key: points(rows, key) for key in _keys(spec, rows)}
+        series = {key: found for key, found in series.items() if found}
+        if series:
+            drawings.append(_draw(spec, series, points(rows, spec.band) if spec.band else [], f"{prefix}{i}"))
+    return drawings
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
+    """(step, value) of one metric by step; of a step repeated after a resume, the later one."""
+    found: dict[float, float] = {}
+    for row in rows:
+        step, value = number(row.get("step")), number(row.get(key))
+        if step is not None and value is not None:
+            found[step] = value
+    return sorted(found.items())
+
+
+def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys: list[str] = []
+    for key in spec.keys:
+        if key.endswith("*"):
+            keys += sorted({name for row in rows for name in row if name.startswith(key[:-1])})
+        else:
+            keys.append(key)
+    return keys[: len(svg.COLOURS)]
+
+
+def thin(found: Points, most: int = MAX_POINTS) -> Points:
+    """At most `most` points: means over equal runs of neighbours."""
+    if len(found) <= most:
+        return found
+    per = -(-len(found) // most)
+    chunks = [found[i : i + per] for i in range(0, len(found), per)]
+    return [(_mean([x for x, _ in chunk]), _mean([y for _, y in chunk])) for chunk in chunks]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def smooth(found: Points) -> Points:
+    """Centred moving mean over about a tenth of the points; the window shrinks at both ends."""
+    half = len(found) // 20
+    result = []
+    for i, (step, _) in enumerate(found):
+        reach = min(half, i, len(found) - 1 - i)
+        window = found[i - reach : i + reach + 1]
+        result.append((step, sum(value for _, value in window) / len(window)))
+    return result
+
+
+def _draw(spec: Spec, series: Mapping[str, Points], band: Points, name: str) -> Drawing:
+    canvas, plot = svg.axes()
+    alts, lasts = [], []
+    show = percent if spec.share else figure
+    for (key, whole), colour in zip(series.items(), svg.COLOURS, strict=False):
+        found = thin(whole)
+        if band and colour == svg.COLOURS[0]:
+            _band(plot, found, dict(thin(band)), colour)
+        _line(plot, found, colour, noisy=len(found) >= 40)
+        alts.append(_describe(_label(key), whole, show))
+        lasts.append(show(whole[-1][1]))
+    _scale(plot, series, spec.share)
+    legend = tuple((i + 1, _label(key)) for i, key in enumerate(series)) if len(series) > 1 else ()
+    drawing = svg.inline(canvas, name, f"{spec.title}. " + " ".join(alts))
+    return Drawing(spec.title, spec.explanation, drawing, legend, lasts[0] if len(series) == 1 else "")
+
+
+def _line(plot: Axes, found: Points, colour: str, noisy: bool) -> None:
+    steps, values = [x for x, _ in found], [y for _, y in found]
+    if noisy:  # every step faintly, their trend strongly
+        plot.plot(steps, values, color=colour, linewidth=0.9, alpha=0.35)
+        values = [y for _, y in smooth(found)]
+    marker = "o" if len(found) < 8 else ""
+    plot.plot(steps, values, color=colour, linewidth=1.9, marker=marker, markersize=4, solid_capstyle="round")
+    plot.plot(steps[-1:], values[-1:], color=colour, marker="o", markersize=5, linestyle="", clip_on=False)
+
+
+def _band(plot: Axes, found: Points, spread: Mapping[float, float], colour: str) -> None:
+    both = [(step, value, spread[step]) for step, value in found if step in spread]
+    if len(both) > 1:
+        steps = [step for step, _, _ in both]
+        low, high = [v - s for _, v, s in both], [v + s for _, v, s in both]
+        plot.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
+
+
+def _scale(plot: Axes, series: Mapping[str, Points], share: bool) -> None:
+    values = [value for found in series.values() for _, value in found]
+    steps = [step for found in series.values() for step, _ in found]
+    if share:
+        plot.set_ylim(-0.02, max(1.02 * max(values), 0.1) if max(values) < 0.5 else 1.02)
+    if min(steps) < max(steps):
+        plot.set_xlim(min(steps), max(steps) + 0.01 * (max(steps) - min(steps)))
+    plot.text(1.02, 0, "step", transform=plot.transAxes, color=svg.MUTED, va="center")
+    plot.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=STEPS))
+    plot.yaxis.set_major_locator(MaxNLocator(4, steps=STEPS))
+    plot.xaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value)))
+    show = (lambda value, _: f"{100 * value:.3g} %") if share else (lambda value, _: axis(value))
+    plot.yaxis.set_major_formatter(FuncFormatter(show))
+
+
+def axis(value: float) -> str:
+    """A tick label: short, without trailing zeros."""
+    if abs(value) < 1e-12:
+        return "0"
+    text = f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"
+    text = text.replace("e-0", "e-").replace("e+0", "e")
+    return "−" + text[1:] if value < 0 else text
+
+
+def _label(key: str) -> str:
+    return shorten(words(key.removeprefix("reward/")), 60)
+
+
+def _describe(label: str, found: Points, show: Any) -> str:
+    (first_step, first), (last_step, last) = found[0], found[-1]
+    low, high = min(found, key=lambda p: p[1]), max(found, key=lambda p: p[1])
+    if len(found) == 1:
+        return f"{label}: {show(first)} at step {figure(first_step)}."
+    return (
+        f"{label}: {show(first)} at step {figure(first_step)}, {show(last)} at step {figure(last_step)}; "
+        f"lowest {show(low[1])} at step {figure(low[0])}, highest {show(high[1])} at step {figure(high[0])}."
+    )

@@ -1,0 +1,141 @@
+"""Gathers everything that page.html shows and renders it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from stages.layout import ROLES
+from stages.report import tables
+from stages.report.artifacts import Run, mapping
+from stages.report.config import ReportConfig
+from stages.report.curves import GRPO, SFT, draw_all
+from stages.report.headline import pairs, tiles
+from stages.report.layout_picture import Picture, picture
+from stages.report.lengths import lengths
+from stages.report.text import duration, figure, neutral, number, percent, size, words
+from stages.report.timeline import Timeline, timeline
+
+HERE = Path(__file__).parent
+# Sections in the order in which they say what the run was about.
+SECTION_ORDER = (
+    "model", "dataset", "layout", "tokenize", "convert", "split", "sft", "rollout", "reward", "train",
+    "evaluate", "export",
+)  # fmt: skip
+
+
+def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
+    """The whole page as text.
+
+    Args:
+        inputs: stage name -> artifact directory; any may be missing or incomplete.
+        config: section `report`.
+    """
+    run = Run.load(inputs)
+    metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
+    completions, shown = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
+    evaluation, line = run.result("evaluate"), timeline(run.manifests)
+    verdicts = [tables.verdict(row) for row in shown]
+    values = {
+        "title": config.title or _title(run),
+        "subtitle": _subtitle(run, line),
+        "tiles": tiles(evaluation, "sft" in run.directories),
+        "pairs": pairs(evaluation),
+        "prompts": number(evaluation.get("prompts")),
+        "curves": draw_all(GRPO, metrics, "g"),
+        "training": tables.training(metrics),
+        "grpo_result": tables.flat(run.result("grpo")),
+        "lengths": lengths(completions, metrics),
+        "warmup": draw_all(SFT, warmup, "s"),
+        "sft_result": tables.flat(run.result("sft")),
+        "timeline": line,
+        "step_time": tables.step_time(metrics),
+        "pictures": _pictures(run),
+        "card": tables.card(run.result("tokenize")),
+        "samples": tables.samples(shown, config.samples, config.text_limit),
+        "samples_count": len(shown),
+        "verdicts": [
+            (name, verdicts.count(name)) for name in ("better", "same", "worse") if name in verdicts
+        ],
+        "drawn": tables.drawn(completions, min(3, config.samples), config.text_limit),
+        "sections": _sections(run),
+        "environment": tables.environment(run),
+        "artifacts": tables.artifacts(run),
+        "notes": run.notes,
+        "style": Markup((HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
+    }
+    return _environment().get_template("page.html").render(values)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    filters = (duration, figure, number, percent, size, words)
+    environment.filters.update({function.__name__: function for function in filters})
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """Every value on its way into the page, before escaping: no text slips past a forgotten filter."""
+    return neutral(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _title(run: Run) -> str:
+    names = [run.section(name).get("name") for name in ("model", "dataset", "layout")]
+    return " · ".join(str(name)[:80] for name in names if name) or "A run"
+
+
+def _subtitle(run: Run, line: Timeline) -> list[str]:
+    facts = []
+    if line.ended is not None:
+        # UTC: the page must not change with the time zone of whoever renders it.
+        ended = datetime.datetime.fromtimestamp(max(0.0, min(line.ended, 4e9)), tz=datetime.timezone.utc)
+        facts.append(f"{ended:%d %B %Y, %H:%M} UTC".lstrip("0"))
+        facts.append(f"{duration(line.wall_s)} from first to last stage")
+    last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
+    cards = number(run.section("layout").get("cards"))
+    facts += [f"{figure(cards)} cards"] if cards else []
+    facts += [f"seed {last['seed']}"] if last.get("seed") is not None else []
+    facts += [str(last["host"])[:80]] if last.get("host") else []
+    facts += [f"commit {str(last['git_commit'])[:10]}"] if last.get("git_commit") else []
+    return facts
+
+
+def _pictures(run: Run) -> list[Picture]:
+    layout, layers = run.section("layout"), number(run.section("model").get("num_hidden_layers"))
+    found = []
+    for role in ROLES:
+        held = {rank: size(count) for rank, count in tables.rank_bytes(run, role).items()}
+        drawn = picture(role, mapping(layout.get(role)), None if layers is None else int(layers), held)
+        if drawn:
+            found.append(drawn)
+        elif layout.get(role):
+            run.notes.append(f"layout.{role}: not a layout that can be drawn.")
+    return found
+
+
+def _sections(run: Run) -> list[tuple[str, list[str], list[tuple[str, ...]], list[str]]]:
+    """(section, columns, rows, stages that read it); plain top-level keys such as seed come first."""
+    readers: dict[str, list[str]] = {}
+    loose: dict[str, Any] = {}
+    for stage, manifest in run.manifests.items():
+        for name, value in mapping(manifest.get("config")).items():
+            if isinstance(value, dict):
+                readers.setdefault(name, []).append(stage)
+            else:
+                loose[name] = value
+    ordered = [name for name in SECTION_ORDER if name in readers]
+    ordered += sorted(set(readers) - set(ordered))
+    sections = [(name, *tables.config(run.section(name)), readers[name]) for name in ordered]
+    return ([("run", *tables.config(loose), [])] if loose else []) + sections

@@ -1,0 +1,227 @@
+"""Rows for the page's tables: config, data card, training figures, samples, environment, artifacts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.report.artifacts import Run, mapping
+from stages.report.curves import points
+from stages.report.text import figure, number, percent, shorten, words
+
+MAX_ROWS, MAX_VALUE = 400, 300
+MAX_FILES = 24
+SHARES = (
+    "accuracy",
+    "clip_fraction",
+    "completion_cut_share",
+    "zero_variance_share",
+    "worked_share",
+    "accuracy_check",
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One held-out prompt with the completions of both models."""
+
+    prompt: str
+    solution: str
+    answers: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...]
+    """(heading, completion, reward, reward parts) per model."""
+    verdict: str
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A nested mapping as (dotted key, value) rows, at most 400."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and value and len(rows) < MAX_ROWS:
+            rows += flat(value, f"{name}.")
+        else:
+            rows.append((name, plain(value)))
+    return rows[:MAX_ROWS]
+
+
+def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """A config section as (column names, rows); groups with the same keys (roles) stand side by side."""
+    groups = {key: value for key, value in values.items() if isinstance(value, dict) and value}
+    alike = len(groups) > 1 and len({frozenset(group) for group in groups.values()}) == 1
+    if not alike:
+        return [], [*flat(values)]
+    rows: list[tuple[str, ...]] = []
+    for key in next(iter(groups.values())):
+        rows.append((str(key), *(plain(group[key]) for group in groups.values())))
+    single = flat({key: value for key, value in values.items() if key not in groups})
+    blank = ("",) * (len(groups) - 1)
+    return [str(key) for key in groups], [*((*row, *blank) for row in single), *rows][:MAX_ROWS]
+
+
+def plain(value: object) -> str:
+    """A config value as YAML would show it, at most 300 characters."""
+    if isinstance(value, str):
+        return shorten(value, MAX_VALUE)
+    return shorten(json.dumps(value, ensure_ascii=False, default=str), MAX_VALUE)
+
+
+def card(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The data card's rows, with numbers written for people. Lists of numbers become their range."""
+    rows = []
+    for key, value in list(_leaves(values, ""))[:MAX_ROWS]:
+        share = re.search(r"(share|rate|ratio|fraction)$", key) and number(value) is not None
+        if share and 0 <= float(value) <= 1:
+            text = percent(value)
+        elif number(value) is not None:
+            text = figure(value)
+        elif isinstance(value, list) and len(value) > 6 and all(number(item) is not None for item in value):
+            text = f"{len(value):,} values, {figure(min(value))} to {figure(max(value))}"
+        else:
+            text = plain(value)
+        rows.append((words(key), text))
+    return rows
+
+
+def _leaves(values: Mapping[str, Any], prefix: str) -> Any:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key} · ")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def training(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Per metric: name, first, last, mean of the last tenth, lowest, highest."""
+    names = sorted({key for row in metrics for key in row if isinstance(key, str)} - {"step", "time_s"})
+    rows = []
+    for name in names[:60]:
+        values = [value for _, value in points(metrics, name)]
+        if values:
+            show = percent if name in SHARES else figure
+            tail = values[-max(1, len(values) // 10) :]
+            shown = (values[0], values[-1], sum(tail) / len(tail), min(values), max(values))
+            rows.append((name, *(show(value) for value in shown)))
+    return rows
+
+
+def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, float, float]]:
+    """Where a step's time goes: (colour, part, mean seconds, percent of the step)."""
+    means = {}
+    for key in ("rollout_s", "reference_s", "train_s", "step_s"):
+        values = [value for _, value in points(metrics, key)]
+        means[key] = sum(values) / len(values) if values else 0.0
+    parts = [
+        ("Rollout", means["rollout_s"]),
+        ("Reference", means["reference_s"]),
+        ("Update", means["train_s"]),
+    ]
+    rest = means["step_s"] - sum(seconds for _, seconds in parts)
+    parts.append(("Everything else", max(0.0, rest)))
+    whole = sum(seconds for _, seconds in parts)
+    if whole <= 0:
+        return []
+    return [
+        (i + 1, name, seconds, 100 * seconds / whole)
+        for i, (name, seconds) in enumerate(parts)
+        if seconds > 0
+    ]
+
+
+def samples(rows: Sequence[Mapping[str, Any]], count: int, limit: int) -> list[Sample]:
+    """The first `count` rows of samples.jsonl, in the file's order (nothing is picked to look good)."""
+    return [_sample(row, limit) for row in rows[:count]]
+
+
+def _sample(row: Mapping[str, Any], limit: int) -> Sample:
+    answers = []
+    for key in ("before", "after"):
+        parts = mapping(row.get(f"{key}_parts"))
+        shown = tuple((words(str(name)), figure(value)) for name, value in list(parts.items())[:8])
+        answers.append(
+            (key.capitalize(), _text(row.get(key), limit), figure(row.get(f"{key}_reward")), shown)
+        )
+    return Sample(
+        _text(row.get("prompt"), limit), _text(row.get("solution"), limit), tuple(answers), verdict(row)
+    )
+
+
+def _text(value: object, limit: int) -> str:
+    return shorten(value if isinstance(value, str) else "" if value is None else str(value), limit)
+
+
+def verdict(row: Mapping[str, Any]) -> str:
+    """better, worse or same, by the rewards; empty where one is missing."""
+    before, after = number(row.get("before_reward")), number(row.get("after_reward"))
+    if before is None or after is None:
+        return ""
+    return "same" if abs(after - before) < 1e-9 else "better" if after > before else "worse"
+
+
+def drawn(rows: Sequence[Mapping[str, Any]], count: int, limit: int) -> list[tuple[str, str, str, str]]:
+    """Completions of the last training step: (prompt, completion, reward, parts in one line)."""
+    steps = [step for row in rows if (step := number(row.get("step"))) is not None]
+    last = [row for row in rows if steps and number(row.get("step")) == max(steps)]
+    result = []
+    for row in last[:count]:
+        parts = ", ".join(
+            f"{words(str(k))} {figure(v)}" for k, v in list(mapping(row.get("parts")).items())[:8]
+        )
+        texts = _text(row.get("prompt"), limit), _text(row.get("completion"), limit)
+        result.append((*texts, figure(row.get("reward")), parts))
+    return result
+
+
+def artifacts(run: Run) -> list[dict[str, Any]]:
+    """Per stage: fingerprint, number and bytes of its files, and the files themselves (at most 24)."""
+    result = []
+    for stage, manifest in run.manifests.items():
+        files = mapping(manifest.get("files"))
+        entries = [(path, number(mapping(entry).get("size"))) for path, entry in sorted(files.items())]
+        result.append({
+            "stage": stage, "fingerprint": str(manifest.get("fingerprint") or "")[:64], "count": len(entries),
+            "bytes": sum(size or 0 for _, size in entries), "files": entries[:MAX_FILES],
+            "inputs": [str(name) for name in mapping(manifest.get("inputs"))][:20],
+        })  # fmt: skip
+    return result
+
+
+def rank_bytes(run: Run, role: str) -> dict[int, int]:
+    """Rank -> bytes of its weight files, from the latest stage that wrote the role's shards."""
+    for stage in ("grpo", "sft", "split"):
+        found: dict[int, int] = {}
+        for path, entry in mapping(run.manifests.get(stage, {}).get("files")).items():
+            match = re.fullmatch(rf"{role}/rank_(\d{{1,4}})/[^/]+\.(safetensors|ckpt)", Path(path).as_posix())
+            size = number(mapping(entry).get("size"))
+            if match and size is not None:
+                found[int(match[1])] = found.get(int(match[1]), 0) + int(size)
+        if found:
+            return found
+    return {}
+
+
+def environment(run: Run) -> list[tuple[str, str]]:
+    """Versions, host and commit. Where stages differ, every value with the stages that had it."""
+    seen: dict[str, dict[str, list[str]]] = {}
+    for stage, manifest in run.manifests.items():
+        facts = {
+            "commit": manifest.get("git_commit"),
+            "host": manifest.get("host"),
+            "seed": manifest.get("seed"),
+        }
+        facts.update({str(key): value for key, value in mapping(manifest.get("versions")).items()})
+        for key, value in facts.items():
+            if value is not None:
+                seen.setdefault(key, {}).setdefault(plain(value), []).append(stage)
+    rows = []
+    for key, values in seen.items():
+        if len(values) == 1:
+            rows.append((key, next(iter(values))))
+        else:
+            rows.append(
+                (key, "; ".join(f"{value} ({', '.join(stages)})" for value, stages in values.items()))
+            )
+    return rows[:MAX_ROWS]

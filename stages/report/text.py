@@ -1,0 +1,112 @@
+"""Text and numbers for people: nothing that a model wrote may steer the reader's screen."""
+
+from __future__ import annotations
+
+import math
+import re
+
+# What a browser would obey or hide instead of showing: C0 and C1 controls (tab and newline stay),
+# bidirectional marks and overrides, invisible separators, tag characters, lone surrogates (which
+# cannot be written as UTF-8 at all) and noncharacters. ZWJ and ZWNJ stay: words and emoji need them.
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufdd0-\ufdef"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+# Stacked combining marks climb out of their box and over the rest of the page.
+_STACKED = re.compile(
+    "([\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{3})"
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]+"
+)
+
+
+def neutral(text: str) -> str:
+    """The same text with every control and direction character made visible (␀, ‹U+202E›).
+
+    Carriage return + newline count as one newline.
+    """
+    return _STACKED.sub(r"\1", _UNSAFE.sub(_visible, text.replace("\r\n", "\n")))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"‹U+{code:04X}›"
+
+
+def shorten(text: str, limit: int) -> str:
+    """`text` made neutral, then at most about `limit` characters of it.
+
+    Three quarters come from the start, one from the end (where an answer stands), with the number of
+    characters left out between them.
+    """
+    safe = neutral(text)
+    if len(safe) <= limit:
+        return safe
+    head, tail = limit * 3 // 4, limit // 4
+    return f"{safe[:head]}\n[… {len(safe) - head - tail:,} characters left out …]\n{safe[-tail:]}"
+
+
+def number(value: object) -> float | None:
+    """`value` as a finite float, or None where it is anything else (text, bool, NaN, null)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def figure(value: object) -> str:
+    """A number with three or four significant digits, thousands grouped; – where there is none."""
+    given = number(value)
+    if given is None:
+        return "–"
+    size = abs(given)
+    if given == int(given) and size < 1e7:
+        return f"{int(given):,}".replace("-", "−")
+    if size >= 1000:
+        text = f"{given:,.0f}" if size < 1e7 else f"{given:.3g}"
+    elif size >= 0.001:
+        text = f"{given:.{max(0, 2 - math.floor(math.log10(size)))}f}"
+    else:
+        text = f"{given:.2e}".replace("e-0", "e-")
+    return text.replace("-", "−", 1) if given < 0 else text
+
+
+def percent(value: object) -> str:
+    """A share (0 to 1) as a percentage with one decimal."""
+    given = number(value)
+    return "–" if given is None else f"{100 * given:.1f} %".replace("-", "−")
+
+
+def duration(seconds: object) -> str:
+    """Seconds as 0.84 s, 42 s, 3 min 07 s or 2 h 05 min."""
+    given = number(seconds)
+    if given is None or given < 0:
+        return "–"
+    if given < 9.95:
+        return f"{given:.1f} s" if given >= 0.95 else f"{given:.2f} s"
+    whole = round(given)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(count: object) -> str:
+    """Bytes with a binary unit: 512 B, 3.2 MiB."""
+    given = number(count)
+    if given is None:
+        return "–"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(given) < 1024:
+            return f"{given:.0f} B" if unit == "B" else f"{given:.1f} {unit}"
+        given /= 1024
+    return f"{given:.1f} TiB"
+
+
+def words(key: str) -> str:
+    """A key as a reader's phrase: `sequence_length_p95` becomes `sequence length p95`."""
+    return key.replace("_", " ").strip()
