@@ -38,7 +38,7 @@ def test_msrun_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_calm_waits_for_all_workers_and_spares_them() -> None:
-    code = "import subprocess, sys, time; input(); [subprocess.Popen(['sleep', '60']) for _ in range(3)]; input()"
+    code = "import subprocess; input(); [subprocess.Popen(['sleep', '60']) for _ in range(3)]; input()"
     parent = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     process = psutil.Process(parent.pid)
     try:

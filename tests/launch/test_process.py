@@ -13,7 +13,8 @@ from launch.errors import ProcessFailed, ProcessTimedOut
 # A tree as msrun makes it: the child starts a grandchild in a session of its own, which ignores SIGTERM.
 TREE = """
 import pathlib, subprocess, sys, time
-code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(300)"
+ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+code = ignore + "print('up', flush=True); time.sleep(300)"
 grandchild = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE)
 grandchild.stdout.readline()
 pathlib.Path(sys.argv[1]).write_text(str(grandchild.pid))

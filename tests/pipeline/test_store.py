@@ -1,0 +1,164 @@
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import StoreError
+from pipeline.store import MANIFEST, Key, Manifest, Store
+
+KEY = Key("tokenize", "ab" * 32)
+MANIFEST_OF_KEY = Manifest(
+    stage=KEY.stage,
+    fingerprint=KEY.fingerprint,
+    code_version=1,
+    config={"tokenize": {"seq_length": 8}},
+    inputs={"fetch": "cd" * 32},
+    external={},
+    versions={"numpy": "1.26.4"},
+    git_commit=None,
+    seed=0,
+    started=1.0,
+    ended=2.0,
+    host="here",
+    peak_memory_gib=0.1,
+)
+
+
+def committed(store: Store, text: str = "content") -> Path:
+    with store.lock(KEY):
+        staging = store.stage(KEY)
+        (staging / "sub").mkdir()
+        (staging / "sub" / "file").write_text(text)
+        return store.commit(staging, MANIFEST_OF_KEY)
+
+
+def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.problem(KEY) == "never run"
+    path = committed(store)
+    assert path == tmp_path / "tokenize" / KEY.fingerprint[:16]
+    assert store.problem(KEY) is None
+    manifest = store.manifest(KEY)
+    assert manifest.files == {
+        "sub/file": {
+            "size": 7,
+            # printf content | sha256sum
+            "sha256": "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73",
+        }
+    }
+    assert replace(manifest, files={}) == MANIFEST_OF_KEY
+    assert (path / "sub" / "file").stat().st_mode & 0o777 == 0o444
+    assert not store.work_dir(KEY).exists()
+
+
+def test_an_artifact_survives_a_move_of_the_store(tmp_path: Path) -> None:
+    committed(Store(tmp_path / "a"))
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert Store(tmp_path / "b").problem(KEY) is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: (path / "sub" / "file").unlink(), "output missing: sub/file"),
+        (lambda path: os.truncate(path / "sub" / "file", 3), "output corrupt: sub/file has 3 bytes"),
+        (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
+        (lambda path: rewrite(path, "{"), "manifest corrupt"),
+        (lambda path: rewrite(path, "[]"), "manifest corrupt"),
+        (lambda path: rewrite(path, "{}"), "manifest corrupt"),
+        (lambda path: change(path, files={}), "manifest corrupt"),
+        (lambda path: change(path, fingerprint="00" * 32), "manifest corrupt"),
+        (lambda path: change(path, files={"../../x": {"size": 1, "sha256": ""}}), "manifest corrupt"),
+    ],
+)
+def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path: Path, damage, told: str) -> None:
+    store = Store(tmp_path)
+    path = committed(store)
+    for file in path.rglob("*"):
+        file.chmod(0o755)
+    damage(path)
+    assert str(store.problem(KEY)).startswith(told)
+    committed(store)
+    assert store.problem(KEY) is None
+    assert len(list((tmp_path / ".quarantine").iterdir())) == 1
+
+
+def rewrite(path: Path, text: str) -> None:
+    (path / MANIFEST).write_text(text)
+
+
+def change(path: Path, **values: object) -> None:
+    rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
+
+
+def test_nothing_written_is_not_an_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.lock(KEY):
+        staging = store.stage(KEY)
+        with pytest.raises(StoreError, match="wrote no file"):
+            store.commit(staging, MANIFEST_OF_KEY)
+    assert store.problem(KEY) == "never run"
+
+
+def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.lock(KEY):
+        dead = store.stage(KEY)
+        (dead / "half").write_text("half")
+        (store.work_dir(KEY) / "checkpoint").write_text("step 3")
+    assert store.problem(KEY) == "never run"
+    with store.lock(KEY):
+        staging = store.stage(KEY)
+        assert not dead.exists()
+        assert list(staging.iterdir()) == []
+        assert (store.work_dir(KEY) / "checkpoint").read_text() == "step 3"
+
+
+def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stagings = []
+    for text in ("one", "two"):  # as if the lock had held neither back
+        staging = tmp_path / "tokenize" / f".building-{text}"
+        staging.mkdir(parents=True)
+        (staging / "file").write_text(text)
+        stagings.append(staging)
+    threads = [threading.Thread(target=store.commit, args=(s, MANIFEST_OF_KEY)) for s in stagings]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.problem(KEY) is None
+    assert not any(staging.exists() for staging in stagings)
+
+
+def test_a_link_counts_with_its_target(tmp_path: Path) -> None:
+    source = tmp_path / "user" / "weights"
+    source.parent.mkdir()
+    source.write_text("content")
+    store = Store(tmp_path / "store")
+    with store.lock(KEY):
+        staging = store.stage(KEY)
+        (staging / "weights").symlink_to(source)
+        store.commit(staging, MANIFEST_OF_KEY)
+    assert store.manifest(KEY).files["weights"]["link"] == str(source)
+    assert source.stat().st_mode & 0o200  # the user's file is left as it was
+    source.unlink()
+    assert store.problem(KEY) == "output missing: weights"
+
+
+def test_a_store_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("")
+    with pytest.raises(StoreError, match="choose another store with store=DIR"):
+        Store(tmp_path / "store").open()
+
+
+def test_manifest_name_is_reserved(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.lock(KEY):
+        staging = store.stage(KEY)
+        (staging / MANIFEST).write_text("{}")
+        with pytest.raises(StoreError, match="reserved"):
+            store.commit(staging, MANIFEST_OF_KEY)
