@@ -1,0 +1,98 @@
+"""Configuration of rollout, optimizer and GRPO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from stages.errors import Problem
+
+Positive = Annotated[int, Ge(1)]
+NonNegative = Annotated[int, Ge(0)]
+Share = Annotated[float, Ge(0), Le(1)]
+
+
+@dataclass(frozen=True)
+class RolloutConfig:
+    """How completions are sampled from the policy (sft's check and evaluate use the lengths only)."""
+
+    num_generations: Annotated[int, Ge(2)]
+    """Completions per prompt: the group G of GRPO. DeepSeekMath uses 64, TRL's default is 8."""
+    max_tokens: Annotated[int, Ge(2)]
+    """Longest completion in tokens, end token included; what is longer is cut."""
+    min_tokens: NonNegative
+    """The end token is impossible before a completion has so many tokens; 0: no such rule."""
+    temperature: Annotated[float, Gt(0)]
+    """Divides the logits, when sampling and in the loss alike. 1: the policy as it is."""
+    top_k: Positive | None
+    """Sample among the k likeliest tokens only; null: among all."""
+    top_p: Annotated[float, Gt(0), Le(1)] | None
+    """Sample among the fewest tokens whose probabilities sum to p (nucleus); null: among all."""
+    min_p: Annotated[float, Ge(0), Lt(1)] | None
+    """Drop tokens less likely than min_p times the likeliest; null: none."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW and its learning rate, for sft and train."""
+
+    steps: Positive
+    """Optimizer updates (train: rollouts; sft: at most)."""
+    learning_rate: Annotated[float, Gt(0)]
+    """Peak learning rate."""
+    schedule: Literal["constant", "cosine", "linear"]
+    """How the rate falls after warm-up."""
+    warmup_steps: NonNegative
+    """Updates over which the rate rises linearly from 0."""
+    final_share: Share
+    """Learning rate of the last update as a share of the peak (cosine, linear)."""
+    weight_decay: Annotated[float, Ge(0)]
+    """Decoupled weight decay of matrices; norms and biases have none."""
+    adam_beta1: Annotated[float, Ge(0), Lt(1)]
+    """Decay of the first moment."""
+    adam_beta2: Annotated[float, Ge(0), Lt(1)]
+    """Decay of the second moment."""
+    adam_epsilon: Annotated[float, Gt(0)]
+    """Added to the root of the second moment."""
+    max_grad_norm: Annotated[float, Gt(0)] | None
+    """Gradients are scaled down to this global norm; null: never."""
+
+
+@dataclass(frozen=True)
+class TrainConfig(OptimizerConfig):
+    """GRPO (Shao et al. 2024, arXiv:2402.03300); names as in TRL's GRPOConfig."""
+
+    prompts_per_step: Positive
+    """Prompts of one step; completions = prompts_per_step x rollout.num_generations."""
+    num_iterations: Positive
+    """Updates on the same completions (mu in the paper). 1: strictly on-policy."""
+    epsilon_low: Annotated[float, Gt(0), Lt(1)]
+    """The probability ratio is clipped at 1 - epsilon_low."""
+    epsilon_high: Annotated[float, Gt(0)]
+    """... and at 1 + epsilon_high. DAPO (arXiv:2503.14476) raises it alone."""
+    beta: Annotated[float, Ge(0)]
+    """Weight of the KL divergence from the reference; 0: the reference is not even loaded."""
+    loss_type: Literal["grpo", "dapo", "dr_grpo"]
+    """How token losses are averaged: grpo: within each completion, then over completions; dapo: over
+    all tokens; dr_grpo (arXiv:2503.20783): over completions x max_tokens."""
+    scale_advantages: bool
+    """Divide by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
+    checkpoint_every: NonNegative
+    """Steps between checkpoints; 0: none."""
+    keep_checkpoints: Positive
+    """Complete checkpoints that stay; older ones are removed."""
+    logged_completions: NonNegative
+    """Completions of each step written to completions.jsonl."""
+
+
+def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
+    """Every rule between fields that the sections `train` and `rollout` break."""
+    problems = []
+    if train.warmup_steps > train.steps:
+        problems.append(Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}"))
+    if rollout.min_tokens > rollout.max_tokens:
+        rule = f"at most rollout.max_tokens={rollout.max_tokens}"
+        problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))
+    return problems

@@ -1,0 +1,26 @@
+"""Configuration of the sft stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
+from stages.grpo.config import OptimizerConfig, Positive
+
+
+@dataclass(frozen=True)
+class SftConfig(OptimizerConfig):
+    """Supervised training on whole answers, until the model is right often enough for GRPO to start."""
+
+    enabled: bool
+    """false: grpo starts from split's weights."""
+    batch_size: Positive
+    """Examples per update."""
+    stop_accuracy: Annotated[float, Gt(0), Le(1)] | None
+    """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps."""
+    check_every: Positive
+    """Updates between checks of the greedy accuracy."""
+    check_prompts: Annotated[int, Ge(1)]
+    """Prompts of each check: the last rows of the training data, which sft leaves out."""
