@@ -169,7 +169,7 @@ def _tensor(name: str, entry: Any, file: Path, start: int) -> StoredTensor:
         raise InputError(where, offsets, "data_offsets must be [begin, end]", "download the file again")
     tensor = StoredTensor(name, dtype, tuple(shape), file, start + offsets[0])
     if offsets[1] - offsets[0] != tensor.nbytes:
-        rule = f"{dtype} {shape} takes {tensor.nbytes} bytes, data_offsets {offsets} give {offsets[1] - offsets[0]}"
+        rule = f"{dtype} {shape} takes {tensor.nbytes} bytes, data_offsets are {offsets}"
         raise InputError(where, None, rule, "download the file again")
     return tensor
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stages.errors import InputError
 from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.prefixes import plain_name, plain_strategy
 from stages.weights.slicing import Strategy, TensorLayout, slice_of
 
 INDEX_NAME = "model.safetensors.index.json"
@@ -136,7 +137,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
 
 
 def rank_directories(root: Path) -> dict[int, Path]:
-    """rank -> rank_K directory.
+    """Find the rank_K directories, by rank.
 
     Raises:
         InputError: `root` holds none.
@@ -158,7 +159,7 @@ def _rank_number(path: Path) -> re.Match[str] | None:
 
 
 def open_rank(directory: Path) -> dict[str, StoredTensor]:
-    """The tensors of one rank: its only safetensors file, or the newest of MindSpore's checkpoints."""
+    """The tensors of one rank, unprefixed: its only file, or the newest of MindSpore's checkpoints."""
     files = sorted(directory.glob("*.safetensors"))
     if len(files) > 1:
         steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}
@@ -172,7 +173,7 @@ def open_rank(directory: Path) -> dict[str, StoredTensor]:
         files = sorted(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))[-1:]
     if not files:
         raise InputError(directory, None, "holds no safetensors file", "give complete rank directories")
-    return dict(read_header(files[0]).tensors)
+    return {plain_name(name): stored for name, stored in read_header(files[0]).tensors.items()}
 
 
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
@@ -181,6 +182,7 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
     Raises:
         InputError: a slice is missing or has the wrong shape, a tensor is not in the strategy.
     """
+    strategy = plain_strategy(strategy)
     ranks = {rank: open_rank(path) for rank, path in rank_directories(root).items()}
     if max(ranks) >= strategy.ranks:
         raise InputError(

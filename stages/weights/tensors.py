@@ -91,7 +91,8 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
         for name, array in tensors.items():
             data = np.ascontiguousarray(array)
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
-            output.pwrite(memoryview(cast(raw, _code(array, None), codes[name])), output.offsets[name])
+            cast_raw = cast(raw, _code(array, None), codes[name])
+            output.pwrite(memoryview(cast_raw), output.offsets[name])  # type: ignore[arg-type]
 
 
 def _code(array: Array, dtype: Dtype | None) -> str:

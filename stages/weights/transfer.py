@@ -23,6 +23,12 @@ from stages.weights.header import StoredTensor
 from stages.weights.outputs import OutputFile
 from stages.weights.sources import Tensor
 
+Progress = Callable[[int, int], None]
+"""Told (bytes done, bytes in total)."""
+
+THREADS = min(4, os.cpu_count() or 1)
+"""Chunks in flight where the caller does not say; more do not make a disk faster."""
+
 CHUNK_BYTES = 4 * 2**20  # of one tensor's rows; larger chunks leave the processor's cache
 
 
@@ -34,7 +40,7 @@ class Target:
     offset: int
     """First byte of the box's data in the file."""
     box: tuple[slice, ...]
-    """Which part of the full tensor (steps 1)."""
+    """Which part of the full tensor; the first slice may have a step (fused rows)."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,20 @@ class Move:
     dtype: str
     """safetensors code of the targets; floating types are cast."""
 
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that the targets take together."""
+        elements = sum(math.prod(_length(one) for one in target.box) for target in self.targets)
+        return elements * ITEM_BYTES[self.dtype]
 
-def transfer(moves: Iterable[Move], threads: int, progress: Callable[[int], None] | None = None) -> int:
+
+def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress | None = None) -> int:
     """Carry out all moves.
 
     Args:
         moves: what goes where.
         threads: chunks in flight.
-        progress: called with the bytes written since the last call, from any thread.
+        progress: called with (bytes written, bytes in total), from any thread, never concurrently.
 
     Returns:
         Bytes written.
@@ -62,7 +74,9 @@ def transfer(moves: Iterable[Move], threads: int, progress: Callable[[int], None
         InputError: a source file ended early, or the disk is full.
     """
     chunks = _chunks(moves)
-    lock, errors, total = threading.Lock(), [], [0]
+    lock = threading.Lock()
+    errors: list[BaseException] = []
+    done, total = [0], sum(move.written_bytes for move in moves)
 
     def work() -> None:
         scratch = _Scratch()
@@ -78,9 +92,9 @@ def transfer(moves: Iterable[Move], threads: int, progress: Callable[[int], None
                     errors.append(error)
                     return
                 with lock:
-                    total[0] += written
+                    done[0] += written
                     if progress is not None:
-                        progress(written)
+                        progress(done[0], total)
 
     workers = [threading.Thread(target=work, daemon=True) for _ in range(threads - 1)]
     for worker in workers:
@@ -90,7 +104,7 @@ def transfer(moves: Iterable[Move], threads: int, progress: Callable[[int], None
         worker.join()
     if errors:
         raise errors[0]
-    return total[0]
+    return done[0]
 
 
 def read_tensor(tensor: Tensor) -> Array:
@@ -99,6 +113,20 @@ def read_tensor(tensor: Tensor) -> Array:
     with _Descriptors() as descriptors:
         _gather(tensor, 0, tensor.shape[0], raw, descriptors, _Scratch())
     return decode(raw, tensor.dtype).reshape(() if tensor.scalar else tensor.shape)
+
+
+def same_data(first: StoredTensor, second: StoredTensor) -> bool:
+    """Whether two tensors on disk have the same dtype, shape and bytes."""
+    if (first.dtype, first.shape) != (second.dtype, second.shape):
+        return False
+    with _Descriptors() as descriptors:
+        for start in range(0, first.nbytes, CHUNK_BYTES):
+            chunks = [np.empty(min(CHUNK_BYTES, first.nbytes - start), np.uint8) for _ in range(2)]
+            for stored, chunk in zip((first, second), chunks, strict=True):
+                descriptors.read(stored, stored.offset + start, chunk)
+            if not np.array_equal(chunks[0], chunks[1]):
+                return False
+    return True
 
 
 class _Descriptors:
@@ -111,7 +139,7 @@ class _Descriptors:
         """Fill the contiguous array `into` from byte `offset` of the tensor's file."""
         if stored.file not in self._open:
             self._open[stored.file] = os.open(stored.file, os.O_RDONLY)
-        view = memoryview(into.reshape(-1)).cast("B")
+        view = _bytes(into)
         while view:
             count = os.preadv(self._open[stored.file], [view], offset)
             if count == 0:
@@ -166,20 +194,24 @@ def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch
     rows = cast(rows, tensor.dtype, move.dtype)
     written = 0
     for target in move.targets:
-        begin, end = max(first, target.box[0].start), min(last, target.box[0].stop)
-        if begin >= end:
+        span = _rows_within(target.box[0], first, last)
+        if span is None:
             continue
-        part = rows[(slice(begin - first, end - first), *target.box[1:])]
+        skipped, count, place = span
+        region = (slice(place.start - first, place.stop - first, place.step), *target.box[1:])
+        part = rows[region]
         if not part.flags.c_contiguous:
             packed = scratch.array("part", part.shape, part.dtype)
             np.copyto(packed, part)
             part = packed
-        row_bytes = part.nbytes // (end - begin)
-        target.file.pwrite(
-            memoryview(part.reshape(-1)), target.offset + (begin - target.box[0].start) * row_bytes
-        )
+        target.file.pwrite(_bytes(part), target.offset + skipped * (part.nbytes // count))
         written += part.nbytes
     return written
+
+
+def _bytes(array: Array) -> memoryview:
+    """A contiguous array's memory."""
+    return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def _gather(
@@ -200,7 +232,8 @@ def _gather(
             continue
         part = scratch.array("piece", (count, *inner), rows.dtype)
         descriptors.read(piece.stored, offset, part)
-        rows[(place, *piece.box[1:])] = part
+        region = (place, *piece.box[1:])
+        rows[region] = part
 
 
 def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] | None:
@@ -213,3 +246,7 @@ def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] |
         return None
     count = -(-(end - begin) // step)
     return skipped, count, slice(begin, begin + (count - 1) * step + 1, step)
+
+
+def _length(rows: slice) -> int:
+    return len(range(rows.start, rows.stop, rows.step or 1))

@@ -1,0 +1,122 @@
+"""The convert stage: Hugging Face's names to mindformers'.
+
+Nothing but names changes, so by default only the name map is written and split reads the Hugging Face files
+through it: no second copy of the model is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.context import Context
+from stages.errors import InputError
+from stages.model_config import Dtype, ModelConfig
+from stages.weights.complete import as_source, write_complete
+from stages.weights.names import Shape, name_map, read_shape, renamed
+from stages.weights.outputs import complete_directory
+from stages.weights.progress import to_context
+from stages.weights.sources import Tensor, open_directory, whole
+from stages.weights.transfer import THREADS, Progress
+
+NAME_MAP = "name_map.json"
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """How the weights reach mindformers' names."""
+
+    materialize: bool
+    """Write renamed safetensors files instead of the name map alone (engines that read files need it)."""
+    dtype: Dtype | None
+    """Cast the weights; null keeps what the source has."""
+
+
+@dataclass(frozen=True)
+class NameMap:
+    """The file that convert writes when it copies no weights."""
+
+    dtype: Dtype | None
+    """Cast to apply when the weights are read; None: none."""
+    tensors: Mapping[str, tuple[str, ...]]
+    """mindformers name -> Hugging Face names (several where qkv_concat fuses them)."""
+
+
+def run(context: Context) -> None:
+    """Check the fetched weights against the model config; write the name map or renamed files."""
+    model, config = context.section(ModelConfig, "model"), context.section(ConvertConfig, "convert")
+    source = context.inputs["fetch"]
+    if config.materialize:
+        progress = to_context(context, "convert")
+        convert(source, context.output, model, model.qkv_concat, config.dtype, progress=progress)
+        return
+    names = name_map(model, model.qkv_concat)
+    renamed(open_directory(source), names, model, source)  # checks every name and shape
+    content = {"dtype": config.dtype, "tensors": {name: list(parts) for name, parts in names.items()}}
+    (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def convert(
+    source: Path,
+    out: Path,
+    shape: Shape,
+    qkv_concat: bool,
+    dtype: Dtype | None,
+    threads: int = THREADS,
+    progress: Progress | None = None,
+) -> None:
+    """Write a Hugging Face directory's weights under mindformers' names.
+
+    Args:
+        source: Hugging Face directory.
+        out: an existing directory; gets as many safetensors files as the source has, and
+            param_name_map.json. A tied model gets no lm_head.weight.
+        shape: the model that the weights must fit.
+        qkv_concat: fuse q/k/v and gate/up as mindformers does.
+        dtype: cast floating tensors; None keeps them.
+        threads: chunks in flight.
+        progress: told bytes.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
+    tensors = renamed(open_directory(source), name_map(shape, qkv_concat), shape, source)
+    write_complete(tensors, as_source(tensors), out, dtype, threads, progress)
+
+
+def convert_directory(
+    source: Path, out: Path, qkv_concat: bool, dtype: Dtype | None, progress: Progress | None = None
+) -> None:
+    """`convert` on paths alone: the shape comes from config.json; `out` appears when complete."""
+    shape = read_shape(source)
+    with complete_directory(out) as directory:
+        convert(source, directory, shape, qkv_concat, dtype, progress=progress)
+
+
+def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[str, Tensor], Dtype | None]:
+    """The tensors that a convert artifact stands for, and the cast still to be applied.
+
+    Args:
+        artifact: what the convert stage wrote.
+        source: the Hugging Face directory that it was made from.
+        model: the model config that both were checked against.
+
+    Raises:
+        InputError: the name map does not fit model or source.
+    """
+    file = artifact / NAME_MAP
+    if not file.is_file():
+        return {name: whole(stored) for name, stored in open_directory(artifact).items()}, None
+    names = _read_name_map(file)
+    return renamed(open_directory(source), names.tensors, model, source), names.dtype
+
+
+def _read_name_map(file: Path) -> NameMap:
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        tensors = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
+        return NameMap(values["dtype"], tensors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(file, None, f"is not a name map ({error})", "run convert again") from None

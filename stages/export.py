@@ -1,0 +1,227 @@
+"""The export stage: trained rank directories back to a Hugging Face directory like the fetched one."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.context import Context
+from stages.errors import InputError
+from stages.model_config import Dtype, ModelConfig
+from stages.weights.complete import stored_dtype
+from stages.weights.dtypes import ITEM_BYTES
+from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.names import (
+    EMBEDDING,
+    HEAD,
+    Shape,
+    fused_rows,
+    hf_name,
+    parameter_shapes,
+    parts_of,
+    read_shape,
+)
+from stages.weights.outputs import OutputFile, OutputFiles, complete_directory
+from stages.weights.progress import to_context
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_ranks, whole
+from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """How the trained weights are stored."""
+
+    dtype: Dtype | None
+    """Storage dtype; null: each tensor's dtype in the fetched model."""
+
+
+def run(context: Context) -> None:
+    """Write a Hugging Face directory with grpo's weights and the fetched model's other files."""
+    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
+    strategy = read_strategy(context.inputs["strategy"] / "train_strategy")
+    tensors = open_ranks(context.inputs["grpo"] / "train", strategy)
+    export(
+        tensors,
+        context.inputs["fetch"],
+        context.output,
+        model,
+        config.dtype,
+        progress=to_context(context, "export"),
+    )
+
+
+def export(
+    tensors: Mapping[str, Tensor],
+    reference: Path,
+    out: Path,
+    shape: Shape,
+    dtype: Dtype | None,
+    threads: int = THREADS,
+    progress: Progress | None = None,
+) -> None:
+    """Write mindformers parameters as a Hugging Face directory.
+
+    Args:
+        tensors: full parameters, plain or fused by qkv_concat.
+        reference: Hugging Face directory of the same model: gives file names, which tensor lies in which,
+            dtypes, config, tokenizer and everything else that is not a weight.
+        out: an existing directory.
+        shape: the model's shape.
+        dtype: storage dtype of floating tensors; None: as in the reference.
+        threads: chunks in flight.
+        progress: told bytes.
+
+    Raises:
+        InputError: a parameter is missing, left over or has the wrong shape.
+    """
+    stored = open_directory(reference)
+    sources = _sources(tensors, stored, shape, reference)
+    headers = [read_header(file) for file in sorted({one.file for one in stored.values()})]
+    with OutputFiles() as files:
+        placed: dict[str, tuple[OutputFile, StoredTensor]] = {}
+        for header in headers:
+            file = files.create(out / header.file.name, _listed(header, dtype), header.metadata or None)
+            placed |= {name: (file, one) for name, one in header.tensors.items()}
+        files.check_space()
+        transfer(_moves(sources, placed, shape, dtype), threads, progress)
+    _copy_others(reference, out, dtype)
+    _verify(out, stored, dtype)
+
+
+def export_directory(
+    source: Path, reference: Path, out: Path, dtype: Dtype | None = None, progress: Progress | None = None
+) -> None:
+    """`export` on paths alone: `source` is a complete mindformers directory; `out` appears when complete."""
+    tensors = {name: whole(stored) for name, stored in open_directory(source).items()}
+    with complete_directory(out) as directory:
+        export(tensors, reference, directory, read_shape(reference), dtype, progress=progress)
+
+
+def _sources(
+    tensors: Mapping[str, Tensor], stored: Mapping[str, StoredTensor], shape: Shape, reference: Path
+) -> dict[str, Tensor]:
+    """Check the parameters; add what a reference has beyond them (a repeated tied head, rotary buffers)."""
+    fused = any(name.endswith("w_qkv.weight") for name in tensors)
+    expected = parameter_shapes(shape, fused)
+    # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated.
+    names = [name for name in tensors if name in expected or not (name == HEAD and shape.tie_word_embeddings)]
+    for name in names:
+        where = f"{tensors[name].pieces[0].stored.file}: {name}"
+        if name not in expected:
+            raise InputError(
+                where, None, "the model config has no such tensor", "export weights without optimizer states"
+            )
+        if tensors[name].shape != expected[name]:
+            raise InputError(
+                where,
+                list(tensors[name].shape),
+                f"the model config asks for {list(expected[name])}",
+                "give its own reference",
+            )
+    for name in expected:
+        if name not in tensors:
+            raise InputError(
+                name, None, "this tensor is missing in the weights to export", "merge all ranks first"
+            )
+        for part in map(hf_name, parts_of(name)):
+            if part not in stored:
+                raise InputError(
+                    f"{reference}: {part}",
+                    None,
+                    "this tensor is missing",
+                    "give the reference of these weights",
+                )
+    return {name: tensors[name] for name in expected}
+
+
+def _listed(header: Header, dtype: Dtype | None) -> list[tuple[str, str, tuple[int, ...]]]:
+    ordered = sorted(header.tensors.values(), key=lambda one: one.offset)
+    return [(one.name, _code(one, dtype), one.shape) for one in ordered]
+
+
+def _code(stored: StoredTensor, dtype: Dtype | None) -> str:
+    return stored_dtype(whole(stored), dtype)
+
+
+def _moves(
+    sources: Mapping[str, Tensor],
+    placed: Mapping[str, tuple[OutputFile, StoredTensor]],
+    shape: Shape,
+    dtype: Dtype | None,
+) -> list[Move]:
+    """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
+    moves, done = [], set()
+    for name, tensor in sources.items():
+        parts = [hf_name(part) for part in parts_of(name)]
+        done.update(parts)
+        targets = (
+            _fused_targets(name, tensor, [placed[part] for part in parts], shape, dtype)
+            if len(parts) > 1
+            else [_target(tensor, placed[parts[0]])]
+        )
+        moves.append(Move(tensor, tuple(targets), _code(placed[parts[0]][1], dtype)))
+    for name in placed.keys() - done:
+        tensor = sources[EMBEDDING] if name == HEAD else whole(placed[name][1])
+        moves.append(Move(tensor, (_target(tensor, placed[name]),), _code(placed[name][1], dtype)))
+    return moves
+
+
+def _target(tensor: Tensor, place: tuple[OutputFile, StoredTensor]) -> Target:
+    file, stored = place
+    return Target(file, file.offsets[stored.name], tuple(slice(0, size) for size in tensor.shape))
+
+
+def _fused_targets(
+    name: str, tensor: Tensor, parts: list[tuple[OutputFile, StoredTensor]], shape: Shape, dtype: Dtype | None
+) -> list[Target]:
+    tail = tuple(slice(0, size) for size in tensor.shape[1:])
+    targets = []
+    for run in fused_rows(name, tensor.shape[0], shape):
+        file, stored = parts[run.part]
+        row_bytes = math.prod(stored.shape[1:]) * ITEM_BYTES[_code(stored, dtype)]
+        targets.append(Target(file, file.offsets[stored.name] + run.first * row_bytes, (run.rows, *tail)))
+    return targets
+
+
+def _copy_others(reference: Path, out: Path, dtype: Dtype | None) -> None:
+    for file in sorted(reference.iterdir()):
+        if (
+            not file.is_file()
+            or file.suffix in _WEIGHTS
+            or file.name in ("manifest.json", "result.json")
+            or file.name.startswith(".")
+        ):
+            continue
+        shutil.copyfile(file, out / file.name)
+    if dtype is not None:
+        _rewrite(out / "config.json", lambda values: values | {"torch_dtype": dtype})
+    if (out / INDEX_NAME).is_file() and dtype is not None:
+        total = sum(one.nbytes for one in open_directory(out).values())
+        _rewrite(
+            out / INDEX_NAME,
+            lambda values: values | {"metadata": values.get("metadata", {}) | {"total_size": total}},
+        )
+
+
+def _rewrite(file: Path, change: Any) -> None:
+    values = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(change(values), indent=2) + "\n", encoding="utf-8")
+
+
+def _verify(out: Path, expected: Mapping[str, StoredTensor], dtype: Dtype | None) -> None:
+    """Read the headers again: what stands on disk is what was asked."""
+    written = open_directory(out)
+    for name, one in expected.items():
+        found = written.get(name)
+        if found is None or found.shape != one.shape or found.dtype != _code(one, dtype):
+            raise InputError(
+                out, name, "the exported file does not hold this tensor as asked", "export again"
+            )

@@ -1,0 +1,178 @@
+"""The split stage: full tensors to rank_K directories, as the strategy files say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.context import Context
+from stages.convert import converted
+from stages.errors import InputError
+from stages.layout import Role
+from stages.model_config import Dtype, ModelConfig
+from stages.weights.complete import stored_dtype
+from stages.weights.names import hf_name, name_map, read_shape, renamed
+from stages.weights.outputs import OutputFile, OutputFiles, complete_directory
+from stages.weights.prefixes import is_clone, plain_strategy
+from stages.weights.progress import to_context
+from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
+from stages.weights.sources import Tensor, open_directory, whole
+from stages.weights.tensors import FILE_NAME
+from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+
+Box = tuple[slice, ...]
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """What split writes."""
+
+    roles: tuple[Role, ...]
+    """Roles to cut the weights for; train alone where sft reshards its own result for the others."""
+
+
+def run(context: Context) -> None:
+    """Write {role}/rank_K/model.safetensors for the roles asked."""
+    model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
+    tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
+    strategies = {
+        context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")
+        for role in config.roles
+    }
+    split(tensors, strategies, None, dtype, progress=to_context(context, "split"))
+
+
+def split(
+    tensors: Mapping[str, Tensor],
+    strategies: Mapping[Path, Strategy],
+    ranks: Collection[int] | None,
+    dtype: Dtype | None,
+    threads: int = THREADS,
+    progress: Progress | None = None,
+) -> None:
+    """Cut full tensors for the ranks of one or more strategies; every source byte is read once.
+
+    Args:
+        tensors: parameter name -> full tensor (mindformers names).
+        strategies: directory that gets rank_K/model.safetensors -> strategy.
+        ranks: only these ranks (one node's share); None: all.
+        dtype: cast floating tensors; None keeps them.
+        threads: chunks in flight.
+        progress: told bytes.
+
+    Raises:
+        InputError: a tensor and the strategy don't fit each other, or the disk is full.
+    """
+    targets: dict[str, list[Target]] = {name: [] for name in tensors}
+    with OutputFiles() as files:
+        for root, strategy in strategies.items():
+            plain = plain_strategy(strategy)
+            _check(tensors, plain, root)
+            for rank in _ranks(ranks, plain, root):
+                boxes = rank_boxes(tensors, plain, rank)
+                file = _create(files, root / f"rank_{rank}" / FILE_NAME, tensors, boxes, dtype)
+                for name, box in boxes.items():
+                    targets[name].append(Target(file, file.offsets[name], box))
+        files.check_space()
+        moves = [
+            Move(tensors[name], tuple(found), stored_dtype(tensors[name], dtype))
+            for name, found in targets.items()
+        ]
+        transfer(moves, threads, progress)
+
+
+def rank_boxes(tensors: Mapping[str, Tensor], strategy: Strategy, rank: int) -> dict[str, Box]:
+    """Which part of each tensor a rank holds; single values (counters) go to every rank."""
+    boxes = {}
+    for name, tensor in tensors.items():
+        if name not in strategy.tensors:
+            boxes[name] = tuple(slice(0, size) for size in tensor.shape)
+        elif strategy.holds(name, rank):
+            boxes[name] = slice_of(strategy.tensors[name], tensor.shape, rank, name)
+    return boxes
+
+
+def _create(
+    files: OutputFiles,
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    boxes: Mapping[str, Box],
+    dtype: Dtype | None,
+) -> OutputFile:
+    listed = [
+        (name, stored_dtype(tensors[name], dtype), () if tensors[name].scalar else slice_shape(box))
+        for name, box in boxes.items()
+    ]
+    return files.create(path, listed, {"format": "ms"})
+
+
+def _ranks(ranks: Collection[int] | None, strategy: Strategy, root: Path) -> Sequence[int]:
+    if ranks is None:
+        return range(strategy.ranks)
+    if not ranks or min(ranks) < 0 or max(ranks) >= strategy.ranks:
+        raise InputError(
+            root, sorted(ranks), f"ranks must lie in 0 to {strategy.ranks - 1}", "give ranks of this strategy"
+        )
+    return sorted(ranks)
+
+
+def _check(tensors: Mapping[str, Tensor], strategy: Strategy, root: Path) -> None:
+    """Both sides must list the same parameters; MindSpore copies or drops what differs, silently."""
+    for name, tensor in tensors.items():
+        if name not in strategy.tensors and tensor.shape != (1,):
+            where = f"{tensor.pieces[0].stored.file}: {name}"
+            raise InputError(
+                where,
+                None,
+                f"the strategy for {root.name} does not list this tensor",
+                "write the strategy of this model",
+            )
+    if all(is_clone(name) or tensor.shape == (1,) for name, tensor in tensors.items()):
+        return  # an optimizer's checkpoint, without the parameters themselves
+    for name in strategy.tensors:
+        if name not in tensors and not is_clone(name):
+            raise InputError(
+                root,
+                name,
+                "the strategy lists this tensor, the weights lack it",
+                "write the strategy of this model",
+            )
+
+
+def split_directory(
+    source: Path,
+    strategy: Path,
+    out: Path,
+    ranks: Collection[int] | None = None,
+    dtype: Dtype | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """`split` on paths alone; `out` appears when complete.
+
+    Args:
+        source: a Hugging Face directory or a complete mindformers one.
+        strategy: merged strategy file, or the directory of strategy files.
+        out: new directory.
+        ranks: only these ranks; None: all.
+        dtype: cast floating tensors; None keeps them.
+        progress: told bytes.
+
+    Raises:
+        InputError: naming file and tensor.
+    """
+    layouts = plain_strategy(read_strategy(strategy))
+    tensors = open_complete(source, layouts)
+    with complete_directory(out) as directory:
+        split(tensors, {directory: layouts}, ranks, dtype, progress=progress)
+
+
+def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
+    """A complete checkpoint under mindformers' names, fused where the strategy lists fused parameters."""
+    stored = open_directory(source)
+    if hf_name("model.norm_out.weight") not in stored:
+        return {name: whole(one) for name, one in stored.items()}
+    directory = source if source.is_dir() else source.parent
+    shape = read_shape(directory)
+    fused = any(name.endswith("w_qkv.weight") for name in strategy.tensors)
+    return renamed(stored, name_map(shape, fused), shape, directory)

@@ -1,0 +1,179 @@
+"""How mindformers lays a Qwen2 model's parameters out on the cards, computed instead of compiled.
+
+Users run a fake fine-tune on eight NPUs to obtain these facts; they follow from the layout alone.
+
+Source: mindformers 1.6.0, models/llama/{llama,llama_layer,llama_transformer}.py (the shard calls),
+models/utils.py: LayerSetting (pipeline stages); mindspore 2.7.0's parallel front end turns an
+operator's strategy into a device matrix: axes in the strategy's order, the repeated ones last, axes of size 1
+removed. Compared field by field with files that the front end wrote (tests/data/strategy).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from stages.errors import ConfigError, Problem
+from stages.layout import RoleLayout
+from stages.model_config import ModelConfig
+from stages.strategy.files import TensorLayout
+from stages.weights.names import EMBEDDING, HEAD, parameter_shapes
+
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
+
+
+def parameter_layouts(
+    model: ModelConfig, layout: RoleLayout, path: str = "layout"
+) -> tuple[dict[str, TensorLayout], ...]:
+    """Layouts of all parameters, per pipeline stage, without optimizer clones.
+
+    Args:
+        model: the model's shape, tying, qkv_concat and param_init_type.
+        layout: one role's parallel_config.
+        path: config path of `layout`, for messages.
+
+    Raises:
+        ConfigError: the layers don't fit the stages, or a dimension does not divide.
+    """
+    stage_of = stages_of_layers(model, layout, path)
+    result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
+    problems = []
+    for name, shape in parameter_shapes(model, model.qkv_concat).items():
+        found = _LAYER.match(name)
+        last = len(result) - 1
+        stage = stage_of[int(found[1])] if found else 0 if name == EMBEDDING else last
+        tensor = _layout(name, shape, model, layout, stage)
+        for size, axis in zip(shape, tensor.tensor_map, strict=True):
+            parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
+            if size % parts:
+                rule = f"must divide {name} {list(shape)}: {size} is not divisible by {parts}"
+                problems.append(
+                    Problem(f"{path}.model_parallel", layout.model_parallel, rule, "use a smaller one")
+                )
+        result[stage][name] = tensor
+    if problems:
+        raise ConfigError(problems[:5])
+    return result
+
+
+def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:
+    """The layouts and those of Adam's two moments, which lie as their parameters do."""
+    clones = {clone + name: layout for clone in OPTIMIZER_CLONES for name, layout in tensors.items()}
+    return tensors | clones
+
+
+def stages_of_layers(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> list[int]:
+    """Pipeline stage of each decoder layer: L // pp + offset[stage] layers each.
+
+    Raises:
+        ConfigError: the stages don't sum up to the model's layers.
+    """
+    stages, layers = layout.pipeline_stage, model.num_hidden_layers
+    offset = layout.offset or (0,) * stages
+    counts = [layers // stages + extra for extra in offset]
+    if len(offset) != stages or sum(counts) != layers or min(counts) < 1:
+        rule = f"{layers} layers on {stages} stages: stage s holds {layers // stages} + offset[s], at least 1"
+        remedy = f"give {stages} numbers with the sum {layers % stages}"
+        raise ConfigError([Problem(f"{path}.offset", list(layout.offset), rule, remedy)])
+    return [stage for stage, count in enumerate(counts) for _ in range(count)]
+
+
+def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
+    """What MindSpore or mindformers refuses or what nobody has proven, each with its reason."""
+    mp, pp, cp = layout.model_parallel, layout.pipeline_stage, layout.context_parallel
+    found = []
+    for name, heads in (
+        ("num_attention_heads", model.num_attention_heads),
+        ("num_key_value_heads", model.num_key_value_heads),
+    ):
+        if heads % mp:
+            found.append(f"{name}={heads} is not divisible by model_parallel={mp}: mindformers refuses it")
+    tied = model.tie_word_embeddings
+    if tied and pp > 1 and (layout.data_parallel > 1 or layout.enable_parallel_optimizer):
+        found.append(
+            "tied embeddings with pipeline_stage>1 and data_parallel>1: MindSpore's front end aborted"
+        )
+    elif tied and pp > 1:
+        found.append("tied embeddings with pipeline_stage>1: only stage 0's ranks hold the embedding")
+    if tied and cp > 1 and not layout.vocab_emb_dp:
+        found.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
+    if layout.expert_parallel > 1:
+        found.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")
+    if model.qkv_concat and cp > 1 and layout.use_seq_parallel:
+        found.append("qkv_concat with context_parallel>1 and use_seq_parallel: never compared with MindSpore")
+    return found
+
+
+def _layout(
+    name: str, shape: Sequence[int], model: ModelConfig, layout: RoleLayout, stage: int
+) -> TensorLayout:
+    dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
+    axes: tuple[int, ...]
+    split: tuple[int | None, ...]
+    if name == EMBEDDING:  # llama_layer.py:145
+        whole = layout.vocab_emb_dp or model.vocab_size % (mp * cp)
+        axes, split = ((dp, cp, mp), (None, None)) if whole else ((dp, mp * cp), (1, None))
+    elif name == "model.norm_out.weight":  # llama.py:295
+        axes, split = (dp, cp, mp), (None,)
+    elif name.endswith("_norm.weight"):  # llama_transformer.py:982
+        axes, split = (dp, cp * mp), (None,)
+    elif name == HEAD:  # llama.py:539
+        whole = layout.vocab_emb_dp or model.vocab_size % mp
+        axes, split = (dp * cp, mp), (None if whole else 1, None)
+    elif model.qkv_concat and name.endswith(("w_gate_hidden.weight", "w2.weight")):
+        # llama_layer.py:493 leaves context_parallel out, so it is repeated on the right; for w2
+        # use_seq_parallel sets it again (llama_transformer.py:1029)
+        again = name.endswith("w2.weight") and layout.use_seq_parallel
+        axes = (dp * cp, mp) if again else (dp, mp, cp)
+        split = (None, 1) if name.endswith("w2.weight") else (1, None)
+    else:
+        axes = (dp * cp, mp)
+        split = (None, 1) if name.endswith(("wo.weight", "w2.weight")) else (1, None)[: len(shape)]
+    dev_matrix, tensor_map = _arrange(axes, split)
+    step, size = _optimizer_shard(name, shape, dev_matrix, tensor_map, model, layout)
+    return TensorLayout(dev_matrix, tensor_map, step, size, (stage,))
+
+
+def _arrange(axes: Sequence[int], split: Sequence[int | None]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Remove axes of size 1; `split` names per tensor dimension the index in `axes`."""
+    kept = [i for i, size in enumerate(axes) if size > 1]
+    tensor_map = tuple(
+        -1 if axis is None or axis not in kept else len(kept) - 1 - kept.index(axis) for axis in split
+    )
+    return tuple(axes[i] for i in kept) or (1,), tensor_map
+
+
+def _optimizer_shard(
+    name: str,
+    shape: Sequence[int],
+    dev_matrix: Sequence[int],
+    tensor_map: Sequence[int],
+    model: ModelConfig,
+    layout: RoleLayout,
+) -> tuple[int, int]:
+    """opt_weight_shard_step and _size; (0, 0) where the parallel optimizer leaves the parameter whole."""
+    linear = name.endswith(".weight") and not name.endswith("norm.weight") and name != "model.norm_out.weight"
+    if (
+        not layout.enable_parallel_optimizer
+        or not linear
+        or layout.data_parallel * layout.context_parallel == 1
+    ):
+        return 0, 0
+    if math.prod(shape) * _ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:
+        return 0, 0
+    split = {len(dev_matrix) - 1 - axis: dev_matrix[-1 - axis] for axis in tensor_map if axis != -1}
+    replicas = math.prod(dev_matrix) // math.prod(split.values())
+    size = layout.optimizer_weight_shard_size
+    shared = replicas if size == -1 else size
+    rows = shape[0] // (1 if tensor_map[0] == -1 else dev_matrix[-1 - tensor_map[0]])
+    if replicas == 1 or shared < 2 or replicas % shared or rows % shared:
+        return 0, 0
+    # Ranks of one replica group: first 0, last all unsplit axes at their end.
+    last = 0
+    for place, count in enumerate(dev_matrix):
+        if place not in split:
+            last += (count - 1) * math.prod(dev_matrix[place + 1 :])
+    return last // (replicas - 1), size

@@ -1,0 +1,70 @@
+"""The strategy stage: MindSpore strategy files of all roles, from model and layout alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.context import Context
+from stages.layout import ROLES, LayoutConfig, RoleLayout
+from stages.model_config import ModelConfig
+from stages.strategy.files import MERGED_NAME, TensorLayout, encode, encode_merged
+from stages.strategy.layouts import parameter_layouts, warnings, with_clones
+
+# mindrlhf e8a8fc1 names each role's parameters as they hang in its network of that role.
+_MINDRLHF_PREFIX = {
+    "train": "grpo_model_train.policy_model.model.",
+    "generate": "grpo_model.policy_model.model.",
+    "reference": "model.",
+}
+_MINDRLHF_MERGED = {
+    "train": "train_policy_merged_strategy.ckpt",
+    "generate": "infer_policy_merged_strategy.ckpt",
+    "reference": "infer_ref_merged_strategy.ckpt",
+}
+
+
+def run(context: Context) -> None:
+    """Write {role}_strategy/ for train, generate and reference."""
+    model, layout = context.section(ModelConfig, "model"), context.section(LayoutConfig, "layout")
+    for i, role in enumerate(ROLES):
+        for warning in warnings(model, layout.role(role)):
+            print(f"warning: layout.{role}: {warning}", file=sys.stderr)
+        write_strategy(model, layout.role(role), context.output / f"{role}_strategy", f"layout.{role}")
+        context.progress(i + 1, len(ROLES), f"{role}_strategy", "roles")
+
+
+def write_strategy(
+    model: ModelConfig, layout: RoleLayout, out: Path, path: str = "layout", role: str | None = None
+) -> None:
+    """Write one role's strategy files.
+
+    Args:
+        model: the model.
+        layout: the role's parallel_config.
+        out: directory to write to; made if missing.
+        path: config path of `layout`, for messages.
+        role: None: mindformers' names (ckpt_strategy_rank_R.ckpt, merged_ckpt_strategy.ckpt).
+            A role: mindrlhf's names (strategy_R.ckpt, merge_strategy/…_merged_strategy.ckpt) and
+            its prefix before every parameter.
+
+    Raises:
+        ConfigError: the layout does not fit the model.
+    """
+    prefix = "" if role is None else _MINDRLHF_PREFIX[role]
+    stages = [_prefixed(tensors, prefix) for tensors in parameter_layouts(model, layout, path)]
+    out.mkdir(parents=True, exist_ok=True)
+    cards = layout.cards // layout.pipeline_stage
+    file_name = "ckpt_strategy_rank_{}.ckpt" if role is None else "strategy_{}.ckpt"
+    for stage, tensors in enumerate(stages):
+        content = encode(tensors, stage)
+        for rank in range(stage * cards, (stage + 1) * cards):
+            (out / file_name.format(rank)).write_bytes(content)
+    merged = out / MERGED_NAME if role is None else out / "merge_strategy" / _MINDRLHF_MERGED[role]
+    merged.parent.mkdir(exist_ok=True)
+    merged.write_bytes(encode_merged(stages))
+
+
+def _prefixed(tensors: Mapping[str, TensorLayout], prefix: str) -> dict[str, TensorLayout]:
+    return with_clones({prefix + name: layout for name, layout in tensors.items()})

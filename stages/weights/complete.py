@@ -1,0 +1,79 @@
+"""Complete checkpoints in mindformers' form: numbered safetensors files and param_name_map.json."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.model_config import Dtype
+from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
+from stages.weights.outputs import OutputFiles
+from stages.weights.sources import Tensor
+from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+
+SHARD_BYTES = 5 * 10**9
+"""Hugging Face's usual limit of one file."""
+
+
+def stored_dtype(tensor: Tensor, dtype: Dtype | None) -> str:
+    """The safetensors code to store a tensor in: `dtype` where it is floating and one is given."""
+    return CODES[dtype] if dtype is not None and tensor.dtype in FLOATS else tensor.dtype
+
+
+def by_size(tensors: Mapping[str, Tensor], dtype: Dtype | None, limit: int = SHARD_BYTES) -> dict[str, int]:
+    """Tensor name -> number of its file, filling files in order up to `limit` bytes."""
+    result, number, filled = {}, 0, 0
+    for name, tensor in tensors.items():
+        size = math.prod(tensor.shape) * ITEM_BYTES[stored_dtype(tensor, dtype)]
+        if filled and filled + size > limit:
+            number, filled = number + 1, 0
+        result[name] = number
+        filled += size
+    return result
+
+
+def as_source(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Tensor name -> number of its file, grouped as the source's files are."""
+    files = sorted({tensor.pieces[0].stored.file for tensor in tensors.values()})
+    return {name: files.index(tensor.pieces[0].stored.file) for name, tensor in tensors.items()}
+
+
+def write_complete(
+    tensors: Mapping[str, Tensor],
+    number_of: Mapping[str, int],
+    out: Path,
+    dtype: Dtype | None = None,
+    threads: int = THREADS,
+    progress: Progress | None = None,
+) -> None:
+    """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json.
+
+    Args:
+        tensors: what to write, under these names.
+        number_of: file number of each, from 0; see `by_size` and `as_source`.
+        out: an existing directory.
+        dtype: cast floating tensors; None keeps them.
+        threads: chunks in flight.
+        progress: told bytes.
+
+    Raises:
+        InputError: a source ends early or the disk is full.
+    """
+    count = max(number_of.values(), default=0) + 1
+    names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+    moves = []
+    with OutputFiles() as files:
+        for number, file_name in enumerate(names):
+            chosen = [tensor for name, tensor in tensors.items() if number_of[name] == number]
+            listed = [(one.name, stored_dtype(one, dtype), () if one.scalar else one.shape) for one in chosen]
+            file = files.create(out / file_name, listed, {"format": "ms"})
+            for tensor in chosen:
+                box = tuple(slice(0, size) for size in tensor.shape)
+                target = Target(file, file.offsets[tensor.name], box)
+                moves.append(Move(tensor, (target,), stored_dtype(tensor, dtype)))
+        files.check_space()
+        transfer(moves, threads, progress)
+    files_of = {name: names[number_of[name]] for name in tensors}
+    (out / "param_name_map.json").write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,34 @@
+"""Parameter names as engines save them, and optimizer states."""
+
+from __future__ import annotations
+
+from stages.strategy.files import Strategy
+
+_MINDRLHF_PREFIXES = ("grpo_model_train.policy_model.model.", "grpo_model.policy_model.model.")
+_CLONES = ("adam_m.", "adam_v.", "accu_grads.")
+
+
+def plain_name(name: str) -> str:
+    """A parameter's name without the prefix that mindrlhf's trainer or generator puts before it.
+
+    Source: mindrlhf e8a8fc1, see the strategy and checkpoint names in its trainers.
+    """
+    clone = next((one for one in _CLONES if name.startswith(one)), "")
+    rest = name[len(clone) :]
+    for prefix in _MINDRLHF_PREFIXES:
+        if rest.startswith(prefix):
+            return clone + rest[len(prefix) :]
+    if rest.startswith(("model.model.", "model.lm_head.")):  # the reference model's
+        return clone + rest[len("model.") :]
+    return name
+
+
+def is_clone(name: str) -> bool:
+    """Whether the name is an optimizer's state of a parameter."""
+    return name.startswith(_CLONES)
+
+
+def plain_strategy(strategy: Strategy) -> Strategy:
+    """The same layouts under unprefixed names."""
+    tensors = {plain_name(name): layout for name, layout in strategy.tensors.items()}
+    return Strategy(tensors, strategy.stages, strategy.cards_per_stage)

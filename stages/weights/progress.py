@@ -1,0 +1,24 @@
+"""Telling the pipeline how many bytes of a transfer are done."""
+
+from __future__ import annotations
+
+import time
+
+from stages.context import Context
+from stages.weights.transfer import Progress
+
+_INTERVAL_S = 0.5
+
+
+def to_context(context: Context, message: str) -> Progress:
+    """A Progress that forwards to `context.progress`, at most twice a second and at the end."""
+    told_s = 0.0
+
+    def progress(done: int, total: int) -> None:
+        nonlocal told_s
+        now_s = time.monotonic()
+        if done >= total or now_s - told_s >= _INTERVAL_S:
+            told_s = now_s
+            context.progress(done, total, message, "B")
+
+    return progress

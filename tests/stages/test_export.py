@@ -1,0 +1,95 @@
+"""export(convert(x)) is x, and through ranks too."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.convert import convert_directory
+from stages.errors import InputError
+from stages.export import export, export_directory
+from stages.merge import merge_directory
+from stages.split import split_directory
+from stages.strategy.files import read_strategy
+from stages.strategy.stage import write_strategy
+from stages.weights.sources import open_ranks
+from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("qkv_concat", [True, False])
+def test_export_after_convert_gives_the_same_files(tmp_path, tied, shards, qkv_concat):
+    write_hf(tmp_path / "hf", make_model(tie_word_embeddings=tied), shards)
+
+    convert_directory(tmp_path / "hf", tmp_path / "ms", qkv_concat, None)
+    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
+
+    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
+
+
+@pytest.mark.parametrize("qkv_concat", [True, False])
+def test_export_from_ranks_gives_the_same_files(tmp_path, qkv_concat):
+    model = make_model(qkv_concat=qkv_concat)
+    write_hf(tmp_path / "hf", model, shards=2)
+    layout = make_layout(data_parallel=2, model_parallel=2, pipeline_stage=2, offset=(1, -1))
+    write_strategy(model, layout, tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+
+    tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
+    (tmp_path / "back").mkdir()
+    export(tensors, tmp_path / "hf", tmp_path / "back", model, None)
+
+    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
+
+
+def test_merged_ranks_export_to_the_same_files(tmp_path):
+    model = make_model(tie_word_embeddings=True)
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, make_layout(model_parallel=4), tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    merge_directory(tmp_path / "ranks", tmp_path / "strategy", tmp_path / "ms")
+    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
+
+    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
+
+
+def test_a_repeated_tied_head_is_written_from_the_embedding(tmp_path):
+    model = make_model(tie_word_embeddings=True, torch_dtype="float32")
+    bits = write_hf(tmp_path / "hf", model)
+    bits["lm_head.weight"] = bits["model.embed_tokens.weight"]
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "float32")
+    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
+    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
+
+    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
+
+
+def test_dtype_is_cast_and_told(tmp_path):
+    bits = write_hf(tmp_path / "hf", make_model(torch_dtype="bfloat16"), shards=2)
+    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None)
+    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back", "float32")
+
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["torch_dtype"] == "float32"
+    index = json.loads((tmp_path / "back" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 2 * sum(one.nbytes for one in bits.values())
+    for file in sorted((tmp_path / "back").glob("*.safetensors")):
+        for name, one in read_bits(file).items():
+            np.testing.assert_array_equal(one, bits[name].astype(np.uint32) << 16)
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    write_hf(tmp_path / "hf", make_model())
+    write_hf(tmp_path / "other", make_model(intermediate_size=64))
+    convert_directory(tmp_path / "other", tmp_path / "ms", False, None)
+    with pytest.raises(
+        InputError, match=r"feed_forward.w1.weight=\[64, 32\]: the model config asks for \[48, 32\]"
+    ):
+        export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -1,0 +1,118 @@
+"""Random Hugging Face checkpoints for tests, written by the safetensors library (not by ours)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import safetensors
+
+from stages.layout import RoleLayout
+from stages.model_config import ModelConfig
+
+NUMPY_BITS = {"float32": np.uint32, "bfloat16": np.uint16, "float16": np.uint16}
+
+
+def make_model(**changes) -> ModelConfig:
+    values = {
+        "name": "test", "variant": "base", "source": "builtin", "path": None, "tokenizer_path": None,
+        "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 64, "rope_theta": 1e4,
+        "rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False, "bos_token_id": None,
+        "eos_token_id": None, "pad_token_id": None, "torch_dtype": "bfloat16", "param_init_type": "bfloat16",
+        "qkv_concat": False,
+    }  # fmt: skip
+    return ModelConfig(**(values | changes))
+
+
+def make_layout(**changes) -> RoleLayout:
+    values = {
+        "data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "context_parallel": 1, "expert_parallel": 1,
+        "use_seq_parallel": False, "vocab_emb_dp": False, "micro_batch_num": 1, "enable_parallel_optimizer": False,
+        "optimizer_weight_shard_size": -1, "parallel_optimizer_threshold_kb": 64, "offset": (), "recompute": False,
+        "select_recompute": False, "opt_offload": False,
+    }  # fmt: skip
+    return RoleLayout(**(values | changes))
+
+
+def hf_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Written down from transformers' Qwen2, independently of the code under test."""
+    hidden, inner = model.hidden_size, model.intermediate_size
+    kv = hidden // model.num_attention_heads * model.num_key_value_heads
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (model.vocab_size, hidden)}
+    for i in range(model.num_hidden_layers):
+        layer = f"model.layers.{i}"
+        shapes |= {
+            f"{layer}.self_attn.q_proj.weight": (hidden, hidden), f"{layer}.self_attn.q_proj.bias": (hidden,),
+            f"{layer}.self_attn.k_proj.weight": (kv, hidden), f"{layer}.self_attn.k_proj.bias": (kv,),
+            f"{layer}.self_attn.v_proj.weight": (kv, hidden), f"{layer}.self_attn.v_proj.bias": (kv,),
+            f"{layer}.self_attn.o_proj.weight": (hidden, hidden),
+            f"{layer}.mlp.gate_proj.weight": (inner, hidden), f"{layer}.mlp.up_proj.weight": (inner, hidden),
+            f"{layer}.mlp.down_proj.weight": (hidden, inner),
+            f"{layer}.input_layernorm.weight": (hidden,), f"{layer}.post_attention_layernorm.weight": (hidden,),
+        }  # fmt: skip
+    shapes["model.norm.weight"] = (hidden,)
+    if not model.tie_word_embeddings:
+        shapes["lm_head.weight"] = (model.vocab_size, hidden)
+    return shapes
+
+
+def random_bits(shapes: dict[str, tuple[int, ...]], dtype: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Elements as unsigned integers; values are ordinary numbers around zero."""
+    generator = np.random.default_rng(seed)
+    result = {}
+    for name, shape in shapes.items():
+        values = generator.standard_normal(shape, dtype=np.float32)
+        if dtype == "bfloat16":
+            result[name] = (values.view(np.uint32) >> 16).astype(np.uint16)
+        else:
+            result[name] = values.astype(dtype).view(NUMPY_BITS[dtype])
+    return result
+
+
+def write_safetensors(
+    file: Path, bits: dict[str, np.ndarray], dtype: str, metadata: dict[str, str] | None = None
+) -> None:
+    entries = {
+        name: {"dtype": dtype, "shape": list(one.shape), "data": one.tobytes()} for name, one in bits.items()
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    safetensors.serialize_file(entries, str(file), metadata or {"format": "pt"})
+
+
+def read_bits(file: Path) -> dict[str, np.ndarray]:
+    """Read with the safetensors library; elements as unsigned integers of their width."""
+    width = {"F32": np.uint32, "BF16": np.uint16, "F16": np.uint16, "I64": np.uint64, "I32": np.uint32}
+    return {
+        name: np.frombuffer(bytes(one["data"]), width[one["dtype"]]).reshape(one["shape"])
+        for name, one in safetensors.deserialize(file.read_bytes())
+    }
+
+
+def write_hf(directory: Path, model: ModelConfig, shards: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
+    """A Hugging Face directory; returns its tensors' bits."""
+    bits = random_bits(hf_shapes(model), model.torch_dtype, seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    keys = (
+        "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+        "vocab_size", "tie_word_embeddings", "max_position_embeddings", "rope_theta", "rms_norm_eps", "torch_dtype",
+    )  # fmt: skip
+    config = {key: getattr(model, key) for key in keys} | {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "generation_config.json").write_text('{"eos_token_id": 1}')
+    (directory / "tokenizer.json").write_text("{}")
+    if shards == 1:
+        write_safetensors(directory / "model.safetensors", bits, model.torch_dtype)
+        return bits
+    names = list(bits)
+    weight_map = {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
+        chosen = names[shard * len(names) // shards : (shard + 1) * len(names) // shards]
+        write_safetensors(directory / file, {name: bits[name] for name in chosen}, model.torch_dtype)
+        weight_map |= dict.fromkeys(chosen, file)
+    index = {"metadata": {"total_size": sum(one.nbytes for one in bits.values())}, "weight_map": weight_map}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+    return bits
