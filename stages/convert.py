@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.context import Context
+from stages.convert_config import ConvertConfig
 from stages.errors import InputError
 from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import as_source, write_complete
@@ -22,16 +23,6 @@ from stages.weights.sources import Tensor, open_directory, whole
 from stages.weights.transfer import THREADS, Progress
 
 NAME_MAP = "name_map.json"
-
-
-@dataclass(frozen=True)
-class ConvertConfig:
-    """How the weights reach mindformers' names."""
-
-    materialize: bool
-    """Write renamed safetensors files instead of the name map alone (engines that read files need it)."""
-    dtype: Dtype | None
-    """Cast the weights; null keeps what the source has."""
 
 
 @dataclass(frozen=True)

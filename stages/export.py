@@ -6,12 +6,12 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stages.context import Context
 from stages.errors import InputError
+from stages.export_config import ExportConfig
 from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import stored_dtype
 from stages.weights.dtypes import ITEM_BYTES
@@ -33,14 +33,6 @@ from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_rank
 from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """How the trained weights are stored."""
-
-    dtype: Dtype | None
-    """Storage dtype; null: each tensor's dtype in the fetched model."""
 
 
 def run(context: Context) -> None:

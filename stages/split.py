@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stages.context import Context
 from stages.convert import converted
 from stages.errors import InputError
-from stages.layout import Role
 from stages.model_config import Dtype, ModelConfig
+from stages.split_config import SplitConfig
 from stages.weights.complete import stored_dtype
 from stages.weights.names import hf_name, name_map, read_shape, renamed
 from stages.weights.outputs import OutputFile, OutputFiles, complete_directory
@@ -22,14 +21,6 @@ from stages.weights.tensors import FILE_NAME
 from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
 
 Box = tuple[slice, ...]
-
-
-@dataclass(frozen=True)
-class SplitConfig:
-    """What split writes."""
-
-    roles: tuple[Role, ...]
-    """Roles to cut the weights for; train alone where sft reshards its own result for the others."""
 
 
 def run(context: Context) -> None:

@@ -26,9 +26,10 @@ def make_model(**changes) -> ModelConfig:
 
 def make_layout(**changes) -> RoleLayout:
     values = {
-        "data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "context_parallel": 1, "expert_parallel": 1,
-        "use_seq_parallel": False, "vocab_emb_dp": False, "micro_batch_num": 1, "enable_parallel_optimizer": False,
-        "optimizer_weight_shard_size": -1, "parallel_optimizer_threshold_kb": 64, "offset": (), "recompute": False,
+        "data_parallel": 1, "model_parallel": 1, "pipeline_stage": 1, "context_parallel": 1,
+        "expert_parallel": 1, "use_seq_parallel": False, "vocab_emb_dp": False, "micro_batch_num": 1,
+        "enable_parallel_optimizer": False, "optimizer_weight_shard_size": -1,
+        "parallel_optimizer_threshold_kb": 64, "offset": (), "recompute": False,
         "select_recompute": False, "opt_offload": False,
     }  # fmt: skip
     return RoleLayout(**(values | changes))
@@ -48,7 +49,8 @@ def hf_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
             f"{layer}.self_attn.o_proj.weight": (hidden, hidden),
             f"{layer}.mlp.gate_proj.weight": (inner, hidden), f"{layer}.mlp.up_proj.weight": (inner, hidden),
             f"{layer}.mlp.down_proj.weight": (hidden, inner),
-            f"{layer}.input_layernorm.weight": (hidden,), f"{layer}.post_attention_layernorm.weight": (hidden,),
+            f"{layer}.input_layernorm.weight": (hidden,),
+            f"{layer}.post_attention_layernorm.weight": (hidden,),
         }  # fmt: skip
     shapes["model.norm.weight"] = (hidden,)
     if not model.tie_word_embeddings:
@@ -94,7 +96,8 @@ def write_hf(directory: Path, model: ModelConfig, shards: int = 1, seed: int = 0
     directory.mkdir(parents=True, exist_ok=True)
     keys = (
         "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-        "vocab_size", "tie_word_embeddings", "max_position_embeddings", "rope_theta", "rms_norm_eps", "torch_dtype",
+        "vocab_size", "tie_word_embeddings", "max_position_embeddings", "rope_theta", "rms_norm_eps",
+        "torch_dtype",
     )  # fmt: skip
     config = {key: getattr(model, key) for key in keys} | {
         "architectures": ["Qwen2ForCausalLM"],

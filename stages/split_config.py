@@ -1,0 +1,16 @@
+"""What the split stage writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stages.layout import Role
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """What split writes."""
+
+    roles: tuple[Role, ...]
+    """Roles to cut the weights for. conf: null, which pipeline fills in: train alone when sft reshards its own
+    result, else all three."""
