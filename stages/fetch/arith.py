@@ -12,7 +12,7 @@ from stages.fetch.config import ArithConfig
 
 # Each word is frequent enough to become one token, which keeps prompts at 23 tokens or fewer.
 NAMES = ("Tom", "Ann", "Ben", "Mia", "Leo", "Zoe", "Sam", "Eva", "Max", "Ida", "Jim", "Amy")
-THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "keys", "pens", "pears", "rings", "shells", "toys")
+THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "keys", "pens", "pears", "rings", "shells")
 TEST_SHARE = 6
 """One in so many addend sequences is kept for the held-out rows."""
 ATTEMPTS_PER_ROW = 200
@@ -20,7 +20,9 @@ ATTEMPTS_PER_ROW = 200
 Pair = tuple[str, str]
 
 
-def generate(config: ArithConfig, seed: int, train_rows: int, test_rows: int) -> tuple[list[Pair], list[Pair]]:
+def generate(
+    config: ArithConfig, seed: int, train_rows: int, test_rows: int
+) -> tuple[list[Pair], list[Pair]]:
     """Distinct (question, answer) pairs for training and for the held-out test.
 
     No question occurs twice, and no sequence of addends of a test question occurs in training (under
@@ -35,7 +37,7 @@ def generate(config: ArithConfig, seed: int, train_rows: int, test_rows: int) ->
     Raises:
         InputError: there are not that many distinct questions.
     """
-    source = random.Random(f"arith {seed}")
+    source = random.Random(f"arith {seed}")  # noqa: S311 - data, no secret
     train: list[Pair] = []
     test: list[Pair] = []
     seen = set()
@@ -52,7 +54,8 @@ def generate(config: ArithConfig, seed: int, train_rows: int, test_rows: int) ->
         if len(seen) == train_rows + test_rows:
             return train, test
     rule = f"only {len(seen)} distinct questions found with {config.min_addends}-{config.max_addends} addends"
-    raise InputError("dataset.train_rows", train_rows, rule, "lower the rows or raise dataset.arith.max_addends")
+    remedy = "lower the rows or raise dataset.arith.max_addends"
+    raise InputError("dataset.train_rows", train_rows, rule, remedy)
 
 
 def _held_out(addends: Sequence[int], seed: int) -> bool:

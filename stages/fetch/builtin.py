@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stages.fetch.config import SINGLE_WEIGHTS
-from stages.model_config import Dtype, ModelConfig
-
-Shape = tuple[int, ...]
-SAFETENSORS_DTYPE: dict[Dtype, tuple[str, int]] = {"float32": ("F32", 4), "bfloat16": ("BF16", 2), "float16": ("F16", 2)}
-
-
-def parameter_shapes(model: ModelConfig) -> Iterator[tuple[str, Shape]]:
-    """Name and shape of every tensor of transformers' Qwen2ForCausalLM, in its order."""
-    hidden, kv_hidden = model.hidden_size, model.num_key_value_heads * model.head_dim
-    yield "model.embed_tokens.weight", (model.vocab_size, hidden)
-    for layer in range(model.num_hidden_layers):
-        prefix = f"model.layers.{layer}"
-        for name, rows in (("q_proj", hidden), ("k_proj", kv_hidden), ("v_proj", kv_hidden)):
-            yield f"{prefix}.self_attn.{name}.weight", (rows, hidden)
-            yield f"{prefix}.self_attn.{name}.bias", (rows,)
-        yield f"{prefix}.self_attn.o_proj.weight", (hidden, hidden)
-        yield f"{prefix}.mlp.gate_proj.weight", (model.intermediate_size, hidden)
-        yield f"{prefix}.mlp.up_proj.weight", (model.intermediate_size, hidden)
-        yield f"{prefix}.mlp.down_proj.weight", (hidden, model.intermediate_size)
-        yield f"{prefix}.input_layernorm.weight", (hidden,)
-        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
-    yield "model.norm.weight", (hidden,)
-    if not model.tie_word_embeddings:
-        yield "lm_head.weight", (model.vocab_size, hidden)
+from stages.model_config import ModelConfig
+from stages.weights.dtypes import CODES, Array, cast
+from stages.weights.header import build_header
+from stages.weights.names import hf_name, parameter_shapes
 
 
-def initial_value(name: str, shape: Shape, seed: int, deviation: float) -> np.ndarray:
+def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:
     """One tensor, float32: zeros for biases, ones for norms, else normal(0, deviation).
 
     Each tensor has a stream of its own, so that adding layers leaves the others as they were.
@@ -51,34 +30,16 @@ def initial_value(name: str, shape: Shape, seed: int, deviation: float) -> np.nd
 
 
 def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
-    """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time.
-
-    Source: the file format's specification in huggingface/safetensors, README.md ("Format").
-    """
-    tag, size = SAFETENSORS_DTYPE[model.torch_dtype]
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    start = 0
-    for name, shape in parameter_shapes(model):
-        end = start + size * int(np.prod(shape))
-        header[name] = {"dtype": tag, "shape": shape, "data_offsets": [start, end]}
-        start = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time."""
+    shapes = {hf_name(name): shape for name, shape in parameter_shapes(model).items()}
+    code = CODES[model.torch_dtype]
+    # transformers refuses a file whose metadata does not name a format
+    first, _, _ = build_header([(name, code, shape) for name, shape in shapes.items()], {"format": "pt"})
     with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name, shape in parameter_shapes(model):
+        file.write(first)
+        for name, shape in shapes.items():
             values = initial_value(name, shape, seed, model.initializer_range)
-            file.write(_encode(values, model.torch_dtype).data)
-
-
-def _encode(values: np.ndarray, dtype: Dtype) -> np.ndarray:
-    """float32 values in the storage type; bfloat16 as its bits (uint16), rounded to nearest even."""
-    if dtype == "float32":
-        return values
-    if dtype == "float16":
-        return values.astype(np.float16)
-    bits = values.view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+            file.write(cast(values.view(np.uint32), "F32", code).data)
 
 
 def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
@@ -113,6 +74,8 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         "sliding_window": None,
         "tie_word_embeddings": model.tie_word_embeddings,
         "torch_dtype": model.torch_dtype,
+        # Qwen2.5's own; without a version transformers 5 warns of a broken split (a Mistral defect)
+        "transformers_version": "4.43.1",
         "use_cache": True,
         "use_sliding_window": False,
         "vocab_size": model.vocab_size,

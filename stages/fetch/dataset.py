@@ -1,4 +1,4 @@
-"""Stage fetch_dataset: train.jsonl and test.jsonl, generated or the user's own files (checked, not copied)."""
+"""Stage fetch_dataset: train.jsonl and test.jsonl, generated, or links to the user's own checked files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ SPLITS = ("train", "test")
 
 
 def run(context: Context) -> None:
-    """Stage entry."""
+    """Stage entry. `seed` is needed for generated rows only."""
     dataset = context.section(DatasetConfig, "dataset")
-    result = fetch_dataset(dataset, context.seed, context.output)
+    seed = context.seed if dataset.source == "builtin" else 0
+    result = fetch_dataset(dataset, seed, context.output)
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
@@ -49,7 +50,8 @@ def fetch_dataset(dataset: DatasetConfig, seed: int, output: Path) -> dict[str, 
         _require_file(split, file)
         found = check_file(file, dataset.columns, dataset.max_bad_share)
         if limit is not None and found.rows < limit:
-            raise InputError(file, found.rows, f"rows are fewer than dataset.{split}_rows={limit}", "lower it")
+            rule = f"rows are fewer than dataset.{split}_rows={limit}"
+            raise InputError(file, found.rows, rule, "lower it")
         (output / f"{split}.jsonl").symlink_to(file.resolve())
         result["rows"][split] = limit or found.rows
         result["bad_lines"][split] = found.bad

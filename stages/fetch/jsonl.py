@@ -97,9 +97,10 @@ def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> File
     """Read `path` to the end and refuse it when too many lines are bad or none is good.
 
     Raises:
-        InputError: more than `max_bad_share` of the lines are bad (the first one is named), or no row is left.
+        InputError: more than `max_bad_share` of the lines are bad (the first is named), or no row is left.
     """
-    rows, bad, listed = 0, 0, []
+    rows, bad = 0, 0
+    listed: list[BadLine] = []
     for entry in read_lines(path, columns):
         if isinstance(entry, Row):
             rows += 1

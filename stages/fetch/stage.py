@@ -8,16 +8,17 @@ from pathlib import Path
 from stages.context import Context
 from stages.errors import InputError
 from stages.fetch import arith, builtin, local, tokenizer_files
-from stages.fetch.config import ColumnsConfig, DatasetConfig, split_files
+from stages.fetch.config import TOKENIZER_FILES, DatasetConfig, split_files
 from stages.fetch.jsonl import Row, read_lines
 from stages.model_config import ModelConfig
 
 
 def run(context: Context) -> None:
-    """Stage entry. The section `dataset` is needed only where a tokenizer has to be trained."""
+    """Stage entry. `seed` is needed for random weights only, `dataset` where a tokenizer must be trained."""
     model = context.section(ModelConfig, "model")
     dataset = context.section(DatasetConfig, "dataset") if context.config.get("dataset") else None
-    fetch_model(model, dataset, context.seed, context.output)
+    seed = context.seed if model.source == "builtin" else 0
+    fetch_model(model, dataset, seed, context.output)
 
 
 def fetch_model(model: ModelConfig, dataset: DatasetConfig | None, seed: int, output: Path) -> None:
@@ -38,7 +39,7 @@ def fetch_model(model: ModelConfig, dataset: DatasetConfig | None, seed: int, ou
         if model.tokenizer_path is None:
             tokenizer_files.complete(output)
     if model.tokenizer_path is not None:
-        for name in tokenizer_files.TOKENIZER_FILES:
+        for name in TOKENIZER_FILES:
             (output / name).unlink(missing_ok=True)
         tokenizer_files.take(Path(model.tokenizer_path), output)
     elif model.source == "builtin":
@@ -60,8 +61,7 @@ def texts(dataset: DatasetConfig, seed: int) -> Iterator[str]:
 
 def _pairs(dataset: DatasetConfig, seed: int) -> Iterator[tuple[str, str]]:
     if dataset.source == "local":
-        columns: ColumnsConfig = dataset.columns
-        for entry in read_lines(split_files(dataset)[0], columns):
+        for entry in read_lines(split_files(dataset)[0], dataset.columns):
             if isinstance(entry, Row):
                 yield entry.prompt, entry.answer
         return

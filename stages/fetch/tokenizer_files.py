@@ -92,22 +92,25 @@ def check_fit(output: Path, vocab_size: int) -> None:
     size = max(load(output).get_vocab(with_added_tokens=True).values()) + 1
     if size > vocab_size:
         remedy = f"set model.vocab_size={size} or more (Qwen2.5: 151936)"
-        raise InputError("model.vocab_size", vocab_size, f"must be at least the tokenizer's {size} ids", remedy)
+        rule = f"must be at least the tokenizer's {size} ids"
+        raise InputError("model.vocab_size", vocab_size, rule, remedy)
 
 
 def ending_ids(output: Path) -> dict[str, Any]:
-    """bos, eos and pad ids for the config files of a built-in model: <|im_end|> ends a turn, <|endoftext|> pads."""
+    """bos, eos and pad for a built-in model's config files: <|im_end|> ends a turn, <|endoftext|> pads."""
     ids = token_ids(output, read_json(output / "tokenizer_config.json"))
     missing = [token for token in SPECIAL_TOKENS if token not in ids]
     if missing:
-        raise InputError(output, missing[0], "is missing from the tokenizer", "give a Qwen2 or Qwen2.5 tokenizer")
+        remedy = "give a Qwen2 or Qwen2.5 tokenizer"
+        raise InputError(output, missing[0], "is missing from the tokenizer", remedy)
     return {"bos": ids[ENDOFTEXT], "eos": [ids[IM_END], ids[ENDOFTEXT]], "pad": ids[ENDOFTEXT]}
 
 
 def _write_vocabulary(output: Path) -> None:
     model = read_json(output / "tokenizer.json").get("model", {})
     if model.get("type") != "BPE":
-        raise InputError(output / "tokenizer.json", model.get("type"), "must hold a BPE model, as Qwen2's does")
+        rule = "must hold a BPE model, as Qwen2's does"
+        raise InputError(output / "tokenizer.json", model.get("type"), rule)
     vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     (output / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
     lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]

@@ -1,6 +1,6 @@
 """Reward functions: how good is a completion, given the ground truth?
 
-    from stages.rewards import accuracy_reward, qwen_accuracy_reward, format_reward, score
+Each `*_reward` takes (completions, solutions) and returns one number each; `score` weighs several.
 """
 
 from stages.rewards.config import RewardConfig

@@ -38,7 +38,7 @@ def accuracy(completion: str, solution: str) -> float:
 
 
 def qwen_accuracy(completion: str, solution: str) -> float:
-    """As `accuracy`, but only numbers in \\boxed{...} count; without any, the whole completion is compared.
+    r"""As `accuracy`, but only numbers in \boxed{...} count; without any, the whole text is compared.
 
     Raises:
         UnscorableError: the solution holds no number.

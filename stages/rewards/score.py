@@ -14,6 +14,7 @@ import numpy as np
 from stages.errors import InputError
 from stages.rewards.config import RewardConfig
 from stages.rewards.functions import ITEM_REWARDS, ItemReward
+from stages.weights.dtypes import Array
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 
@@ -22,9 +23,9 @@ UserReward = Callable[[list[str], list[str]], Sequence[float]]
 class RewardScores:
     """Rewards of B completions."""
 
-    total: np.ndarray
+    total: Array
     """Weighted sum [B], float32."""
-    parts: dict[str, np.ndarray]
+    parts: dict[str, Array]
     """Function name -> unweighted values [B], float32."""
     failures: dict[str, int]
     """Function name -> completions that it could not score (they count 0)."""

@@ -15,6 +15,7 @@ from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.tokenizer import IM_END, IM_START, SpecialIds
+from stages.weights.dtypes import Array
 
 MARKER = "#### "
 IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)
@@ -44,7 +45,9 @@ class Dropped:
 class Encoder:
     """Turns rows into ids as a TokenizeConfig says."""
 
-    def __init__(self, tokenizer: Tokenizer, ids: SpecialIds, dataset: DatasetConfig, config: TokenizeConfig) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, ids: SpecialIds, dataset: DatasetConfig, config: TokenizeConfig
+    ) -> None:
         """Take over the tokenizer.
 
         Args:
@@ -91,7 +94,7 @@ class Encoder:
             return row.prompt + row.answer
         if self.compat:
             return row.answer.split(MARKER)[-1]
-        before, marker, after = row.answer.rpartition(MARKER)
+        _, marker, after = row.answer.rpartition(MARKER)
         return after.strip() if marker else None
 
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[Dropped]]:
@@ -124,7 +127,7 @@ class Encoder:
         ]
         return encoded, dropped
 
-    def grpo_columns(self, rows: Sequence[EncodedRow]) -> dict[str, np.ndarray]:
+    def grpo_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
         """prompt_ids [B, P], pretrain_ids [B, S] and loss_mask [B, S]; int64, right-padded.
 
         With compat=mindrlhf loss_mask is what rlhf_data.py writes: ones over the ground truth, padded
@@ -134,7 +137,8 @@ class Encoder:
         """
         prompts = [row.prompt[: self.config.max_prompt_length] for row in rows]
         solutions = [row.solution[: self.config.seq_length] for row in rows]
-        mask = pad([[1] * len(ids) for ids in solutions], self.config.seq_length, self.ids.pad if self.compat else 0)
+        filler = self.ids.pad if self.compat else 0
+        mask = pad([[1] * len(ids) for ids in solutions], self.config.seq_length, filler)
         if self.compat:
             for row_mask, prompt in zip(mask, prompts, strict=True):
                 row_mask[: len(prompt)] = 0
@@ -144,7 +148,7 @@ class Encoder:
             "loss_mask": mask,
         }
 
-    def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, np.ndarray]:
+    def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
         """input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted.
 
         input_ids: prompt, whole answer, first end id; labels: the same ids, -100 on prompt and padding.
@@ -166,8 +170,8 @@ def sft_ids(row: EncodedRow, ids: SpecialIds) -> list[int]:
     return [*row.prompt, *row.answer, ids.eos[0]]
 
 
-def pad(rows: Sequence[Sequence[int]], length: int, value: int) -> np.ndarray:
-    """Ragged rows (each at most `length` long) as int64 [rows, length], filled up with `value` on the right."""
+def pad(rows: Sequence[Sequence[int]], length: int, value: int) -> Array:
+    """Ragged rows (each at most `length` long) as int64 [rows, length], `value` filled in on the right."""
     result = np.full((len(rows), length), value, np.int64)
     for target, ids in zip(result, rows, strict=True):
         target[: len(ids)] = ids

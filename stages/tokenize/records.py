@@ -19,12 +19,15 @@ from typing import Any, Literal
 import numpy as np
 
 from stages.errors import InputError
+from stages.weights.dtypes import Array
 
 BATCH = 256  # rows per write call: measured fastest between 100 and 256
 SMALLEST_PAGE = 1 << 15  # MindRecord's minimum; its default of 32 MiB makes every file 50 MB large
 SMALLEST_HEADER = 1 << 14
 PAGES = 16  # pages that a small file is cut into; 16 KiB of header hold about 80
 LARGE_BYTES = 1 << 28  # from here on MindRecord's own page and header sizes fit
+
+HEADER_KEYS = {"shard_addresses", "page", "header_size", "page_size", "schema"}
 
 Dtype = Literal["int64", "int32"]
 
@@ -69,7 +72,7 @@ class RecordWriter:
             self._writer.set_page_size(size)
         self._writer.add_schema({name: {"type": dtype, "shape": [-1]} for name in lengths})
 
-    def write(self, columns: Mapping[str, np.ndarray]) -> None:
+    def write(self, columns: Mapping[str, Array]) -> None:
         """Append rows.
 
         Args:
@@ -98,7 +101,8 @@ class RecordWriter:
             path.chmod(0o666 & ~_umask())  # MindRecord makes them 0600 whatever the umask is
         found = check_pair(self.file)
         if found != self.rows:
-            raise InputError(self.file, found, f"must hold the {self.rows} rows written", "report this as a defect")
+            rule = f"must hold the {self.rows} rows written"
+            raise InputError(self.file, found, rule, "report this as a defect")
 
 
 def index_file(file: Path) -> Path:
@@ -135,9 +139,10 @@ def check_pair(file: Path) -> int:
             pages[page["page_id"]] = (page["end_row_id"] - page["start_row_id"], page["page_size"])
     if ends != pages:
         raise InputError(file, None, f"does not belong to {index_file(file).name}", remedy)
-    pages_end = header["header_size"] + header["page_size"] * (max(page["page_id"] for page in header["page"]))
-    if file.stat().st_size <= pages_end:
-        raise InputError(file, f"{file.stat().st_size} bytes", f"must be longer than {pages_end} bytes", remedy)
+    size = file.stat().st_size
+    last_page = header["header_size"] + header["page_size"] * max(page["page_id"] for page in header["page"])
+    if size <= last_page:
+        raise InputError(file, f"{size} bytes", f"must be longer than {last_page} bytes", remedy)
     return rows
 
 
@@ -146,8 +151,8 @@ def _read_header(file: Path) -> dict[str, Any]:
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(length if length < file.stat().st_size else 0))
-        if not isinstance(header, dict) or not {"shard_addresses", "page", "header_size", "page_size"} <= set(header):
-            raise ValueError("header lacks keys")
+        if not isinstance(header, dict) or HEADER_KEYS - set(header):
+            raise ValueError(f"its header must have {', '.join(sorted(HEADER_KEYS))}")
     except OSError as error:
         raise InputError(file, None, f"can't be read: {error.strerror}", "run the tokenize stage") from error
     except ValueError as error:
@@ -159,9 +164,7 @@ def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]
     """Stored names, number of rows, and per page (rows, end of the last row in bytes)."""
     if not path.is_file():
         raise InputError(path, None, "is missing; a MindRecord is a pair of files", "copy both files")
-    query = (
-        "SELECT PAGE_ID_BLOB, COUNT(*), MAX(PAGE_OFFSET_BLOB_END) FROM INDEXES GROUP BY PAGE_ID_BLOB"
-    )
+    query = "SELECT PAGE_ID_BLOB, COUNT(*), MAX(PAGE_OFFSET_BLOB_END) FROM INDEXES GROUP BY PAGE_ID_BLOB"
     try:
         # immutable: inputs are read-only, and SQLite would otherwise want to put a lock file beside them
         address = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
@@ -173,7 +176,7 @@ def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]
     return names, sum(rows for rows, _ in pages.values()), pages
 
 
-def read_columns(file: Path, columns: Sequence[str]) -> dict[str, np.ndarray]:
+def read_columns(file: Path, columns: Sequence[str]) -> dict[str, Array]:
     """Read whole columns through MindSpore's own reader, in the order of writing.
 
     Args:

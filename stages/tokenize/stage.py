@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.errors import ConfigError, InputError
+from stages.errors import ConfigError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import BadLine, Row, read_lines
 from stages.model_config import ModelConfig
-from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.config import TokenizeConfig, check_tokenize
-from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
-from stages.tokenize.records import RecordWriter, index_file
+from stages.tokenize.encode import Encoder
+from stages.tokenize.stream import tokenize_file
 from stages.tokenize.tokenizer import build, load, special_ids
-
-ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
-DROPPED = "dropped.jsonl"
-
-Note = Callable[[int, str], None]
-Progress = Callable[[int, int], None]
 
 
 def run(context: Context) -> None:
@@ -41,15 +30,22 @@ def run(context: Context) -> None:
     def progress(done: int, total: int) -> None:
         context.progress(done, total, unit="rows")
 
-    train = tokenize_file(encoder, source / "train.jsonl", output / "train.mindrecord", dataset.train_rows,
-                          sft=output / "sft.mindrecord", progress=progress)
+    train = tokenize_file(
+        encoder,
+        source / "train.jsonl",
+        output / "train.mindrecord",
+        dataset.train_rows,
+        sft=output / "sft.mindrecord",
+        progress=progress,
+    )
     test = tokenize_file(encoder, source / "test.jsonl", output / "test.mindrecord", dataset.test_rows)
     ids = encoder.ids
     card = {
         "files": {**train, **test},
-        "tokenizer": {"size": encoder.tokenizer.get_vocab_size(), "bos": ids.bos, "eos": ids.eos, "pad": ids.pad},
+        "tokenizer": {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(ids)},
     }
-    (output / "result.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
+    (output / "result.json").write_text(text, encoding="utf-8")
 
 
 def make_encoder(
@@ -89,158 +85,3 @@ def tokenize_path(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return cards
-
-
-@dataclass
-class _Target:
-    """One MindRecord file in the making."""
-
-    writer: RecordWriter
-    card: FileCard
-    note: Note
-
-
-def tokenize_file(
-    encoder: Encoder,
-    source: Path,
-    target: Path,
-    limit: int | None = None,
-    sft: Path | None = None,
-    progress: Progress = lambda done, total: None,
-) -> dict[str, Any]:
-    """Stream one JSON lines file into a MindRecord, and on request supervised examples into a second.
-
-    Args:
-        encoder: text to ids.
-        source: JSON lines.
-        target: file to write; must not exist. Rows left out are listed in dropped.jsonl beside it.
-        limit: use only the first so many good rows; None: all.
-        sft: file for the supervised examples of the same rows.
-        progress: called with (rows done, lines in the file) after each batch.
-
-    Returns:
-        file stem -> data card as plain data.
-
-    Raises:
-        InputError: the source can't be read, has too many bad lines, or no row is left.
-    """
-    lines = count_lines(source)
-    config, cards = encoder.config, {target.stem: FileCard()}
-    lengths = {"prompt_ids": config.max_prompt_length, "pretrain_ids": config.seq_length, "loss_mask": config.seq_length}
-    with contextlib.ExitStack() as stack:
-        dropped = stack.enter_context((target.parent / DROPPED).open("a", encoding="utf-8"))
-
-        def target_for(file: Path, columns: dict[str, int]) -> _Target:
-            def note(line: int, reason: str) -> None:
-                entry = {"file": file.name, "source": source.name, "line": line, "reason": reason}
-                dropped.write(json.dumps(entry, ensure_ascii=False) + "\n")
-
-            writer = stack.enter_context(RecordWriter(file, columns, config.id_dtype, min(lines, limit or lines)))
-            return _Target(writer, cards.setdefault(file.stem, FileCard()), note)
-
-        grpo = target_for(target, lengths)
-        examples = target_for(sft, {"input_ids": config.sft_length, "labels": config.sft_length}) if sft else None
-        for done, rows in _batches(encoder, source, limit, grpo):
-            encoded, unusable = encoder.encode(rows, with_answers=examples is not None)
-            for entry in unusable:
-                _drop(grpo, entry.line, entry.reason)
-            _write_grpo(encoder, grpo, encoded)
-            if examples:
-                _write_sft(encoder, examples, encoded)
-            progress(done, lines)
-    return {stem: card.to_json() for stem, card in cards.items()}
-
-
-def count_lines(source: Path) -> int:
-    """Lines of a file, at memory speed."""
-    try:
-        with source.open("rb") as file:
-            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")) + 1
-    except OSError as error:
-        raise InputError(source, None, f"can't be read: {error.strerror}", "check the path") from error
-
-
-def _batches(
-    encoder: Encoder, source: Path, limit: int | None, target: _Target
-) -> Iterator[tuple[int, list[Row]]]:
-    """The good rows in batches with the number of lines read so far; bad lines are noted in `target`."""
-    card, seen, bad = target.card, set[int](), 0
-    first: BadLine | None = None
-
-    def good_rows() -> Iterator[Row]:
-        nonlocal bad, first
-        for entry in read_lines(source, encoder.columns):
-            card.rows_in += 1
-            if isinstance(entry, Row):
-                key = hash(entry.prompt)
-                card.duplicates += key in seen
-                seen.add(key)
-                yield entry
-            else:
-                bad, first = bad + 1, first or entry
-                _drop(target, entry.line, entry.reason)
-
-    rows = islice(good_rows(), limit)
-    while batch := list(islice(rows, ROWS_PER_BATCH)):
-        yield card.rows_in, batch
-    if first and bad / card.rows_in > encoder.dataset.max_bad_share:
-        rule = f"{first.reason} ({bad} bad lines of {card.rows_in})"
-        remedy = "mend the lines, set dataset.columns, or raise dataset.max_bad_share"
-        raise InputError(f"{source}:{first.line}", None, rule, remedy)
-
-
-def _drop(target: _Target, line: int, reason: str) -> None:
-    target.card.dropped[reason] += 1
-    target.note(line, reason)
-
-
-def _write_grpo(encoder: Encoder, target: _Target, rows: list[EncodedRow]) -> None:
-    config, card = encoder.config, target.card
-    truncate = encoder.compat or config.over_long == "truncate"
-    kept = []
-    for row in rows:
-        card.add_length("prompt_ids", len(row.prompt))
-        card.add_length("pretrain_ids", len(row.solution))
-        long = [
-            column
-            for column, ids, length in (
-                ("prompt_ids", row.prompt, config.max_prompt_length),
-                ("pretrain_ids", row.solution, config.seq_length),
-            )
-            if len(ids) > length
-        ]
-        if long and not truncate:
-            key = "max_prompt_length" if long[0] == "prompt_ids" else "seq_length"
-            _drop(target, row.line, f"{long[0]} is longer than tokenize.{key}")
-            continue
-        card.truncated.update(long)
-        kept.append(row)
-    if kept:
-        columns = encoder.grpo_columns(kept)
-        target.writer.write(columns)
-        card.rows_out += len(kept)
-    for row in kept[: SAMPLES - len(card.samples)]:
-        decode = encoder.tokenizer.decode
-        texts = {"prompt": decode(row.prompt, skip_special_tokens=False), "solution": decode(row.solution)}
-        card.samples.append(texts)
-
-
-def _write_sft(encoder: Encoder, target: _Target, rows: list[EncodedRow]) -> None:
-    config, card = encoder.config, target.card
-    card.rows_in += len(rows)
-    kept = []
-    for row in rows:
-        tokens = len(sft_ids(row, encoder.ids))
-        card.add_length("input_ids", tokens)
-        if tokens > config.sft_length and config.over_long == "drop":
-            _drop(target, row.line, "the example is longer than tokenize.sft_length")
-            continue
-        if tokens > config.sft_length:
-            card.truncated["input_ids"] += 1
-        kept.append(row)
-    if kept:
-        target.writer.write(encoder.sft_columns(kept))
-        card.rows_out += len(kept)
-    for row in kept[: SAMPLES - len(card.samples)]:
-        whole = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
-        card.samples.append({"text": whole})

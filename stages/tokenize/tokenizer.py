@@ -59,7 +59,8 @@ def assemble(model: models.BPE, added: Mapping[int, AddedToken] | Sequence[Added
             found = tokenizer.token_to_id(added[index].content)
             if found != index:
                 remedy = "take vocab.json and tokenizer_config.json from the same model"
-                raise InputError("added_tokens_decoder", index, f"{added[index].content} gets id {found}", remedy)
+                rule = f"{added[index].content} gets id {found}"
+                raise InputError("added_tokens_decoder", index, rule, remedy)
     else:
         tokenizer.add_special_tokens(list(added))
     return tokenizer
@@ -113,12 +114,14 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     listed = read_json(config_file).get("added_tokens_decoder", {}) if config_file.is_file() else {}
     if not listed:
         return assemble(model, [special_token(content) for content in SPECIAL_TOKENS])
-    return assemble(model, {int(index): _added_token(values, config_file) for index, values in listed.items()})
+    added = {int(index): _added_token(values, config_file) for index, values in listed.items()}
+    return assemble(model, added)
 
 
 def _added_token(values: Any, file: Path) -> AddedToken:
     try:
-        flags = {key: bool(values[key]) for key in ("single_word", "lstrip", "rstrip", "normalized", "special")}
+        names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+        flags = {name: bool(values[name]) for name in names}
         return AddedToken(values["content"], **flags)
     except (KeyError, TypeError) as error:
         raise InputError(file, values, f"added_tokens_decoder is malformed: {error!r}") from error
@@ -144,7 +147,7 @@ def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
 
 
 def load(directory: Path) -> Tokenizer:
-    """The tokenizer of a directory: tokenizer.json (fetched directories always have it), else vocab.json and merges.txt.
+    """The tokenizer of a directory: tokenizer.json, which fetched ones always have, else as `build`.
 
     Raises:
         InputError: the files are missing or malformed.
@@ -177,16 +180,20 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     ids = token_ids(directory, settings)
     found = {**config, **{key: value for key, value in generation.items() if value is not None}}
     asked = (model.bos_token_id, model.eos_token_id, model.pad_token_id) if model else (None, None, None)
-    eos = next((value for value in (asked[1], found.get("eos_token_id"), ids.get(IM_END)) if value is not None), None)
+    eos = _first(asked[1], found.get("eos_token_id"), ids.get(IM_END))
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
-    candidates = (asked[2], ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
-    pad = next((index for index in candidates if index is not None), None)
+    pad = _first(asked[2], ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
     if eos is None or pad is None:
         remedy = "set model.eos_token_id and model.pad_token_id"
         raise InputError(directory, None, f"names no {'end' if eos is None else 'padding'} token", remedy)
-    bos = asked[0] if asked[0] is not None else found.get("bos_token_id")
+    bos = _first(asked[0], found.get("bos_token_id"))
     return SpecialIds(bos, (eos,) if isinstance(eos, int) else tuple(eos), pad)
+
+
+def _first(*candidates: Any) -> Any:
+    """The first that is not None."""
+    return next((value for value in candidates if value is not None), None)
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
