@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from stages.convert_config import ConvertConfig
+from stages.convert import ConvertConfig
 from stages.evaluate_config import EvaluateConfig
-from stages.export_config import ExportConfig
+from stages.export import ExportConfig
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.rewards.config import RewardConfig
 from stages.sft_config import SftConfig
-from stages.split_config import SplitConfig
+from stages.split import SplitConfig
 from stages.tokenize.config import TokenizeConfig
 
 from launch.config import LauncherConfig

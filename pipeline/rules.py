@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Problem
 from stages.fetch.config import check_dataset
+from stages.grpo.config import check_train
 from stages.layout import ROLES, Role, RoleLayout
+from stages.rewards.config import check_reward
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -128,24 +130,12 @@ def _lengths(config: Config) -> Iterator[Problem]:
             f"tokenize.max_prompt_length + rollout.max_tokens = {longest} must be at most "
             f"model.max_position_embeddings={config.model.max_position_embeddings}",
         )
-    if config.rollout.min_tokens > config.rollout.max_tokens:
-        yield Problem(
-            "rollout.min_tokens",
-            config.rollout.min_tokens,
-            f"at most rollout.max_tokens={config.rollout.max_tokens}",
-        )
 
 
 def _training(config: Config) -> Iterator[Problem]:
     train, generate = config.train, config.layout.generate
-    if train.warmup_steps > train.steps:
-        yield Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
-    if len(config.reward.functions) != len(config.reward.weights):
-        yield Problem(
-            "reward.weights",
-            list(config.reward.weights),
-            f"one weight per function: {len(config.reward.functions)} functions",
-        )
+    yield from check_train(train, config.rollout)
+    yield from check_reward(config.reward)
     if train.prompts_per_step % generate.data_parallel:
         yield Problem(
             "train.prompts_per_step",

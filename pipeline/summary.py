@@ -32,7 +32,8 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
         table.add_row(stage, "skipped", "", why)
     console.print(table)
     values = results(plan, store)
-    accuracy = Table(title=f"greedy accuracy on {values['prompts']} held-out prompts", title_justify="left")
+    console.print(f"greedy accuracy on {values['prompts']} held-out prompts")
+    accuracy = Table()
     for column in ("before grpo" if "sft" in plan.skipped else "after sft", "after grpo", "gain"):
         accuracy.add_column(column, justify="right")
     accuracy.add_row(

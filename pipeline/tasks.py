@@ -13,6 +13,7 @@ from typing import Any
 import luigi
 from luigi.configuration import get_config
 
+from pipeline import signals
 from pipeline.errors import REPORTED, ConfigError
 from pipeline.graph import StageSpec
 from pipeline.run import Run
@@ -135,6 +136,7 @@ class RunGRPO(luigi.Task):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        signals.install()
         self._prepared = prepare(self.overrides, self.config_dir)
         self._finished = False
         get_config().set("resources", "cards", str(self._prepared.plan.config.cards))
