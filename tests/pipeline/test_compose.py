@@ -1,0 +1,78 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline.compose import compose
+from pipeline.errors import ConfigError
+
+
+def told(*overrides: str, config_dir: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as error:
+        compose(overrides, config_dir)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_defaults_are_plain_data() -> None:
+    values = compose([])
+    assert values["model"]["name"] == "tiny"
+    assert values["layout"]["train"]["model_parallel"] == 2
+    assert values["layout"]["generate"]["data_parallel"] == 2
+    assert type(values["layout"]["train"]) is dict
+
+
+def test_a_layout_needs_no_file() -> None:
+    train = compose(["layout=dp2_mp4_pp2_cp3_ep5"])["layout"]["train"]
+    degrees = [train[key] for key in ("data_parallel", "model_parallel", "pipeline_stage")]
+    assert degrees == [2, 4, 2]
+    assert (train["context_parallel"], train["expert_parallel"]) == (3, 5)
+
+
+def test_a_later_override_wins_over_the_layout_s_name() -> None:
+    assert (
+        compose(["layout=dp2_mp4_pp1", "layout.train.model_parallel=1"])["layout"]["train"]["model_parallel"]
+        == 1
+    )
+
+
+def test_the_dataset_brings_its_tokenisation_and_reward() -> None:
+    values = compose(["dataset=gsm8k"])
+    assert values["dataset"]["name"] == "gsm8k"
+    assert values["tokenize"] == compose(["dataset=gsm8k", "tokenize=gsm8k"])["tokenize"]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("train.betta=1", "train.betta=1: unknown key; did you mean train.beta?"),
+        ("model=tinny", "model=tinny: no such choice; known: "),
+        ("layout=dp2", "layout=dp2: no such choice; known: "),
+        ("train.beta", "overrides=train.beta: "),
+        ("nonsense=1", "nonsense=1: unknown key"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:
+    problems = told(override)
+    assert len(problems) == 1
+    assert problems[0].startswith(message)
+    assert "\n" not in problems[0]
+
+
+def test_a_directory_of_own_groups(tmp_path: Path) -> None:
+    (tmp_path / "layout").mkdir()
+    (tmp_path / "layout" / "dp1_mp1_pp1.yaml").write_text("defaults: [named]\ntrain: {micro_batch_num: 7}\n")
+    values = compose(["layout=dp1_mp1_pp1"], tmp_path)
+    assert values["layout"]["train"]["micro_batch_num"] == 7
+    assert told(config_dir=tmp_path / "absent")[0].endswith("absent: must be a directory")
+
+
+def test_the_store_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
+    assert compose([])["store"] == "store"
+    monkeypatch.setenv("GRPOFLOW_STORE", "/data/store")
+    assert compose([])["store"] == "/data/store"
+    assert compose(["store=/mine"])["store"] == "/mine"
+
+
+def test_composing_twice_in_one_process_works() -> None:
+    assert compose(["seed=1"])["seed"] == 1
+    assert compose([])["seed"] == 0

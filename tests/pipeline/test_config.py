@@ -1,0 +1,93 @@
+import pytest
+
+from pipeline.config import load
+from pipeline.errors import ConfigError
+
+MODELS = ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"]
+
+
+def told(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load(overrides)
+    return str(error.value)
+
+
+def test_the_default_splits_for_training_and_replicates_for_generation() -> None:
+    config = load([])
+    assert config.cards == 2
+    assert config.layout.name == "dp1_mp2_pp1"
+    assert config.layout.generate.name == "dp2_mp1_pp1"
+    assert config.layout.reference.name == "dp1_mp2_pp1"
+    assert config.split.roles == ("train",)
+
+
+def test_without_sft_every_role_is_split() -> None:
+    assert load(["sft.enabled=false"]).split.roles == ("train", "generate", "reference")
+
+
+def test_generate_and_reference_follow_from_train() -> None:
+    config = load(["layout=dp2_mp2_pp1", "cards=4", "train.prompts_per_step=32"])
+    assert config.cards == 4
+    assert config.layout.generate.name == config.layout.reference.name == "dp2_mp2_pp1"
+
+
+# Parameters in billions: the model cards' "number of parameters"; tied embeddings are counted once.
+@pytest.mark.parametrize(
+    ("size", "billions"),
+    [("0_5b", 0.49), ("1_5b", 1.54), ("3b", 3.09), ("7b", 7.61), ("14b", 14.7), ("32b", 32.5), ("72b", 72.7)],
+)
+def test_shapes_have_the_published_number_of_parameters(size: str, billions: float) -> None:
+    model = load([f"model=qwen2_5_{size}", "model.path=/nowhere", "layout=dp1_mp1_pp1"]).model
+    hidden, kv = model.hidden_size, model.num_key_value_heads * model.head_dim
+    layer = 2 * hidden * hidden + 2 * hidden * kv + hidden + 2 * kv  # q, o, k, v and the biases of q, k, v
+    layer += 3 * hidden * model.intermediate_size + 2 * hidden
+    embeddings = (1 if model.tie_word_embeddings else 2) * model.vocab_size * hidden
+    total = model.num_hidden_layers * layer + embeddings + hidden
+    assert total / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seed=x"], "seed=x: must be a whole number"),
+        (["seed=-1"], "seed=-1: must be at least 0"),
+        (["train.beta=yes"], "train.beta=yes: must be a number"),
+        (["+train.extra=1"], "train.extra=1: unknown key"),
+        (["+extra=1"], "extra=1: unknown key"),
+        (["cards=4"], "layout.train=dp1_mp2_pp1: occupies 2 cards (dp*mp*pp*cp), must be cards=4"),
+        (["cards=65"], "cards=65: must be at most 64"),
+        (
+            ["layout=dp1_mp4_pp1"],
+            "must divide num_key_value_heads=2 (mindformers llama_transformer.py:187); use 1 or 2",
+        ),
+        (
+            ["layout=dp1_mp1_pp2"],
+            "layout.train.pipeline_stage=2: engine=local is data_parallel x model_parallel only",
+        ),
+        (["layout=dp1_mp1_pp1_cp2"], "layout.train.context_parallel=2: engine=local"),
+        (["model.hidden_size=130"], "must be a multiple of num_attention_heads=4"),
+        (["model.num_attention_heads=3"], "must divide num_attention_heads=3"),
+        (["train.warmup_steps=1000"], "train.warmup_steps=1000: at most train.steps="),
+        (["rollout.max_tokens=4000"], "must be at most model.max_position_embeddings=2048"),
+        (["train.prompts_per_step=3"], "must be a multiple of layout.generate.data_parallel=2"),
+        (["reward.weights=[1.0]", "reward.functions=[accuracy,format]"], "one weight for each"),
+        (["dataset=gsm8k"], "dataset.path: is required"),
+        (["model=qwen2_5_7b"], "model.path: is required with model.source=local"),
+        (["model.qkv_concat=true"], "model.qkv_concat=True: engine=local reads separate"),
+        (["layout.train.offset=[1]"], "layout.train.offset=[1]: one number per pipeline stage, summing to 0"),
+        (["engine.name=mindrlhf"], "engine.name=mindrlhf: must be one of local"),
+        (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
+    ],
+)
+def test_every_rule_has_a_config_that_breaks_it(overrides: list[str], message: str) -> None:
+    assert message in told(*overrides)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = told("seed=x", "train.steps=0", "model.hidden_size=none")
+    assert text.count("\n") == 2
+
+
+def test_equal_values_written_differently_are_equal() -> None:
+    assert load(["train.beta=1"]).plain() == load(["train.beta=1.0"]).plain()
+    assert load(["train.learning_rate=1e-4"]).plain() == load(["train.learning_rate=0.0001"]).plain()

@@ -1,0 +1,90 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import load
+from pipeline.fingerprint import file_digest
+from pipeline.graph import Plan, plan
+
+CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo", "evaluate", "export", "report"]
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(load(overrides), file_digest)
+
+
+def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
+    before = {spec.name: spec.key.fingerprint for spec in planned(*base).specs}
+    after = {spec.name: spec.key.fingerprint for spec in planned(*base, *overrides).specs}
+    return {name for name in after if before.get(name) != after[name]}
+
+
+def test_stages_come_after_their_inputs() -> None:
+    specs = planned().specs
+    assert [spec.name for spec in specs] == CHAIN
+    seen: set[str] = set()
+    for spec in specs:
+        assert {key.stage for key in spec.inputs.values()} <= seen
+        seen.add(spec.name)
+
+
+@pytest.mark.parametrize(
+    ("override", "first"),
+    [
+        ("train.beta=0.02", "grpo"),
+        ("evaluate.k=4", "evaluate"),
+        ("sft.batch_size=32", "sft"),
+    ],
+)
+def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: str) -> None:
+    following = {
+        "grpo": {"grpo", "evaluate", "export", "report"},
+        "evaluate": {"evaluate", "report"},
+        "sft": {"sft", "grpo", "evaluate", "export", "report"},
+    }
+    assert changed(override) == following[first]
+
+
+def test_a_layout_reruns_strategy_and_split_but_no_data() -> None:
+    assert changed("layout=dp2_mp1_pp1") == set(CHAIN) - {"fetch", "fetch_dataset", "convert", "tokenize"}
+
+
+@pytest.mark.parametrize("override", ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000"])
+def test_where_it_runs_changes_nothing(override: str) -> None:
+    assert changed(override) == set()
+
+
+def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+    base = ("dataset=gsm8k", f"dataset.path={tmp_path}", "model.tokenizer_path=/nowhere")
+    before = {spec.name: spec.key.fingerprint for spec in planned(*base).specs}
+    (tmp_path / "train.jsonl").write_text('{"question": "1+2?", "answer": "#### 2"}\n')
+    after = {spec.name: spec.key.fingerprint for spec in planned(*base).specs}
+    different = {name for name in after if before[name] != after[name]}
+    assert different == set(CHAIN) - {"fetch", "convert", "strategy", "split"}
+
+
+def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path: Path) -> None:
+    identities = []
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        for name in ("train", "test"):
+            (tmp_path / place / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+        specs = planned("dataset=gsm8k", f"dataset.path={tmp_path / place}").specs
+        identities.append([spec.key.fingerprint for spec in specs])
+    assert identities[0] == identities[1]
+
+
+def test_sft_off_is_a_reason_and_grpo_starts_from_split() -> None:
+    off = planned("sft.enabled=false")
+    assert "sft.enabled=false" in off.skipped["sft"]
+    assert off.spec("grpo").inputs["weights"].stage == "split"
+    assert off.spec("evaluate").inputs["before"].stage == "split"
+    assert "sft" not in off.spec("report").inputs
+
+
+def test_workers_follow_the_train_layout() -> None:
+    assert planned().spec("grpo").workers == 2
+    assert planned("layout=dp1_mp1_pp1").spec("grpo").workers == 1
+    assert {spec.workers for spec in planned().specs if spec.name != "grpo"} == {1}
