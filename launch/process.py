@@ -87,7 +87,11 @@ def run(
             on_poll(process)
             time.sleep(POLL_S)
     finally:  # an interrupt ends here too: nothing of the tree may outlive it
-        end_job(job, grace_s=grace_s if child.poll() is None else 0.0)
+        try:
+            end_job(job, grace_s=grace_s if child.poll() is None else 0.0)
+        except KeyboardInterrupt:  # asked twice: no more grace
+            end_job(job, grace_s=0.0)
+            raise
         child.wait()
     if child.returncode != 0:
         raise ProcessFailed(child.returncode, log, tail(log))

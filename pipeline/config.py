@@ -13,24 +13,24 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
-from stages.convert import ConvertConfig
-from stages.evaluate_config import EvaluateConfig
-from stages.export import ExportConfig
-from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.rewards.config import RewardConfig
-from stages.sft_config import SftConfig
-from stages.split import SplitConfig
-from stages.tokenize.config import TokenizeConfig
 
 from launch.config import LauncherConfig
 from pipeline import rules
 from pipeline.compose import compose
 from pipeline.errors import ConfigError
 from stages.config import read
+from stages.convert_config import ConvertConfig
+from stages.evaluate_config import EvaluateConfig
+from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
+from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
+from stages.rewards.config import RewardConfig
+from stages.sft_config import SftConfig
+from stages.split_config import SplitConfig
+from stages.tokenize.config import TokenizeConfig
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,21 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of a wrong type are left alone: reading the typed configuration reports them.
     """
-    values = copy.deepcopy(dict(values))
+    derived = copy.deepcopy(dict(values))
     try:
-        layout, model = values["layout"], values["model"]
+        layout, model = derived["layout"], derived["model"]
         train = layout["train"]
         cards = rules.degrees(train)
         layout["name"] = rules.layout_name(train)
-        values["cards"] = cards if values["cards"] is None else values["cards"]
+        derived["cards"] = cards if derived["cards"] is None else derived["cards"]
         for role in (layout["generate"], layout["reference"]):
             _derive_role(role, train["model_parallel"], cards, model)
-        if values["split"]["roles"] is None:
-            sft = values["sft"]["enabled"]
-            values["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
+        if derived["split"]["roles"] is None:
+            sft = derived["sft"]["enabled"]
+            derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
     except (KeyError, TypeError, ZeroDivisionError):
-        return values
-    return values
+        return derived
+    return derived
 
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:

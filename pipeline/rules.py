@@ -77,7 +77,7 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
             else "leave its degrees null",
         )
     yield from _heads(path, layout, config)
-    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset):
+    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset) != 0:
         yield Problem(
             f"{path}.offset", list(layout.offset), "one number per pipeline stage, summing to 0, or empty"
         )

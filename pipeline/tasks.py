@@ -54,7 +54,7 @@ def _behave_without_luigi_cfg() -> None:
 _behave_without_luigi_cfg()
 
 
-class OverridesParameter(luigi.Parameter):  # type: ignore[misc]
+class OverridesParameter(luigi.Parameter):
     """Hydra overrides as one value: a shell-split string, or a JSON list.
 
     The value is a canonical JSON list, since Luigi compares parameters with == and shows them as text.
@@ -84,7 +84,7 @@ def prepare(overrides: str, config_dir: str | None) -> Run:
     sys.exit(EXIT_INVALID)
 
 
-class StageTask(luigi.Task):  # type: ignore[misc]
+class StageTask(luigi.Task):
     """One stage of one or more runs: the same fingerprint is the same task."""
 
     stage: str = luigi.Parameter(description="name of the stage")
@@ -111,14 +111,14 @@ class StageTask(luigi.Task):  # type: ignore[misc]
 
     def complete(self) -> bool:
         """Whether the artifact is whole."""
-        return self._run.is_complete(self.stage)
+        return bool(self._run.is_complete(self.stage))
 
     def run(self) -> None:
         """Build the artifact."""
         self._run.build(self.stage)
 
 
-class RunGRPO(luigi.Task):  # type: ignore[misc]
+class RunGRPO(luigi.Task):
     """GRPO post-training from fetch to report.
 
     Examples:

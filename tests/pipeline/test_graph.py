@@ -6,7 +6,8 @@ from pipeline.config import load
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, plan
 
-CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo", "evaluate", "export", "report"]
+CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
+CHAIN += ["evaluate", "export", "report"]
 
 
 def planned(*overrides: str) -> Plan:
