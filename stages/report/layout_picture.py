@@ -13,7 +13,7 @@ from stages.layout import RoleLayout
 CELL_W, CELL_H, GAP, PAD, HEADER = 104.0, 62.0, 6.0, 8.0, 24.0
 BAR_W = CELL_W - 20
 MAX_WIDTH = 980.0
-MAX_CARDS = 256
+MAX_CARDS = 64
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Picture:
 def picture(
     role: str, values: Mapping[str, Any], layers: int | None, weight_bytes: Mapping[int, str]
 ) -> Picture | None:
-    """Draw one role; None where the values are no valid layout or above 256 cards.
+    """Draw one role; None where the values are no valid layout or above 64 cards.
 
     Args:
         role: train, generate or reference.

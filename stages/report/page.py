@@ -15,6 +15,7 @@ from stages.report import tables
 from stages.report.artifacts import Run, mapping
 from stages.report.config import ReportConfig
 from stages.report.curves import GRPO, SFT, draw_all
+from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
 from stages.report.layout_picture import Picture, picture
 from stages.report.lengths import lengths
@@ -40,10 +41,11 @@ def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     completions, shown = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
     evaluation, line = run.result("evaluate"), timeline(run.manifests)
+    pictures = _pictures(run)
     verdicts = [tables.verdict(row) for row in shown]
     values = {
         "title": config.title or _title(run),
-        "subtitle": _subtitle(run, line),
+        "subtitle": _subtitle(run, line, pictures),
         "tiles": tiles(evaluation, "sft" in run.directories),
         "pairs": pairs(evaluation),
         "prompts": number(evaluation.get("prompts")),
@@ -55,8 +57,8 @@ def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
         "sft_result": tables.flat(run.result("sft")),
         "timeline": line,
         "step_time": tables.step_time(metrics),
-        "pictures": _pictures(run),
-        "card": tables.card(run.result("tokenize")),
+        "pictures": pictures,
+        "card": data_card(run.result("tokenize"), min(config.text_limit, 600)),
         "samples": tables.samples(shown, config.samples, config.text_limit),
         "samples_count": len(shown),
         "verdicts": [
@@ -96,7 +98,7 @@ def _title(run: Run) -> str:
     return " · ".join(str(name)[:80] for name in names if name) or "A run"
 
 
-def _subtitle(run: Run, line: Timeline) -> list[str]:
+def _subtitle(run: Run, line: Timeline, pictures: list[Picture]) -> list[str]:
     facts = []
     if line.ended is not None:
         # UTC: the page must not change with the time zone of whoever renders it.
@@ -104,8 +106,8 @@ def _subtitle(run: Run, line: Timeline) -> list[str]:
         facts.append(f"{ended:%d %B %Y, %H:%M} UTC".lstrip("0"))
         facts.append(f"{duration(line.wall_s)} from first to last stage")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
-    cards = number(run.section("layout").get("cards"))
-    facts += [f"{figure(cards)} cards"] if cards else []
+    cards = next((len(picture.cards) for picture in pictures), 0)
+    facts += [f"{cards} cards" if cards > 1 else "1 card"] if cards else []
     facts += [f"seed {last['seed']}"] if last.get("seed") is not None else []
     facts += [str(last["host"])[:80]] if last.get("host") else []
     facts += [f"commit {str(last['git_commit'])[:10]}"] if last.get("git_commit") else []

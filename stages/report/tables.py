@@ -1,4 +1,4 @@
-"""Rows for the page's tables: config, data card, training figures, samples, environment, artifacts."""
+"""Rows for the page's tables: config, training figures, samples, environment, artifacts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """A config section as (column names, rows); groups with the same keys (roles) stand side by side."""
+    """A config section as (column names, rows); groups with the same keys (roles) stand side by side.
+
+    Where there are columns, a row of one value belongs to all of them.
+    """
     groups = {key: value for key, value in values.items() if isinstance(value, dict) and value}
     alike = len(groups) > 1 and len({frozenset(group) for group in groups.values()}) == 1
     if not alike:
@@ -58,8 +61,7 @@ def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]
     for key in next(iter(groups.values())):
         rows.append((str(key), *(plain(group[key]) for group in groups.values())))
     single = flat({key: value for key, value in values.items() if key not in groups})
-    blank = ("",) * (len(groups) - 1)
-    return [str(key) for key in groups], [*((*row, *blank) for row in single), *rows][:MAX_ROWS]
+    return [str(key) for key in groups], [*single, *rows][:MAX_ROWS]
 
 
 def plain(value: object) -> str:
@@ -67,31 +69,6 @@ def plain(value: object) -> str:
     if isinstance(value, str):
         return shorten(value, MAX_VALUE)
     return shorten(json.dumps(value, ensure_ascii=False, default=str), MAX_VALUE)
-
-
-def card(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The data card's rows, with numbers written for people. Lists of numbers become their range."""
-    rows = []
-    for key, value in list(_leaves(values, ""))[:MAX_ROWS]:
-        share = re.search(r"(share|rate|ratio|fraction)$", key) and number(value) is not None
-        if share and 0 <= float(value) <= 1:
-            text = percent(value)
-        elif number(value) is not None:
-            text = figure(value)
-        elif isinstance(value, list) and len(value) > 6 and all(number(item) is not None for item in value):
-            text = f"{len(value):,} values, {figure(min(value))} to {figure(max(value))}"
-        else:
-            text = plain(value)
-        rows.append((words(key), text))
-    return rows
-
-
-def _leaves(values: Mapping[str, Any], prefix: str) -> Any:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key} · ")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def training(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:

@@ -1,0 +1,165 @@
+"""A made-up finished run: the artifacts that the report reads, without running any stage."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+START = 1_760_000_000.0
+SPANS = {
+    "fetch": (0, 2.1), "fetch_dataset": (0.1, 1.4), "convert": (2.2, 3.0), "strategy": (0.2, 0.5),
+    "tokenize": (2.3, 7.9), "split": (3.2, 3.9), "sft": (8.0, 92.0), "grpo": (92.3, 301.0),
+    "evaluate": (301.2, 331.0), "export": (301.3, 302.8),
+}  # fmt: skip
+
+
+def role(data_parallel: int, model_parallel: int, **changes: Any) -> dict[str, Any]:
+    """One role's layout section."""
+    values: dict[str, Any] = {
+        "data_parallel": data_parallel, "model_parallel": model_parallel, "pipeline_stage": 1,
+        "context_parallel": 1, "expert_parallel": 1, "use_seq_parallel": False, "vocab_emb_dp": False,
+        "micro_batch_num": 1, "enable_parallel_optimizer": False, "optimizer_weight_shard_size": -1,
+        "parallel_optimizer_threshold_kb": 64, "offset": [], "recompute": False, "select_recompute": False,
+        "opt_offload": False,
+    }  # fmt: skip
+    return {**values, **changes}
+
+
+CONFIG: dict[str, Any] = {
+    "seed": 0,
+    "model": {"name": "tiny", "variant": "base", "hidden_size": 128, "num_hidden_layers": 4,
+              "num_attention_heads": 4, "num_key_value_heads": 2,
+              "eos_token_id": None, "torch_dtype": "float32"},
+    "dataset": {"name": "arith", "train_rows": 4000, "test_rows": 1000, "path": None},
+    "layout": {"name": "dp1_mp2_pp1", "train": role(1, 2), "generate": role(2, 1), "reference": role(1, 2)},
+    "train": {"steps": 80, "lr": 3e-5, "beta": 0.01, "epsilon_low": 0.2, "epsilon_high": 0.2},
+    "rollout": {"num_generations": 8, "max_completion_length": 64, "temperature": 1.0},
+    "reward": {"functions": ["accuracy", "answer_format"], "weights": [1.0, 0.2]},
+}  # fmt: skip
+
+
+def metrics(steps: int = 80) -> list[dict[str, Any]]:
+    """Rows like those of a training run that goes well."""
+    draw = random.Random(0)
+    rows = []
+    for step in range(1, steps + 1):
+        done = 1 - math.exp(-2.5 * step / steps)
+        accuracy = 0.45 + 0.3 * done + draw.gauss(0, 0.03)
+        mean = 34 - 8 * done + draw.gauss(0, 1)
+        rows.append({
+            "step": step, "time_s": START + 2.6 * step, "reward": accuracy + 0.2,
+            "reward_std": 0.45 - 0.15 * done, "accuracy": accuracy,
+            "reward/accuracy": accuracy, "reward/answer_format": min(1.0, 0.9 + 0.1 * done),
+            "kl": 0.02 * done + abs(draw.gauss(0, 0.001)), "entropy": 0.6 - 0.3 * done + draw.gauss(0, 0.01),
+            "loss": draw.gauss(0, 0.01), "grad_norm": 0.5 + abs(draw.gauss(0, 0.1)),
+            "lr": 3e-5 * (1 + math.cos(math.pi * step / steps)) / 2, "clip_fraction": 0.002 * done,
+            "completion_length": mean, "completion_length_max": min(64.0, mean * 1.8),
+            "completion_cut_share": 0.03 * (1 - done), "zero_variance_share": 0.2 + 0.3 * done,
+            "rollout_s": 1.4,
+            "reference_s": 0.2, "train_s": 0.9, "step_s": 2.6, "tokens_per_s": 3300 + draw.gauss(0, 80),
+            "completions_per_s": 98.0, "peak_memory_gib": 1.6,
+        })  # fmt: skip
+    return rows
+
+
+def warmup(steps: int = 150) -> list[dict[str, Any]]:
+    """Rows like those of the supervised warm-up."""
+    draw = random.Random(1)
+    rows: list[dict[str, Any]] = []
+    for step in range(1, steps + 1):
+        rows.append({"step": step, "loss": 0.3 + 4 * math.exp(-step / 25) + draw.gauss(0, 0.03), "lr": 2e-3})
+        if step % 25 == 0:
+            rows[-1]["accuracy_check"] = 0.55 / (1 + math.exp(-(step - 100) / 15))
+    return rows
+
+
+def completions() -> list[dict[str, Any]]:
+    """Rows of completions.jsonl: lengths shrink over the run, with a tail."""
+    draw = random.Random(2)
+    return [
+        {"step": step, "prompt": "Tom has 3 and 4 apples. How many?", "completion": "3+4=7\n#### 7",
+         "solution": "#### 7", "reward": 1.2, "parts": {"accuracy": 1.0, "answer_format": 1.0},
+         "length": min(64, int(draw.lognormvariate(3.4 - 0.004 * step, 0.3)))}
+        for step in range(1, 81) for _ in range(16)
+    ]  # fmt: skip
+
+
+def samples(count: int = 20) -> list[dict[str, Any]]:
+    """Rows of samples.jsonl."""
+    return [
+        {"prompt": f"Tom has {i}, 7, 8 and 2 apples in his baskets. How many apples does he have?",
+         "solution": f"{i}+7={i + 7}\n#### {i + 17}", "before": f"#### {i + (16 if i % 3 == 0 else 17)}",
+         "after": f"{i}+7={i + 7}\n{i + 7}+8={i + 15}\n{i + 15}+2={i + 17}\n#### {i + 17}",
+         "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2}
+        for i in range(count)
+    ]  # fmt: skip
+
+
+EVALUATION = {
+    "accuracy_sft": 0.512, "accuracy_grpo": 0.743, "gain": 0.231, "prompts": 1000,
+    "pass_at_k": {"k": 8, "sft": 0.871, "grpo": 0.914}, "mean_at_k": {"k": 8, "sft": 0.463, "grpo": 0.701},
+    "worked_share": {"sft": 0.42, "grpo": 0.81},
+}  # fmt: skip
+LENGTHS = {"mean": 31.2, "percentiles": {"0": 24, "50": 31, "95": 38, "100": 44},
+           "histogram": {"edges": list(range(24, 33)), "rows": [1, 3, 17, 40, 88, 61, 12, 1]}}  # fmt: skip
+
+
+def card(rows: int) -> dict[str, Any]:
+    """One file's part of the data card."""
+    return {"rows_in": rows, "rows_out": rows - 1, "dropped": {"too long": 1}, "truncated": {},
+            "duplicates": 0,
+            "lengths": {"prompt_ids": LENGTHS},
+            "samples": [{"prompt": "Tom has 3 and 4 apples.", "solution": "#### 7"}]}  # fmt: skip
+
+
+CARD = {
+    "files": {"train": card(4000), "sft": card(4000), "test": card(1000)},
+    "tokenizer": {"size": 512, "bos": 0, "eos": [2], "pad": 0},
+}
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
+    """Write every stage's artifact below `root`; returns stage -> directory."""
+    run = {}
+    for number, (stage, (start, end)) in enumerate(SPANS.items()):
+        run[stage] = root / stage
+        run[stage].mkdir(parents=True)
+        files = {"result.json": {"size": 321, "sha256": "0" * 64}}
+        if stage in ("split", "sft", "grpo"):
+            files |= {
+                f"train/rank_{k}/model.safetensors": {"size": 1_700_000 + k, "sha256": "1" * 64}
+                for k in (0, 1)
+            }
+        if stage in ("sft",):
+            files |= {
+                f"generate/rank_{k}/model.safetensors": {"size": 3_300_000, "sha256": "2" * 64}
+                for k in (0, 1)
+            }
+        manifest = {
+            "format": 1, "stage": stage, "fingerprint": f"{number:x}7c0ffee" * 8, "config": dict(config),
+            "inputs": {"fetch": "0" * 64} if number else {}, "files": files,
+            "versions": {"python": "3.11.9", "mindspore": "2.7.0", "numpy": "1.26.4"}, 
+            "git_commit": "5efe52c" + "0" * 33,
+            "seed": 0, "started": START + start, "ended": START + end, "host": "workstation",
+            "peak_memory_gib": 0.2 + 0.15 * number,
+        }  # fmt: skip
+        (run[stage] / "manifest.json").write_text(json.dumps(manifest))
+    write_lines(run["grpo"] / "metrics.jsonl", metrics())
+    write_lines(run["grpo"] / "completions.jsonl", completions())
+    write_lines(run["sft"] / "metrics.jsonl", warmup())
+    write_lines(run["evaluate"] / "samples.jsonl", samples())
+    results = {"evaluate": EVALUATION, "tokenize": CARD,
+               "sft": {"steps": 150, "accuracy_check": 0.53, "stopped": "accuracy"},
+               "grpo": {"steps": 80, "final_reward": 0.93, "resumed_from": None}}  # fmt: skip
+    for stage, result in results.items():
+        (run[stage] / "result.json").write_text(json.dumps(result))
+    return run

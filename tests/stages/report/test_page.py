@@ -1,0 +1,144 @@
+import itertools
+import json
+import shutil
+
+import pytest
+
+from stages.report.config import ReportConfig
+from stages.report.page import render
+from stages.report.text import neutral
+from tests.stages.report.reading import Page
+from tests.stages.report.synthetic import CONFIG, completions, make_run, metrics, role, samples, write_lines
+
+CONFIG_12 = ReportConfig(title=None, samples=12, text_limit=1500)
+HOSTILE = [
+    "<script>alert(1)</script>", "]]><svg onload=alert(1)>", "</pre></article><h1>free</h1>", "<!-- ",
+    "{{ 7 * 7 }}", "\u202egnp.exe", "nul\x00 esc\x1b[31m", '" onmouseover="alert(1)', "&lt;b&gt; &amp;",
+    "\ud800 lone", "a" * 100_000,
+    "'><img src=x onerror=alert(1)>", "</style><style>*{display:none}", "שלום \u2066x\u2069",
+]  # fmt: skip
+
+
+def check(source: str) -> Page:
+    """What holds for every page: safe, self-contained, well-formed, accessible, small."""
+    assert len(source.encode("utf-8")) < 2_000_000
+    page = Page(source)
+    assert page.unbalanced == []
+    tags = [tag for tag, _ in page.elements]
+    assert not {"script", "iframe", "object", "embed", "img", "base", "form"} & set(tags)
+    assert tags.count("h1") == 1 and tags.count("style") == 1 and tags.count("main") == 1
+    assert not [name for _, attrs in page.elements for name in attrs if name.startswith("on")]
+    ids = page.attributes("id")
+    assert len(ids) == len(set(ids))
+    for link in page.attributes("href"):
+        assert link == "data:," or link[1:] in ids
+    assert "http://" not in source and "https://" not in source and "@import" not in source
+    for tag, attrs in page.elements:
+        if tag == "svg":
+            assert attrs["role"] == "img" and attrs["aria-label"]
+    assert tags.count("table") == tags.count("caption")
+    levels = [int(tag[1]) for tag in tags if tag in ("h1", "h2", "h3", "h4")]
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels)), "a heading level is skipped"
+    return page
+
+
+def test_a_whole_run(run):
+    page = check(render(run, CONFIG_12))
+    labels = page.attributes("aria-label")
+    for title in ("Reward", "KL to the reference", "Entropy", "Completion length", "Loss", "Warm-up loss"):
+        assert any(label.startswith(f"{title}. ") for label in labels), title
+    for role_name in ("train", "generate", "reference"):
+        assert any(label.startswith(f"{role_name}: 2 card(s)") for label in labels)
+    for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
+                 "workstation", "epsilon_high", "07c0ffee07c0ffee",
+                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards"):  # fmt: skip
+        assert text in page.text, text
+    assert "could not show" not in page.text
+
+
+def test_hostile_text_stays_text(run):
+    rows = [dict.fromkeys(("prompt", "solution", "before", "after"), text) for text in HOSTILE]
+    write_lines(run["evaluate"] / "samples.jsonl", rows)
+    drawn = [{"step": 1, "prompt": text, "completion": text, "parts": {text: 1}} for text in HOSTILE[:3]]
+    write_lines(run["grpo"] / "completions.jsonl", drawn)
+    card = {"files": {text[:50]: {"samples": [{text[:50]: text}], text[:50]: text} for text in HOSTILE[:4]}}
+    (run["tokenize"] / "result.json").write_text(json.dumps(card))
+    for stage, text in zip(("grpo", "sft", "evaluate", "fetch"), HOSTILE, strict=False):
+        manifest = json.loads((run[stage] / "manifest.json").read_text())
+        manifest.update(host=text, git_commit=text, fingerprint=text, seed=text, inputs={text: text})
+        manifest["config"][text] = {text: text}
+        manifest["files"][text] = {"size": 1}
+        manifest["versions"][text] = text
+        (run[stage] / "manifest.json").write_text(json.dumps(manifest))
+    write_lines(run["grpo"] / "metrics.jsonl", [{"step": i, f"reward/{HOSTILE[i]}": 1.0} for i in range(3)])
+    page = check(render(run, ReportConfig(title=HOSTILE[0], samples=20, text_limit=1500)))
+    shown = "\n".join(page.pres)
+    for text in HOSTILE:
+        if len(text) < 1500:
+            assert page.pres.count(neutral(text)) >= 4, text
+    assert "98,500 characters left out" in shown
+    for character in ("\u202e", "\x00", "\x1b", "\u2066"):
+        assert character not in page.source
+    assert page.elements[0][0] == "html" and HOSTILE[0] in page.text
+
+
+def test_sft_off_and_no_metrics(run):
+    del run["sft"]
+    write_lines(run["grpo"] / "metrics.jsonl", [])
+    page = check(render(run, CONFIG_12))
+    for text in ("No GRPO step was recorded", "No supervised warm-up was recorded",
+                 "sft: not part of this run.", "grpo/metrics.jsonl: empty."):  # fmt: skip
+        assert text in page.text
+    assert "74.3 %" in page.text
+
+
+@pytest.mark.parametrize("stage", ["tokenize", "grpo", "evaluate"])
+def test_an_artifact_may_be_gone(run, stage):
+    shutil.rmtree(run[stage])
+    assert f"{stage}/manifest.json: not there." in check(render(run, CONFIG_12)).text
+
+
+def test_a_run_that_ended_early(run):
+    page = check(render({name: run[name] for name in ("fetch", "strategy")}, CONFIG_12))
+    assert "grpo: not part of this run." in page.text and "rank 1" in page.text
+
+
+def test_nothing_at_all():
+    page = check(render({}, CONFIG_12))
+    assert (
+        "No artifacts were handed to the report" in page.text
+        and "evaluate: not part of this run." in page.text
+    )
+
+
+@pytest.mark.parametrize("junk", [b"", b"{}", b"[]", b'{"step": "x", "prompt": {"a": []}}'])
+def test_junk_in_every_file(run, junk):
+    for directory in run.values():
+        for file in directory.iterdir():
+            file.write_bytes(junk)
+    check(render(run, CONFIG_12))
+
+
+def test_the_largest_page_stays_below_two_megabytes(tmp_path):
+    layout = {"name": "dp8_mp8_pp1", "train": role(8, 8), "generate": role(8, 8), "reference": role(64, 1)}
+    run = make_run(tmp_path, {**CONFIG, "layout": layout})
+    write_lines(run["grpo"] / "metrics.jsonl", metrics(5_000))
+    write_lines(
+        run["sft"] / "metrics.jsonl", [{"step": i, "loss": i % 7, "accuracy_check": 0.1} for i in range(9000)]
+    )
+    worst = {name: '"' * 100_000 for name in ("prompt", "solution", "before", "after")}
+    write_lines(run["evaluate"] / "samples.jsonl", [worst] * 20)
+    write_lines(
+        run["grpo"] / "completions.jsonl", completions() + [{"step": 99, "completion": '"' * 10_000}] * 8
+    )
+    card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
+    (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
+    check(render(run, ReportConfig(title=None, samples=20, text_limit=3000)))
+
+
+def test_few_samples_and_none(run):
+    write_lines(run["evaluate"] / "samples.jsonl", samples(3))
+    assert "the first 3 of 3 recorded" in check(render(run, CONFIG_12)).text
+    assert (
+        "No sample completions" in check(render(run, ReportConfig(title="x", samples=0, text_limit=100))).text
+    )
