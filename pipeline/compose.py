@@ -23,7 +23,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
 
     Args:
         overrides: Hydra's grammar: `train.beta=0.02`, `model=qwen2_5_7b`, `+a=1`, `~b`.
-        config_dir: a directory of the user's own groups, searched before the built-in ones.
+        config_dir: a directory of the user's own groups: adds choices to the built-in ones.
 
     Returns:
         The resolved configuration as plain dicts, lists and scalars.

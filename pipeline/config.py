@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 
 from launch.config import LauncherConfig
 from pipeline import rules
-from pipeline.compose import compose
+from pipeline.compose_cache import compose_cached
 from pipeline.errors import ConfigError
 from stages.config import read
 from stages.convert_config import ConvertConfig
@@ -78,7 +78,7 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
-    config = read(Config, derive(compose(overrides, config_dir)))
+    config = read(Config, derive(compose_cached(overrides, config_dir)))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)

@@ -1,0 +1,107 @@
+"""Composed configurations, remembered, because importing Hydra takes longer than a run with nothing to do.
+
+An entry is found by everything that composing reads: the overrides, the content of every config
+file, the environment variables that these name, and the versions of the code. What cannot be known
+that way (any resolver but oc.env with a literal name) is composed anew each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pipeline.compose import compose
+
+FORMAT = 1
+PACKAGES = ("grpoflow", "hydra-core", "omegaconf")
+# ${key} and ${a.b} are pure; ${name:...} calls a resolver.
+RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
+ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*[,}]")
+KEPT = 256
+
+
+def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
+    """As `compose`, from the cache where an entry fits.
+
+    Raises:
+        ConfigError: as `compose`; failures are never remembered.
+    """
+    key = _key(overrides, config_dir)
+    if key is None:
+        return compose(overrides, config_dir)
+    entry = _directory() / f"{key}.json"
+    try:
+        values = json.loads(entry.read_text(encoding="utf-8"))
+        if isinstance(values, dict):
+            return values
+    except (OSError, ValueError):
+        pass  # absent or cut short: composing gives the same
+    values = compose(overrides, config_dir)
+    with contextlib.suppress(OSError, TypeError):  # a cache that cannot be written only costs time
+        _remember(entry, values)
+    return values
+
+
+def _key(overrides: Sequence[str], config_dir: Path | None) -> str | None:
+    """Digest of all that composing reads; None when that cannot be known."""
+    files = _config_files(config_dir)
+    if files is None:
+        return None
+    texts = [*overrides, *files.values()]
+    calls = [name for text in texts for name in RESOLVER.findall(text)]
+    variables = [name for text in texts for name in ENVIRONMENT.findall(text)]
+    if len(calls) != len(variables) or any(name != "oc.env" for name in calls):
+        return None
+    content = {
+        "format": FORMAT,
+        "overrides": list(overrides),
+        "config_dir": str(config_dir.resolve()) if config_dir else None,
+        "files": files,
+        "environment": {name: os.environ.get(name) for name in variables},
+        "versions": [sys.version, *(_version(package) for package in PACKAGES)],
+        "code": (Path(__file__).parent / "compose.py").read_text(encoding="utf-8"),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _config_files(config_dir: Path | None) -> dict[str, str] | None:
+    roots = [Path(__file__).parents[1] / "conf", *([config_dir] if config_dir else [])]
+    try:
+        return {
+            f"{number}/{file.relative_to(root)}": file.read_text(encoding="utf-8")
+            for number, root in enumerate(roots)
+            for file in sorted(root.rglob("*.y*ml"))
+        }
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "grpoflow" / "compose"
+
+
+def _remember(entry: Path, values: dict[str, Any]) -> None:
+    entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.NamedTemporaryFile("w", dir=entry.parent, delete=False, encoding="utf-8") as file:
+        json.dump(values, file)
+    os.replace(file.name, entry)
+    entries = sorted(entry.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for old in entries[:-KEPT]:
+        old.unlink(missing_ok=True)

@@ -1,0 +1,101 @@
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline import compose_cache
+from pipeline.compose import compose
+from pipeline.compose_cache import compose_cached
+from pipeline.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "grpoflow" / "compose"
+
+
+def entries(cache: Path) -> int:
+    return len(list(cache.glob("*"))) if cache.exists() else 0
+
+
+@pytest.fixture
+def composed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One item per real composition."""
+    calls: list[object] = []
+
+    def counting(*arguments: object) -> object:
+        calls.append(arguments)
+        return compose(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compose_cache, "compose", counting)
+    return calls
+
+
+def test_the_second_time_is_remembered_and_equal(composed: list[object]) -> None:
+    first, second = compose_cached(["seed=3"]), compose_cached(["seed=3"])
+    assert first == second == compose(["seed=3"])
+    assert len(composed) == 1
+
+
+def test_overrides_and_their_order_count(composed: list[object]) -> None:
+    assert compose_cached(["seed=3", "seed=4"])["seed"] == 4
+    assert compose_cached(["seed=4", "seed=3"])["seed"] == 3
+    assert len(composed) == 2
+
+
+def test_an_environment_variable_that_is_read_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("/one", "/two"):
+        monkeypatch.setenv("GRPOFLOW_STORE", value)
+        assert compose_cached([])["store"] == value
+    monkeypatch.delenv("GRPOFLOW_STORE")
+    assert compose_cached([])["store"] == "store"
+    monkeypatch.setenv("ANOTHER", "one")
+    assert compose_cached(["store=${oc.env:ANOTHER}"])["store"] == "one"
+    monkeypatch.setenv("ANOTHER", "two")
+    assert compose_cached(["store=${oc.env:ANOTHER}"])["store"] == "two"
+
+
+def test_the_content_of_every_config_file_counts(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "dataset"
+    own.mkdir(parents=True)
+    base = "defaults: [arith]\n"
+    for rows in (10, 20):
+        (own / "mine.yaml").write_text(f"{base}train_rows: {rows}\n")
+        overrides = ["dataset=mine", "tokenize=arith", "reward=arith"]
+        assert compose_cached(overrides, own.parent)["dataset"]["train_rows"] == rows
+    (own / "other.yaml").write_text(f"{base}train_rows: 30\n")
+    overrides[0] = "dataset=other"
+    assert compose_cached(overrides, own.parent)["dataset"]["train_rows"] == 30
+
+
+@pytest.mark.parametrize(
+    "override", ["store='${oc.decode:x}'", "store=${oc.env:${oc.env:HOME}}", "store='${oc.select:seed,1}'"]
+)
+def test_other_resolvers_are_never_remembered(override: str, cache: Path) -> None:
+    with contextlib.suppress(ConfigError):  # whether it composes is not the question here
+        compose_cached([override])
+    assert entries(cache) == 0
+
+
+def test_failures_are_not_remembered(cache: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="unknown key"):
+            compose_cached(["train.betta=1"])
+    assert entries(cache) == 0
+
+
+def test_a_damaged_entry_is_composed_anew(cache: Path) -> None:
+    expected = compose_cached([])
+    (entry,) = cache.iterdir()
+    entry.write_text(json.dumps(expected)[:-10])
+    assert compose_cached([]) == expected
+
+
+def test_a_cache_that_cannot_be_written_only_costs_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert compose_cached([])["seed"] == 0

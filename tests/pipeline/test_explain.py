@@ -1,0 +1,93 @@
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.config import load
+from pipeline.explain import Row, as_json, explain
+from pipeline.fingerprint import file_digest
+from pipeline.graph import Plan, StageSpec, plan
+from pipeline.store import Manifest, Store
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(load(overrides), file_digest)
+
+
+def commit(spec: StageSpec, store: Store) -> None:
+    manifest = Manifest(
+        stage=spec.name,
+        fingerprint=spec.key.fingerprint,
+        code_version=spec.version,
+        config=dict(spec.config),
+        inputs={name: key.fingerprint for name, key in spec.inputs.items()},
+        external=dict(spec.external),
+        versions={},
+        git_commit=None,
+        seed=None,
+        started=100.0,
+        ended=107.5,
+        host="here",
+        peak_memory_gib=0.0,
+    )
+    with store.lock(spec.key):
+        staging = store.stage(spec.key)
+        (staging / "file").write_text(spec.name)
+        store.commit(staging, manifest)
+
+
+def rows(plan: Plan, store: Store) -> dict[str, Row]:
+    return {row.stage: row for row in explain(plan, store)}
+
+
+def test_an_empty_store_has_never_run(tmp_path: Path) -> None:
+    found = rows(planned(), Store(tmp_path))
+    assert {row.state for row in found.values()} == {"RUN"}
+    assert {row.reason for row in found.values()} == {"never run"}
+    assert found["grpo"].command[0].endswith("msrun")
+    assert found["fetch"].command[1:4] == ["-m", "stages", "fetch"]
+
+
+def test_reasons_name_the_key_that_changed(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for spec in planned().specs:
+        commit(spec, store)
+    assert {row.state for row in rows(planned(), store).values()} == {"CACHED"}
+    found = rows(planned("train.beta=0.5"), store)
+    assert found["sft"].state == "CACHED"
+    old = load([]).train.beta
+    assert found["grpo"].reason == f"train.beta {old} → 0.5"
+    assert found["grpo"].last_duration_s == 7.5
+    assert found["evaluate"].reason.startswith("input changed: ")
+
+
+def test_the_nearest_of_several_earlier_artifacts_explains(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for overrides in (["train.beta=0.1", "train.steps=7"], ["train.beta=0.2"]):
+        for spec in planned(*overrides).specs:
+            commit(spec, store)
+    assert rows(planned("train.beta=0.3"), store)["grpo"].reason == "train.beta 0.2 → 0.3"
+
+
+def test_a_new_code_version_is_a_reason(tmp_path: Path) -> None:
+    store, current = Store(tmp_path), planned()
+    fetch = current.spec("fetch")
+    commit(replace(fetch, version=0, key=replace(fetch.key, fingerprint="00" * 32)), store)
+    assert rows(current, store)["fetch"].reason == "code version 0 → 1"
+
+
+def test_damage_is_a_reason(tmp_path: Path) -> None:
+    store, current = Store(tmp_path), planned()
+    for spec in current.specs:
+        commit(spec, store)
+    (store.path(current.spec("split").key) / "file").unlink()
+    found = rows(current, store)
+    assert found["split"].reason == "output missing: file"
+    assert [name for name, row in found.items() if row.state == "RUN"] == ["split"]
+
+
+def test_json_lists_skipped_stages_with_the_reason(tmp_path: Path) -> None:
+    current = planned("sft.enabled=false")
+    values = as_json(current, explain(current, Store(tmp_path)))
+    sft = next(row for row in values["stages"] if row["stage"] == "sft")
+    assert sft["state"] == "SKIPPED"
+    assert "sft.enabled=false" in sft["reason"]
+    assert (values["engine"], values["layout"], values["cards"]) == ("local", "dp1_mp2_pp1", 2)
