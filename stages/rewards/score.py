@@ -7,14 +7,14 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, cast
 
 from stages.errors import InputError
 from stages.rewards.config import RewardConfig
 from stages.rewards.functions import ITEM_REWARDS, ItemReward
-from stages.weights.dtypes import Array
+
+if TYPE_CHECKING:
+    from stages.weights.dtypes import Array
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 
@@ -42,6 +42,8 @@ def score(config: RewardConfig, completions: Sequence[str], solutions: Sequence[
     Raises:
         InputError: a user's function can't be imported.
     """
+    import numpy as np  # here, because reading stages.rewards.config imports this package
+
     total = np.zeros(len(completions), np.float32)
     parts, failures = {}, {}
     for name, weight in zip(config.functions, config.weights, strict=True):

@@ -1,0 +1,101 @@
+"""Sections of the configuration for the data stages' tests: the shipped YAML with changes."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages.config import read
+from stages.context import Context
+from stages.fetch.config import DatasetConfig
+from stages.model_config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+
+ROOT = Path(__file__).parents[3]
+FIXTURE = ROOT / "tests" / "data" / "gsm8k"
+SHARED = Path(os.environ.get("GRPOFLOW_SHARED", ROOT.parent / "shared"))
+GSM8K = SHARED / "data" / "gsm8k"
+QWEN = SHARED / "data" / "qwen2.5-tokenizer"
+
+needs_shared = pytest.mark.skipif(not QWEN.is_dir(), reason="needs GSM8K and the Qwen2.5 tokenizer")
+
+
+def values(group: str, name: str) -> dict[str, Any]:
+    """One shipped group file as plain data."""
+    return dict(yaml.safe_load((ROOT / "conf" / group / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+def model_values(**changes: Any) -> dict[str, Any]:
+    """A model small enough to write in milliseconds."""
+    small = {
+        "name": "test",
+        "variant": "base",
+        "source": "builtin",
+        "path": None,
+        "tokenizer_path": None,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 24,
+        "vocab_size": 512,
+        "max_position_embeddings": 128,
+        "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-6,
+        "initializer_range": 0.02,
+        "tie_word_embeddings": True,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "torch_dtype": "float32",
+        "param_init_type": "float32",
+        "qkv_concat": False,
+    }
+    return small | changes
+
+
+def model(**changes: Any) -> ModelConfig:
+    return read(ModelConfig, model_values(**changes))
+
+
+def arith_values(**changes: Any) -> dict[str, Any]:
+    return values("dataset", "arith") | {"train_rows": 300, "test_rows": 40} | changes
+
+
+def gsm8k_values(path: str | None = str(FIXTURE), **changes: Any) -> dict[str, Any]:
+    return values("dataset", "gsm8k") | {"path": path} | changes
+
+
+def dataset(**changes: Any) -> DatasetConfig:
+    """The built-in problems, or gsm8k when a path is given."""
+    return read(DatasetConfig, gsm8k_values(**changes) if "path" in changes else arith_values(**changes))
+
+
+def tokenize(name: str = "arith", **changes: Any) -> TokenizeConfig:
+    return read(TokenizeConfig, values("tokenize", name) | changes)
+
+
+def context(directory: Path, stage: str, config: dict[str, Any], **inputs: Path) -> Context:
+    """A context whose output is directory/stage."""
+    for name in (stage, f"{stage}.work"):
+        (directory / name).mkdir(parents=True)
+    return Context(
+        stage=stage,
+        config=json.loads(json.dumps(config)),
+        inputs=inputs,
+        output=directory / stage,
+        work=directory / f"{stage}.work",
+        progress_file=directory / f"{stage}.progress",
+    )
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    """JSON lines from objects; text is written as it stands."""
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(text + "\n" for text in texts), encoding="utf-8")
+    return path

@@ -1,0 +1,96 @@
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.errors import InputError
+from stages.fetch.config import ColumnsConfig
+from stages.fetch.jsonl import BadLine, Row, check_file, read_lines, write_rows
+
+COLUMNS = ColumnsConfig(prompt="question", answer="answer")
+GOOD = b'{"question": "a", "answer": "b"}'
+
+
+def read_bytes(tmp_path, *lines):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path, list(read_lines(path, COLUMNS))
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    rows = [("How many?\nTwo lines", "#### 1"), ("é 数 \u2028", "x")]
+    write_rows(tmp_path / "a.jsonl", rows, COLUMNS)
+    found = list(read_lines(tmp_path / "a.jsonl", COLUMNS))
+    assert found == [Row(1, *rows[0]), Row(2, *rows[1])]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "blank line"),
+        (b"  \t", "blank line"),
+        (b"{", "not JSON"),
+        (b'{"question": "a", "answer": "b"} x', "not JSON"),
+        (b"[1]", "must be a JSON object, is list"),
+        (b'{"question": "a"}', "has no key 'answer' (it has: 'question')"),
+        (b'{"question": 3, "answer": "b"}', "'question' must be text, is int"),
+        (b'{"question": null, "answer": "b"}', "'question' must be text, is NoneType"),
+        (b'{"question": "", "answer": "b"}', "'question' is empty"),
+        (b'{"question": "\xff", "answer": "b"}', "not UTF-8 at byte 14"),
+        (b'{"question": "\\ud800", "answer": "b"}', "half of a surrogate pair"),
+        (b"[" * 100_000, "not usable JSON"),
+    ],
+)
+def test_a_bad_line_is_named_by_number_and_reason(tmp_path, line, reason):
+    _, found = read_bytes(tmp_path, GOOD, line, GOOD)
+    assert isinstance(found[1], BadLine)
+    assert found[1].line == 2
+    assert reason in found[1].reason
+    assert [entry.line for entry in found] == [1, 2, 3]
+
+
+def test_windows_line_ends_and_a_byte_order_mark_do_no_harm(tmp_path):
+    _, found = read_bytes(tmp_path, b"\xef\xbb\xbf" + GOOD + b"\r", GOOD + b"\r")
+    assert found == [Row(1, "a", "b"), Row(2, "a", "b")]
+
+
+def test_the_tolerated_share_decides(tmp_path):
+    path, _ = read_bytes(tmp_path, GOOD, b"oops", GOOD, GOOD)
+    with pytest.raises(InputError) as caught:
+        check_file(path, COLUMNS, max_bad_share=0.2)
+    assert str(caught.value).startswith(f"{path}:2: not JSON")
+    found = check_file(path, COLUMNS, max_bad_share=0.25)
+    assert (found.rows, found.bad, found.listed[0].line) == (3, 1, 2)
+
+
+def test_a_missing_and_an_empty_file_are_errors(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        check_file(tmp_path / "none.jsonl", COLUMNS, 0.0)
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(InputError, match="holds no rows"):
+        check_file(tmp_path / "empty.jsonl", COLUMNS, 1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=30),
+            st.dictionaries(st.sampled_from(["question", "answer", "x"]), st.text(max_size=5)).map(
+                lambda value: json.dumps(value).encode()
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_every_line_of_any_file_is_either_a_row_or_a_named_fault(lines):
+    with tempfile.TemporaryDirectory() as directory:
+        content = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
+        path = Path(directory) / "any.jsonl"
+        path.write_bytes(content)
+        found = list(read_lines(path, COLUMNS))
+    assert [entry.line for entry in found] == list(range(1, len(lines) + 1))
+    assert all(isinstance(entry, Row) or entry.reason for entry in found)

@@ -1,0 +1,100 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from stages.errors import ConfigError, InputError
+from stages.fetch.builtin import write_model
+from stages.fetch.local import link
+from tests.stages.fetch.settings import model
+
+IDS = {"bos": 300, "eos": [302, 300], "pad": 300}
+
+
+@pytest.fixture
+def source(tmp_path):
+    root = tmp_path / "source"
+    root.mkdir()
+    write_model(model(), IDS, 0, root)
+    return root
+
+
+@pytest.fixture
+def output(tmp_path):
+    root = tmp_path / "output"
+    root.mkdir()
+    return root
+
+
+def local(source, **changes):
+    return model(source="local", path=str(source), **changes)
+
+
+def test_files_are_linked_one_by_one(source, output):
+    (source / "README.md").touch()
+    link(local(source), output)
+    assert sorted(os.listdir(output)) == ["config.json", "generation_config.json", "model.safetensors"]
+    assert all(file.is_symlink() and file.resolve().parent == source for file in output.iterdir())
+
+
+def test_shards_are_linked_with_their_index(source, output):
+    (source / "model.safetensors").unlink()
+    save_file({"a": np.zeros(2, np.float32)}, source / "model-00001-of-00001.safetensors")
+    index = {"weight_map": {"a": "model-00001-of-00001.safetensors"}}
+    (source / "model.safetensors.index.json").write_text(json.dumps(index))
+    link(local(source), output)
+    assert (output / "model-00001-of-00001.safetensors").is_symlink()
+    assert (output / "model.safetensors.index.json").is_symlink()
+
+
+def test_each_disagreement_with_config_json_is_told(source, output):
+    with pytest.raises(ConfigError) as caught:
+        link(local(source, hidden_size=32, vocab_size=600, rope_theta=1e6), output)
+    told = {problem.path for problem in caught.value.problems}
+    assert told == {"model.hidden_size", "model.vocab_size", "model.rope_theta"}
+    assert "hidden_size=16" in str(caught.value)
+
+
+def test_rope_theta_may_stand_where_transformers_5_writes_it(source, output):
+    config = json.loads((source / "config.json").read_text())
+    config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
+    (source / "config.json").write_text(json.dumps(config))
+    link(local(source), output)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
+def test_pickles_are_refused_with_a_hint(source, output, name):
+    (source / "model.safetensors").rename(source / name)
+    with pytest.raises(InputError, match=f"{name}.*safe_serialization=True"):
+        link(local(source), output)
+
+
+def test_a_missing_shard_and_an_escaping_name_are_refused(source, output):
+    index = source / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
+    with pytest.raises(InputError, match=r"gone\.safetensors"):
+        link(local(source), output)
+    index.write_text(json.dumps({"weight_map": {"a": "../model.safetensors"}}))
+    with pytest.raises(InputError, match="own directory"):
+        link(local(source), output)
+
+
+def test_a_truncated_file_and_a_git_lfs_pointer_are_refused(source, output):
+    weights = source / "model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(InputError, match="truncated"):
+        link(local(source), output)
+    weights.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 10\n")
+    with pytest.raises(InputError, match="Git LFS"):
+        link(local(source), output)
+
+
+def test_no_directory_and_no_weights_are_errors(source, output):
+    with pytest.raises(InputError, match=r"model\.path"):
+        link(local(source / "none"), output)
+    (source / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="holds no safetensors weights"):
+        link(local(source), output)

@@ -1,0 +1,89 @@
+import json
+
+import pytest
+
+from stages.errors import InputError
+from stages.fetch import stage
+from stages.tokenize.tokenizer import load, special_ids
+from tests.stages.fetch.settings import (
+    QWEN,
+    arith_values,
+    context,
+    dataset,
+    gsm8k_values,
+    model,
+    model_values,
+    needs_shared,
+)
+
+FILES = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+}
+
+
+def fetch(tmp_path, data=None, name="fetch", **changes):
+    config = {"model": model_values(**changes), "seed": 0}
+    if data:
+        config["dataset"] = data
+    run = context(tmp_path / name, "fetch", config)
+    stage.run(run)
+    return run.output
+
+
+def test_the_builtin_directory_is_complete_and_its_ids_are_the_tokenizers(tmp_path):
+    output = fetch(tmp_path, arith_values())
+    assert {file.name for file in output.iterdir()} == FILES
+    tokenizer = load(output)
+    generation = json.loads((output / "generation_config.json").read_text())
+    end, text = tokenizer.token_to_id("<|im_end|>"), tokenizer.token_to_id("<|endoftext|>")
+    assert generation["eos_token_id"] == [end, text]
+    ids = special_ids(output, model())
+    assert (ids.eos, ids.pad) == ((end, text), text)
+
+
+def test_prompts_of_the_default_are_short(tmp_path):
+    output = fetch(tmp_path, arith_values(train_rows=6000))
+    tokenizer = load(output)
+    texts = list(stage.texts(dataset(), seed=0))
+    assert max(len(tokenizer.encode(text).ids) for text in texts[::2]) <= 24
+    assert max(len(tokenizer.encode(text).ids) for text in texts[1::2]) < 36
+
+
+def test_a_tokenizer_can_be_trained_on_local_data(tmp_path):
+    output = fetch(tmp_path, gsm8k_values(), vocab_size=600)
+    assert load(output).encode(" many").tokens == ["Ġmany"]
+
+
+def test_without_text_a_tokenizer_is_asked_for(tmp_path):
+    with pytest.raises(InputError, match=r"model\.tokenizer_path"):
+        fetch(tmp_path)
+
+
+def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
+    first = fetch(tmp_path, arith_values(), name="first")
+    (first / "tokenizer.json").unlink()
+    local = {"source": "local", "path": str(first)}
+    own = fetch(tmp_path, name="own", **local)
+    assert {file.name for file in own.iterdir()} == FILES
+    assert (own / "model.safetensors").is_symlink()
+    assert (own / "vocab.json").is_symlink()
+    other = fetch(tmp_path, arith_values(), name="donor", vocab_size=300)
+    mixed = fetch(tmp_path, name="mixed", tokenizer_path=str(other), **local)
+    assert (mixed / "vocab.json").read_bytes() == (other / "vocab.json").read_bytes()
+    assert not (mixed / "vocab.json").is_symlink()
+
+
+@needs_shared
+def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
+    output = fetch(tmp_path, vocab_size=151936, tokenizer_path=str(QWEN))
+    assert {file.name for file in output.iterdir()} == FILES
+    ids = special_ids(output, model())
+    assert (ids.eos, ids.pad) == ((151645, 151643), 151643)
+    with pytest.raises(InputError, match="151665 ids"):
+        fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))

@@ -1,0 +1,128 @@
+import json
+
+import pytest
+from tokenizers import Tokenizer
+
+from stages.errors import InputError
+from stages.fetch import tokenizer_files
+from stages.tokenize.tokenizer import load
+from tests.stages.fetch.settings import QWEN, needs_shared
+
+TEXTS = ["Tom has 3 and 12 apples.\n", "3+12=15\n#### 15"] * 5
+SAMPLE = "Tom has 7 apples. It's naïve — 数 \u0301\n\n  #### 42<|im_end|>"
+
+
+@pytest.fixture
+def trained(tmp_path):
+    tokenizer_files.write_trained(TEXTS, 400, tmp_path)
+    return tmp_path
+
+
+def test_all_four_files_are_written_and_agree(trained):
+    tokenizer = load(trained)
+    vocab = json.loads((trained / "vocab.json").read_text())
+    assert vocab == {k: v for k, v in tokenizer.get_vocab().items() if not k.startswith("<|")}
+    assert (trained / "merges.txt").read_text().startswith("#version")
+    settings = json.loads((trained / "tokenizer_config.json").read_text())
+    assert [settings["eos_token"], settings["pad_token"]] == ["<|im_end|>", "<|endoftext|>"]
+    assert sorted(map(int, settings["added_tokens_decoder"])) == [len(vocab), len(vocab) + 1, len(vocab) + 2]
+
+
+def test_digits_are_single_tokens_and_the_marker_is_one(trained):
+    tokenizer = load(trained)
+    assert tokenizer.encode("3+12=15\n#### 15").tokens == [*"3+12=15", "Ċ", "####", "Ġ", *"15"]
+    assert tokenizer.encode("Tom has").tokens == ["Tom", "Ġhas"]
+
+
+def test_training_is_deterministic(trained, tmp_path):
+    again = tmp_path / "again"
+    again.mkdir()
+    tokenizer_files.write_trained(TEXTS, 400, again)
+    for name in tokenizer_files.TOKENIZER_FILES:
+        assert (again / name).read_bytes() == (trained / name).read_bytes()
+
+
+def test_any_text_survives_encoding(trained):
+    tokenizer = load(trained)
+    ids = tokenizer.encode(SAMPLE).ids
+    assert tokenizer.decode(ids, skip_special_tokens=False) == SAMPLE
+
+
+def test_tokenizer_json_is_built_from_vocabulary_and_merges(trained, tmp_path):
+    (trained / "tokenizer.json").rename(tmp_path / "kept.json")
+    target = tmp_path / "target"
+    target.mkdir()
+    tokenizer_files.take(trained, target)
+    kept = Tokenizer.from_file(str(tmp_path / "kept.json"))
+    assert load(target).encode(SAMPLE).ids == kept.encode(SAMPLE).ids
+
+
+def test_vocabulary_and_merges_are_taken_out_of_tokenizer_json(trained, tmp_path):
+    target = tmp_path / "target"
+    target.mkdir()
+    expected = {name: (trained / name).read_bytes() for name in ("vocab.json", "merges.txt")}
+    for name in expected:
+        (trained / name).unlink()
+    tokenizer_files.take(trained, target)
+    assert {name: (target / name).read_bytes() for name in expected} == expected
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(trained):
+    size = load(trained).get_vocab_size()
+    tokenizer_files.check_fit(trained, size)
+    with pytest.raises(InputError, match=rf"model\.vocab_size={size - 1}: .*{size} ids"):
+        tokenizer_files.check_fit(trained, size - 1)
+    with pytest.raises(InputError, match="at least 259"):
+        tokenizer_files.write_trained(TEXTS, 258, trained)
+
+
+def test_missing_or_malformed_files_are_named(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    with pytest.raises(InputError, match=r"vocab\.json"):
+        tokenizer_files.take(source, target)
+    (source / "tokenizer.json").write_text("{")
+    with pytest.raises(InputError, match=r"tokenizer\.json: is not a tokenizer"):
+        tokenizer_files.take(source, target)
+    with pytest.raises(InputError, match=r"model\.tokenizer_path"):
+        tokenizer_files.take(tmp_path / "none", target)
+
+
+@pytest.mark.parity
+def test_ids_and_chat_template_equal_those_of_transformers(trained):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(trained)
+    ours = load(trained)
+    for text in (*TEXTS, SAMPLE, "a\n\n b  c\t1234 #####", "", " ", "ﬁ ①"):
+        assert theirs(text)["input_ids"] == ours.encode(text).ids, text
+    assert (theirs.pad_token, theirs.eos_token) == ("<|endoftext|>", "<|im_end|>")
+    turns = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
+    rendered = theirs.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+    assert rendered == (
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\n"
+    )
+    rendered = theirs.apply_chat_template(turns[1:], tokenize=False)
+    assert rendered == (
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
+    )
+
+
+@needs_shared
+@pytest.mark.parity
+def test_our_template_renders_what_qwens_own_does(trained):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(trained)
+    template = json.loads((QWEN / "tokenizer_config.json").read_text())["chat_template"]
+    for turns in (
+        [{"role": "user", "content": "U"}],
+        [
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "U"},
+            {"role": "assistant", "content": "A"},
+        ],
+    ):
+        for prompt in (True, False):
+            arguments = {"tokenize": False, "add_generation_prompt": prompt}
+            expected = theirs.apply_chat_template(turns, chat_template=template, **arguments)
+            assert theirs.apply_chat_template(turns, **arguments) == expected
