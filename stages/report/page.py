@@ -14,7 +14,7 @@ from stages.layout import ROLES
 from stages.report import tables
 from stages.report.artifacts import Run, mapping
 from stages.report.config import ReportConfig
-from stages.report.curves import GRPO, SFT, draw_all
+from stages.report.curves import GRPO, SFT, draw_all, points
 from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
 from stages.report.layout_picture import Picture, picture
@@ -58,6 +58,7 @@ def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
         "timeline": line,
         "step_time": tables.step_time(metrics),
         "pictures": pictures,
+        "train_peak_gib": max((value for _, value in points(metrics, "peak_memory_gib")), default=None),
         "card": data_card(run.result("tokenize"), min(config.text_limit, 600)),
         "samples": tables.samples(shown, config.samples, config.text_limit),
         "samples_count": len(shown),

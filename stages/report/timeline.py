@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stages.report.artifacts import mapping
 from stages.report.text import duration, number
 
-# Between two stages of one run lie only a process start and a commit. A longer silence means that
-# what lies before it was made by an earlier run (or attempt) and found in the store by this one.
+# Between two stages of one run lie only a process start and a commit, which reads every byte of the
+# artifact (here: on a slow disk). A longer silence means that what lies before it was made by an earlier
+# run (or attempt) and found in the store by this one.
 MAX_GAP_S = 60.0
+COMMIT_BYTES_PER_S = 50e6
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def timeline(manifests: Mapping[str, Mapping[str, Any]]) -> Timeline:
     if not spans:
         return Timeline((), (), 0.0, None, None)
     spans.sort()
-    first = _first_of_this_run([(start, end) for start, end, _ in spans])
+    first = _first_of_this_run([(start, end, _commit_s(manifests[stage])) for start, end, stage in spans])
     last = max(end for _, end, _ in spans)
     wall = max(last - first, 1e-9)
     bars = []
@@ -66,14 +69,19 @@ def timeline(manifests: Mapping[str, Mapping[str, Any]]) -> Timeline:
     return Timeline(tuple(bars), _ticks(wall), last - first, first, last)
 
 
-def _first_of_this_run(spans: list[tuple[float, float]]) -> float:
-    """Walk back from the last stage until nothing ran for MAX_GAP_S."""
-    first, _ = max(spans, key=lambda span: span[1])
-    for start, end in sorted(spans, key=lambda span: -span[1]):
-        if end < first - MAX_GAP_S:
+def _first_of_this_run(spans: list[tuple[float, float, float]]) -> float:
+    """Walk back over (start, end, commit seconds) from the last stage until nothing ran for MAX_GAP_S."""
+    first = max(spans, key=lambda span: span[1])[0]
+    for start, end, commit_s in sorted(spans, key=lambda span: -span[1]):
+        if end + commit_s < first - MAX_GAP_S:
             break
         first = min(first, start)
     return first
+
+
+def _commit_s(manifest: Mapping[str, Any]) -> float:
+    sizes = (number(mapping(entry).get("size")) for entry in mapping(manifest.get("files")).values())
+    return sum(size or 0.0 for size in sizes) / COMMIT_BYTES_PER_S
 
 
 def _ticks(wall_s: float) -> tuple[tuple[float, str], ...]:

@@ -51,7 +51,7 @@ def test_a_whole_run(run):
         assert any(label.startswith(f"{role_name}: 2 card(s)") for label in labels)
     for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
                  "workstation", "epsilon_high", "07c0ffee07c0ffee",
-                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards"):  # fmt: skip
+                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB"):  # fmt: skip
         assert text in page.text, text
     assert "could not show" not in page.text
 
@@ -63,7 +63,8 @@ def test_hostile_text_stays_text(run):
     write_lines(run["grpo"] / "completions.jsonl", drawn)
     card = {"files": {text[:50]: {"samples": [{text[:50]: text}], text[:50]: text} for text in HOSTILE[:4]}}
     (run["tokenize"] / "result.json").write_text(json.dumps(card))
-    for stage, text in zip(("grpo", "sft", "evaluate", "fetch"), HOSTILE, strict=False):
+    for stage, markup in zip(("grpo", "sft", "evaluate", "fetch"), HOSTILE, strict=False):
+        text = f"{markup}\u202e\x00\x1b"
         manifest = json.loads((run[stage] / "manifest.json").read_text())
         manifest.update(host=text, git_commit=text, fingerprint=text, seed=text, inputs={text: text})
         manifest["config"][text] = {text: text}
@@ -71,7 +72,7 @@ def test_hostile_text_stays_text(run):
         manifest["versions"][text] = text
         (run[stage] / "manifest.json").write_text(json.dumps(manifest))
     write_lines(run["grpo"] / "metrics.jsonl", [{"step": i, f"reward/{HOSTILE[i]}": 1.0} for i in range(3)])
-    page = check(render(run, ReportConfig(title=HOSTILE[0], samples=20, text_limit=1500)))
+    page = check(render(run, ReportConfig(title=HOSTILE[0] + "\u202e", samples=20, text_limit=1500)))
     shown = "\n".join(page.pres)
     for text in HOSTILE:
         if len(text) < 1500:

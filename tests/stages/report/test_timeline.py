@@ -23,6 +23,13 @@ def test_stages_before_a_long_silence_were_reused():
     assert line.wall_s == 100 and line.started == 1000
 
 
+def test_committing_a_large_artifact_is_no_silence():
+    stages = spans(split=(0, 10), grpo=(250, 300))
+    assert timeline(stages).bars[0].reused
+    stages["split"]["files"] = {"a": {"size": 15e9}, "b": {"size": "?"}}
+    assert not timeline(stages).bars[0].reused
+
+
 def test_a_stage_that_runs_beside_a_long_one_is_of_this_run():
     line = timeline(spans(fetch=(0, 1), sft=(1, 400), grpo=(401, 500), strategy=(0, 1)))
     assert not any(bar.reused for bar in line.bars)
