@@ -115,7 +115,8 @@ def _optimizer_shards(layout: RoleLayout) -> int:
     copies = layout.data_parallel * layout.context_parallel
     if not layout.enable_parallel_optimizer or copies == 1:
         return 1
-    return copies if layout.optimizer_weight_shard_size == -1 else max(1, layout.optimizer_weight_shard_size)
+    shards = copies if layout.optimizer_weight_shard_size == -1 else layout.optimizer_weight_shard_size
+    return shards if shards > 1 and copies % shards == 0 else 1
 
 
 def _slice(layout: RoleLayout, d: int, g: int, shards: int) -> tuple[float, float]:

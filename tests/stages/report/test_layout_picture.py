@@ -3,10 +3,26 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from stages.config import read
+from stages.layout import RoleLayout
+from stages.model_config import ModelConfig
 from stages.report.layout_picture import BAR_W, picture
+from stages.strategy.layouts import parameter_layouts
+from stages.weights.slicing import slice_of
 from tests.stages.report.synthetic import role
 
 LAYOUTS = [(1, 1, 1, 1), (2, 4, 1, 1), (4, 1, 1, 1), (1, 2, 4, 1), (2, 2, 2, 2), (1, 4, 1, 2), (8, 8, 1, 1)]
+
+
+def model(layers: int, intermediate_size: int) -> ModelConfig:
+    return ModelConfig(
+        name="x", variant="base", source="builtin", path=None, tokenizer_path=None, hidden_size=64,
+        num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=intermediate_size, vocab_size=512, max_position_embeddings=128, rope_theta=1e4,
+        rms_norm_eps=1e-6, initializer_range=0.02, tie_word_embeddings=False, bos_token_id=None,
+        eos_token_id=None, pad_token_id=None, torch_dtype="float32", param_init_type="float32",
+        qkv_concat=False,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -53,3 +69,29 @@ def test_bytes_stand_on_the_card_and_facts_in_the_alt_text():
 @pytest.mark.parametrize("values", [{}, role(0, 1), {**role(1, 1), "surprise": 1}, role(65, 1)])
 def test_no_drawing_of_what_is_no_layout(values):
     assert picture("train", values, 4, {}) is None
+
+
+@pytest.mark.parametrize("shard_size", [-1, 2, 3])
+@pytest.mark.parametrize(("dp", "mp", "pp", "cp"), [(4, 2, 2, 1), (2, 2, 1, 2), (4, 1, 3, 1), (1, 4, 1, 1)])
+def test_the_picture_agrees_with_the_strategy_files(dp, mp, pp, cp, shard_size):
+    values = role(dp, mp, pipeline_stage=pp, context_parallel=cp, enable_parallel_optimizer=True,
+                  optimizer_weight_shard_size=shard_size, parallel_optimizer_threshold_kb=0,
+                  offset=[1] + [0] * (pp - 2) + [-1] if pp > 1 else [])  # fmt: skip
+    rows, layers = 1024, 6
+    layout = read(RoleLayout, values)
+    stages = parameter_layouts(model(layers, rows), layout)
+    drawn = picture("train", values, layers, {})
+    per_stage = len(drawn.cards) // pp
+    for card in drawn.cards:
+        tensors = stages[card.rank // per_stage]
+        held = {name: one for name, one in tensors.items() if name.endswith("w1.weight")}
+        for name, one in held.items():
+            part = slice_of(one, (rows, 64), card.rank)[0]
+            assert (part.start, part.stop) == pytest.approx(
+                (rows * card.start / BAR_W, rows * (card.start + card.width) / BAR_W)
+            ), (card.rank, name)
+        numbers = [int(name.split(".")[2]) for name in held]
+        span = drawn.stages[card.rank // per_stage].label
+        assert span.split("layer")[1].lstrip("s ").split(",")[0] == (
+            f"{min(numbers)}–{max(numbers)}" if len(numbers) > 1 else str(numbers[0])
+        )
