@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-EXIT_DONE, EXIT_FAILED, EXIT_INVALID, EXIT_PENDING = 0, 1, 2, 10
+EXIT_FAILED, EXIT_INVALID = 1, 2
 
 OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
   seed=1                          another seed
@@ -22,10 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0 done, 1 failed, 2 invalid, 10 work pending)."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    from pipeline import commands
     from pipeline.errors import REPORTED, ConfigError
 
     try:
-        return int(options.action(options))
+        return int(getattr(commands, options.command)(options))
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -39,64 +40,58 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="grpoflow",
         description="GRPO post-training of Qwen2.5 on MindSpore as one cached, declarative graph.",
-        epilog="examples:\n  grpoflow plan\n  grpoflow run\n  grpoflow run seed=1 train.beta=0.02\n\n"
-        + OVERRIDES,
+        epilog=f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    run = _command(commands, "run", "run what is not in the store yet, from fetch to report")
+    add = functools.partial(_command, commands)
+    run = add("run", "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02")
     run.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
-    run.set_defaults(action=_run)
-    plan = _command(
-        commands, "plan", "show what a run would do and why; starts nothing (exit 10: work pending)"
+    plan = add(
+        "plan", "show what a run would do and why; starts nothing (exit 10: work pending)", "train.beta=0.02"
     )
     plan.add_argument("--json", action="store_true", help="for programs")
-    plan.set_defaults(action=_plan)
+    plan.add_argument(
+        "--deep", action="store_true", help="read your own files again, whatever their times say"
+    )
+    verify = add(
+        "verify", "check every artifact of the store (exit 1: damage found)", "--deep store=/data/store"
+    )
+    verify.add_argument("--deep", action="store_true", help="compare every file with its digest")
+    verify.add_argument(
+        "--repair", action="store_true", help="move damaged artifacts away, to be built again"
+    )
+    gc = add("gc", "list what no kept run needs; with --delete, remove it", "--keep 3 --delete")
+    gc.add_argument("--keep", type=int, default=5, metavar="N", help="newest runs that are kept (default 5)")
+    gc.add_argument("--delete", action="store_true", help="remove it; without this nothing is touched")
+    runs = add("runs", "list the runs of the store; pin or name one", "--pin last")
+    runs.add_argument("--json", action="store_true", help="for programs")
+    runs.add_argument("--pin", metavar="RUN", help="keep its artifacts whatever gc is told")
+    runs.add_argument("--unpin", metavar="RUN", help="give that up")
+    runs.add_argument("--name", metavar="RUN=NAME", help="give a run a name; named runs are kept too")
+    show = add("show", "show one run: settings, state, result, artifacts", "last")
+    show.add_argument("run", metavar="RUN", help="id, beginning of an id, name, or last")
+    diff = add("diff", "show how two runs differ in configuration and result", "20261121-0801 last")
+    diff.add_argument("run", metavar="RUN_A")
+    diff.add_argument("other", metavar="RUN_B")
+    for command in (run, plan, verify, gc, runs, show, diff):
+        command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser
 
 
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help: str, example: str
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(
         name,
         help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=f"examples:\n  grpoflow {name}\n  grpoflow {name} seed=1 train.beta=0.02\n\n{OVERRIDES}",
+        description=f"{help[0].upper()}{help[1:]}.",
+        epilog=f"examples:\n  grpoflow {name}\n  grpoflow {name} {example}\n\n{OVERRIDES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_argument("--config-dir", type=Path, help="directory with your own config groups")
-    command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
+    command.add_argument("--config-dir", type=Path, help="directory with config groups of your own")
+    command.set_defaults(command=name)
     return command
-
-
-def _run(options: argparse.Namespace) -> int:
-    from luigi.cmdline import luigi_run
-
-    arguments = ["--module", "pipeline", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
-    arguments.append(f"--workers={options.workers}")
-    if options.config_dir is not None:
-        arguments.append(f"--config-dir={options.config_dir}")
-    try:
-        luigi_run(arguments)
-    except SystemExit as exit:
-        return int(exit.code or 0)
-    return EXIT_DONE
-
-
-def _plan(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from pipeline import explain
-    from pipeline.run import prepare_plan
-
-    plan, store = prepare_plan(options.overrides, options.config_dir)
-    rows = explain.explain(plan, store)
-    if options.json:
-        print(json.dumps(explain.as_json(plan, rows), indent=1))
-    else:
-        explain.show(plan, rows, Console(highlight=False))
-    return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
 
 
 if __name__ == "__main__":

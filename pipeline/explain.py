@@ -130,7 +130,7 @@ def _differences(spec: StageSpec, manifest: Manifest) -> list[str]:
         if manifest.code_version != spec.version
         else []
     )
-    old, new = _flat(without_paths(manifest.config)), _flat(without_paths(spec.config))
+    old, new = flat(without_paths(manifest.config)), flat(without_paths(spec.config))
     found += [
         f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}"
         for key in sorted(old.keys() | new.keys())
@@ -144,11 +144,12 @@ def _differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     return found
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one: dotted keys -> leaves."""
     if isinstance(values, Mapping):
         return {
             key: leaf
             for name, value in values.items()
-            for key, leaf in _flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
+            for key, leaf in flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
         }
     return {prefix: list(values) if isinstance(values, tuple) else values}

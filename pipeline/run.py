@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -21,8 +21,15 @@ from pipeline.progress import Display
 from pipeline.store import Store
 
 
-def prepare_plan(overrides: Sequence[str], config_dir: Path | None = None) -> tuple[Plan, Store]:
+def prepare_plan(
+    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False
+) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
+
+    Args:
+        overrides: Hydra overrides.
+        config_dir: the user's own config groups.
+        deep: read the user's files again, whatever their times say.
 
     Raises:
         ConfigError: the configuration is invalid.
@@ -30,43 +37,36 @@ def prepare_plan(overrides: Sequence[str], config_dir: Path | None = None) -> tu
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / ".digests.json")
-    return plan(config, cache.digest), store
+    return plan(config, functools.partial(cache.digest, deep=deep)), store
 
 
-@dataclass
 class Run:
-    """A run in this process."""
+    """A run in this process: leased from its start to the process's end."""
 
-    plan: Plan
-    store: Store
-    overrides: tuple[str, ...]
-    id: str = field(default_factory=history.new_run_id)
-    display: Display = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = [spec.name for spec in self.plan.specs]
-        cached = [name for name in names if self.is_complete(name)]
-        self.display = Display(names, cached)
-        self._pending = len(names) - len(cached)
-
-    @classmethod
-    def prepare(cls, overrides: Sequence[str], config_dir: Path | None = None) -> Run:
-        """Plan a run and check that this machine can run it.
+    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str]) -> None:
+        """Check that this machine can run `plan`, and begin.
 
         Raises:
-            ConfigError: the configuration is invalid.
             EnvironmentProblem: a package is missing or of a version that is known to break.
             StoreError: the store cannot be written.
         """
-        planned, store = prepare_plan(overrides, config_dir)
-        run = cls(planned, store, tuple(overrides))
-        if run._pending:
-            problems = environment.problems()
-            if problems:
-                raise EnvironmentProblem("\n".join(problems))
+        self.plan, self.store = plan, store
+        self.id = history.new_run_id()
+        names = [spec.name for spec in plan.specs]
+        if not all(self.is_complete(name) for name in names):
+            _check_environment()
         store.open()
-        history.record(store.root, run.id, "started", overrides=list(overrides), pending=run._pending)
-        return run
+        with history.exclusive(store.root):
+            self._lease = history.lease(store.root, self.id)
+            history.record(
+                store.root,
+                self.id,
+                "started",
+                overrides=list(overrides),
+                config=plan.config.plain(),
+                artifacts={spec.name: str(spec.key) for spec in plan.specs},
+            )
+        self.display = Display(names, [name for name in names if self.is_complete(name)])
 
     def is_complete(self, stage: str) -> bool:
         """Whether the stage's artifact is whole."""
@@ -105,6 +105,11 @@ class Run:
             self.id,
             "finished",
             result=summary.results(self.plan, self.store),
-            artifacts={spec.name: str(spec.key) for spec in self.plan.specs},
         )
         print(summary.result_line(self.plan, self.store, self.id), flush=True)
+
+
+def _check_environment() -> None:
+    problems = environment.problems()
+    if problems:
+        raise EnvironmentProblem("\n".join(problems))

@@ -75,6 +75,26 @@ class Manifest:
     """Relative path -> {size (bytes), sha256}."""
     format: int = FORMAT
 
+    @classmethod
+    def read(cls, file: Path) -> Manifest:
+        """Read and check a manifest's form.
+
+        Raises:
+            StoreError: it is missing or malformed.
+        """
+        try:
+            manifest = cls(**json.loads(file.read_text(encoding="utf-8")))
+            if manifest.format != FORMAT or not isinstance(manifest.files, dict) or not manifest.files:
+                raise ValueError("unknown format or no files")
+            for name, entry in manifest.files.items():
+                if not isinstance(entry["size"], int) or Path(name).is_absolute() or ".." in Path(name).parts:
+                    raise ValueError(f"entry {name}")
+        except FileNotFoundError as error:
+            raise StoreError(f"manifest missing: {file}") from error
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"manifest corrupt: {file} ({error})") from error
+        return manifest
+
 
 class Store:
     """One store directory, shared by processes and users of a group."""
@@ -133,18 +153,7 @@ class Store:
             StoreError: it is missing, malformed, or belongs to another fingerprint.
         """
         file = self.path(key) / MANIFEST
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-            manifest = Manifest(**values)
-            if manifest.format != FORMAT or not isinstance(manifest.files, dict) or not manifest.files:
-                raise ValueError("unknown format or no files")
-            for name, entry in manifest.files.items():
-                if not isinstance(entry["size"], int) or Path(name).is_absolute() or ".." in Path(name).parts:
-                    raise ValueError(f"entry {name}")
-        except FileNotFoundError as error:
-            raise StoreError(f"manifest missing: {file}") from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise StoreError(f"manifest corrupt: {file} ({error})") from error
+        manifest = Manifest.read(file)
         if manifest.fingerprint != key.fingerprint or manifest.stage != key.stage:
             raise StoreError(
                 f"manifest corrupt: {file} is of {manifest.stage}/{manifest.fingerprint[:DIGITS]}"
@@ -155,8 +164,8 @@ class Store:
         """All readable manifests of a stage, newest first."""
         found = []
         for file in (self.root / stage).glob(f"[0-9a-f]*/{MANIFEST}"):
-            with contextlib.suppress(ValueError, TypeError, OSError):
-                found.append(Manifest(**json.loads(file.read_text(encoding="utf-8"))))
+            with contextlib.suppress(StoreError):
+                found.append(Manifest.read(file))
         return sorted(found, key=lambda manifest: manifest.ended, reverse=True)
 
     @contextlib.contextmanager

@@ -16,7 +16,7 @@ from luigi.configuration import get_config
 from pipeline import signals
 from pipeline.errors import REPORTED, ConfigError
 from pipeline.graph import StageSpec
-from pipeline.run import Run
+from pipeline.run import Run, prepare_plan
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
 
@@ -75,7 +75,8 @@ class OverridesParameter(luigi.Parameter):
 def prepare(overrides: str, config_dir: str | None) -> Run:
     """Compose and plan once per process and set of overrides; ends the process on invalid input."""
     try:
-        return Run.prepare(json.loads(overrides), Path(config_dir) if config_dir else None)
+        parsed = json.loads(overrides)
+        return Run(*prepare_plan(parsed, Path(config_dir) if config_dir else None), parsed)
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)

@@ -1,0 +1,176 @@
+"""What each subcommand of `grpoflow` does; returns its exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import collect, explain, history
+from pipeline.build import elapsed
+from pipeline.config import load
+from pipeline.errors import ConfigError, Problem
+from pipeline.history import Record
+from pipeline.run import prepare_plan
+from pipeline.store import Store
+from pipeline.verify import artifacts, quarantine
+from pipeline.verify import verify as find_damage
+
+EXIT_DONE, EXIT_DAMAGED, EXIT_PENDING = 0, 1, 10
+
+
+def run(options: Namespace) -> int:
+    """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
+    from luigi.cmdline import luigi_run
+
+    arguments = ["--module", "pipeline", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
+    arguments.append(f"--workers={options.workers}")
+    if options.config_dir is not None:
+        arguments.append(f"--config-dir={options.config_dir}")
+    try:
+        luigi_run(arguments)
+    except SystemExit as exit:
+        return int(exit.code or 0)
+    return EXIT_DONE
+
+
+def plan(options: Namespace) -> int:
+    """What a run would do, and why."""
+    planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
+    rows = explain.explain(planned, store)
+    if options.json:
+        print(json.dumps(explain.as_json(planned, rows), indent=1))
+    else:
+        explain.show(planned, rows, _console())
+    return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
+
+
+def verify(options: Namespace) -> int:
+    """Check every committed artifact of the store."""
+    store = _store(options)
+    total, found = len(artifacts(store)), []
+    for finding in find_damage(store, options.deep, lambda path: _tell(f"checking {path}")):
+        found.append(finding)
+        print(f"damaged {finding.path}: {finding.problem}")
+        if options.repair:
+            print(f"  moved to {quarantine(store, finding)}; the next run builds it again")
+    print(f"{total} artifacts checked{' by digest' if options.deep else ''}, {len(found)} damaged")
+    return EXIT_DAMAGED if found and not options.repair else EXIT_DONE
+
+
+def gc(options: Namespace) -> int:
+    """List, and with --delete remove, what no kept run needs."""
+    store = _store(options)
+    if not store.root.is_dir():
+        print(f"{store.root}: no store there, nothing to collect")
+        return EXIT_DONE
+    garbage = collect.collect(store, options.keep, options.delete)
+    for item in garbage:
+        print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
+    total = sum(item.bytes for item in garbage) / 2**20
+    done = "removed" if options.delete else "could be removed (nothing was; add --delete)"
+    print(f"{len(garbage)} directories, {total:.1f} MiB {done}")
+    return EXIT_DONE
+
+
+def runs(options: Namespace) -> int:
+    """List runs, or pin, unpin or name one."""
+    root = _store(options).root
+    for event, wanted in (("pinned", options.pin), ("unpinned", options.unpin)):
+        if wanted is not None:
+            history.record(root, history.find(root, wanted).id, event)
+    if options.name is not None:
+        wanted, _, name = options.name.partition("=")
+        if not name:
+            raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
+        history.record(root, history.find(root, wanted).id, "named", name=name)
+    known = list(history.runs(root).values())
+    if options.json:
+        print(json.dumps([asdict(record) for record in known], indent=1))
+        return EXIT_DONE
+    table = Table()
+    for column in ("run", "state", "took", "accuracy", "overrides", "kept"):
+        table.add_column(column, overflow="fold")
+    for record in known:
+        kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
+        table.add_row(
+            record.id, _state(record), _took(record), _accuracy(record), " ".join(record.overrides), kept
+        )
+    _console().print(table)
+    return EXIT_DONE
+
+
+def show(options: Namespace) -> int:
+    """One run in full."""
+    store = _store(options)
+    record = history.find(store.root, options.run)
+    print(f"run        {record.id}{f' ({record.name})' if record.name else ''}")
+    print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
+    print(f"state      {_state(record)}, took {_took(record) or 'unknown'}")
+    print(f"overrides  {' '.join(record.overrides) or '(none)'}")
+    if record.message:
+        print(f"message    {record.message}")
+    for key, value in record.result.items():
+        print(f"result     {key}={value}")
+    for artifact in record.artifacts.values():
+        there = "" if (store.root / artifact / "manifest.json").exists() else "  (not there)"
+        print(f"artifact   {store.root / artifact}{there}")
+    return EXIT_DONE
+
+
+def diff(options: Namespace) -> int:
+    """Differences between two runs: configuration, then result."""
+    root = _store(options).root
+    records = [history.find(root, wanted) for wanted in (options.run, options.other)]
+    table = Table()
+    for column in ("", *(record.id for record in records)):
+        table.add_column(column, overflow="fold")
+    sides = [{**explain.flat(record.config), **explain.flat(record.result, "result")} for record in records]
+    for key in sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key)):
+        left, right = (_shown(side, key) for side in sides)
+        if left != right:
+            table.add_row(key, left, right)
+    if table.row_count:
+        _console().print(table)
+    else:
+        print("no differences")
+    return EXIT_DONE
+
+
+def _store(options: Namespace) -> Store:
+    return Store(Path(load(options.overrides, options.config_dir).store))
+
+
+def _console() -> Console:
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+
+def _tell(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _shown(side: Mapping[str, Any], key: str) -> str:
+    return str(side[key]) if key in side else "—"
+
+
+def _state(record: Record) -> str:
+    return f"{record.state} in {record.failed_stage}" if record.failed_stage else record.state
+
+
+def _took(record: Record) -> str:
+    return "" if record.ended is None else elapsed(record.ended - record.started)
+
+
+def _accuracy(record: Record) -> str:
+    if "accuracy_grpo" not in record.result:
+        return ""
+    return f"{record.result['accuracy_sft']:.3f} → {record.result['accuracy_grpo']:.3f}"
