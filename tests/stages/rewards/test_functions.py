@@ -1,0 +1,102 @@
+import pytest
+
+from stages.rewards import accuracy_reward, answer_format_reward, format_reward, qwen_accuracy_reward
+
+# Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
+ACCURACY = [
+    ("42", "42", 1.0),
+    ("43", "42", 0.0),
+    ("1,234", "1234", 1.0),
+    ("1234", "1,234", 1.0),
+    ("12,34", "1234", 1.0),
+    ("Answer is 42 and 43", "43", 1.0),
+    ("Answer is 43, no, 42.", "42", 0.0),  # the full stop belongs to the number
+    ("Answer is 42 .", "42", 1.0),
+    ("42.0", "42", 0.0),
+    ("-42", "-42", 1.0),
+    ("5-42", "-42", 1.0),
+    ("+42", "42", 0.0),
+    ("$42$", "$42$", 1.0),
+    (".5", "5", 1.0),
+    ("", "42", 0.0),
+    ("No numbers", "42", 0.0),
+    ("3+7=10\n#### 10", "10", 1.0),
+    ("3+7=10", "10", 1.0),
+    ("7", "7 of 8", 1.0),
+    ("8", "7 of 8", 0.0),
+]
+QWEN = [
+    (r"\boxed{42}", "42", 1.0),
+    (r"Text \boxed{43} more", "42", 0.0),
+    (r"\boxed{-42}", "-42", 1.0),
+    (r"\boxed{.5}", "0.5", 0.0),
+    (r"\boxed{1,234}", "1234", 1.0),
+    (r"\boxed{43} \boxed{42}", "42", 1.0),
+    (r"\boxed{42} 43", "42", 1.0),
+    (r"\boxed{ 42 }", "42", 0.0),
+    (r"\boxed{42.}", "42.", 0.0),
+    (r"\boxed{}", "42", 0.0),
+    ("The answer is 42", "42", 0.0),
+    ("42", "42", 1.0),  # nothing boxed: the whole completion is compared
+]
+FORMAT = [
+    ("<think>a</think><answer>b</answer>", 1.0),
+    ("<think>a\nb</think>\n \n<answer>c\nd</answer>", 1.0),
+    ("<think>a</think><answer>b</answer>\nmore", 1.0),
+    ("<think>a</think><answer>b</answer> more", 0.0),
+    ("<think>a</think>x<answer>b</answer>", 0.0),
+    (" <think>a</think><answer>b</answer>", 0.0),
+    ("<answer>b</answer>", 0.0),
+    ("", 0.0),
+]
+ANSWER_FORMAT = [
+    ("#### 42", 1.0),
+    ("3+7=10\n#### 10", 1.0),
+    ("#### 1,234.5\n", 1.0),
+    ("#### -3", 1.0),
+    ("#### 42\nmore", 0.0),
+    ("So #### 42", 0.0),
+    ("####42", 0.0),
+    ("#### 4 2", 0.0),
+    ("#### ", 0.0),
+    ("42", 0.0),
+    ("", 0.0),
+]
+
+
+@pytest.mark.parametrize(("completion", "solution", "expected"), ACCURACY)
+def test_accuracy(completion, solution, expected):
+    assert accuracy_reward([completion], [solution]) == [expected]
+
+
+def test_commas_are_removed_in_one_pass_that_does_not_overlap():
+    # "1,2,3" becomes "12,3", whose last number is 3; as a solution its first number is 12
+    assert accuracy_reward(["1,2,3", "1,2,3", "12"], ["3", "12", "1,2,3"]) == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(("completion", "solution", "expected"), QWEN)
+def test_qwen_accuracy(completion, solution, expected):
+    assert qwen_accuracy_reward([completion], [solution]) == [expected]
+
+
+@pytest.mark.parametrize(("completion", "expected"), FORMAT)
+def test_format(completion, expected):
+    assert format_reward([completion]) == [expected]
+    assert format_reward([completion], ["1"]) == [expected]
+
+
+@pytest.mark.parametrize(("completion", "expected"), ANSWER_FORMAT)
+def test_answer_format(completion, expected):
+    assert answer_format_reward([completion], ["1"]) == [expected]
+
+
+@pytest.mark.parametrize("reward", [accuracy_reward, qwen_accuracy_reward])
+def test_a_solution_without_a_number_scores_zero(reward):
+    assert reward(["42", "none", r"\boxed{7}"], ["none", "none", "7"]) == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("reward", [accuracy_reward, qwen_accuracy_reward, format_reward])
+def test_batches_keep_order_and_must_match(reward):
+    assert reward([], []) == []
+    with pytest.raises(ValueError, match="zip"):
+        reward(["1", "2"], ["1"])

@@ -1,0 +1,66 @@
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from stages.errors import InputError
+from stages.rewards import RewardConfig, score
+from stages.rewards.score import user_function
+
+
+@pytest.fixture
+def module(monkeypatch):
+    """A module with the user's own rewards."""
+    mine = types.ModuleType("my_rewards")
+    monkeypatch.setitem(sys.modules, "my_rewards", mine)
+    user_function.cache_clear()
+    yield mine
+    user_function.cache_clear()
+
+
+def test_the_total_is_the_weighted_sum():
+    config = RewardConfig(("accuracy", "answer_format"), (1.0, 0.25))
+    result = score(config, ["#### 10", "10", "#### 9", "nine"], ["10"] * 4)
+    assert result.parts["accuracy"].tolist() == [1, 1, 0, 0]
+    assert result.parts["answer_format"].tolist() == [1, 0, 1, 0]
+    assert result.total.tolist() == [1.25, 1.0, 0.25, 0.0]
+    assert result.total.dtype == np.float32
+    assert result.failures == {"accuracy": 0, "answer_format": 0}
+
+
+def test_an_unscorable_solution_is_counted():
+    result = score(RewardConfig(("accuracy",), (1.0,)), ["1", "2"], ["none", "2"])
+    assert result.total.tolist() == [0.0, 1.0]
+    assert result.failures == {"accuracy": 1}
+
+
+def test_a_users_function_that_raises_costs_one_reward_only(module):
+    def short(completions, solutions):
+        if "!" in completions[0]:
+            raise RuntimeError("no")
+        return [1.0 / len(c) for c in completions]
+
+    module.short = short
+    result = score(RewardConfig(("my_rewards:short",), (2.0,)), ["ab", "!", "abcd"], ["", "", ""])
+    assert result.total.tolist() == [1.0, 0.0, 0.5]
+    assert result.failures == {"my_rewards:short": 1}
+
+
+@pytest.mark.parametrize("returned", [[float("nan")], [float("inf")], [None], ["x"], [], [1.0, 2.0], None])
+def test_what_is_no_finite_number_is_counted_as_a_failure(module, returned):
+    module.odd = lambda completions, solutions: returned
+    result = score(RewardConfig(("my_rewards:odd",), (1.0,)), ["a"], ["b"])
+    assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
+
+
+@pytest.mark.parametrize("name", ["no_such_module:f", "my_rewards:missing", "my_rewards:number"])
+def test_a_function_that_cannot_be_imported_is_an_error_not_a_zero(module, name):
+    module.number = 3
+    with pytest.raises(InputError, match=rf"reward\.functions={name}"):
+        score(RewardConfig((name,), (1.0,)), ["a"], ["b"])
+
+
+def test_no_completions_give_empty_scores():
+    result = score(RewardConfig(("accuracy",), (1.0,)), [], [])
+    assert result.total.shape == (0,)

@@ -1,0 +1,132 @@
+import numpy as np
+import pytest
+
+from stages.fetch.jsonl import Row
+from stages.fetch.tokenizer_files import write_trained
+from stages.tokenize.encode import NO_TRUTH, pad
+from stages.tokenize.stage import make_encoder
+from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize
+
+ROWS = [
+    Row(1, "Tom has 3 and 4 apples.", "3+4=7\n#### 7"),
+    Row(2, "Ann has 12 pens.", "#### 12"),
+]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    write_trained([text for row in ROWS for text in (row.prompt + "\n", row.answer)] * 3, 400, tmp_path)
+    return tmp_path
+
+
+def encoder(directory, data=None, **changes):
+    changes = {"max_prompt_length": 20, "seq_length": 6, "sft_length": 32} | changes
+    return make_encoder(directory, None, data or dataset(), tokenize(**changes))
+
+
+def test_records_hold_prompt_truth_and_mask(directory):
+    encode = encoder(directory)
+    rows, dropped = encode.encode(ROWS, with_answers=False)
+    columns = encode.grpo_columns(rows)
+    assert dropped == []
+    assert {name: values.shape for name, values in columns.items()} == {
+        "prompt_ids": (2, 20),
+        "pretrain_ids": (2, 6),
+        "loss_mask": (2, 6),
+    }
+    decode = encode.tokenizer.decode
+    prompt, truth = columns["prompt_ids"][0], columns["pretrain_ids"][1]
+    pads = prompt == encode.ids.pad
+    assert decode(prompt[~pads]) == "Tom has 3 and 4 apples.\n"
+    assert pads[-1]
+    assert np.diff(pads.astype(int)).min() == 0  # padding on the right only
+    assert decode(truth[:2]) == "12"
+    assert (truth[2:] == encode.ids.pad).all()
+    assert columns["loss_mask"].tolist() == [[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]]
+
+
+def test_supervised_labels_cover_answer_and_end_only(directory):
+    encode = encoder(directory)
+    rows, _ = encode.encode(ROWS, with_answers=True)
+    columns = encode.sft_columns(rows)
+    ids, labels = columns["input_ids"][0], columns["labels"][0]
+    end = encode.ids.eos[0]
+    learnt = labels != -100
+    assert (labels[learnt] == ids[learnt]).all()
+    assert encode.tokenizer.decode(ids[learnt][:-1]) == "3+4=7\n#### 7"
+    assert ids[learnt][-1] == end
+    assert encode.tokenizer.decode(ids[: learnt.argmax()]) == "Tom has 3 and 4 apples.\n"
+    assert (ids[np.flatnonzero(learnt)[-1] + 1 :] == encode.ids.pad).all()
+    # the prompt's ids are those of the rollout, whatever follows
+    prompt = encode.grpo_columns(rows)["prompt_ids"][0]
+    assert (ids[: learnt.argmax()] == prompt[prompt != encode.ids.pad]).all()
+
+
+def test_special_tokens_in_a_text_stay_text(directory):
+    encode = encoder(directory, max_prompt_length=64)
+    row = Row(1, "a<|endoftext|>b<|im_end|>", "<|im_start|>\n#### 1")
+    (encoded,), _ = encode.encode([row], with_answers=True)
+    special = set(encode.ids.eos) | {encode.ids.pad, encode.tokenizer.token_to_id("<|im_start|>")}
+    assert not special & {*encoded.prompt, *encoded.answer}
+    assert encode.tokenizer.decode(encoded.prompt, skip_special_tokens=False) == row.prompt + "\n"
+
+
+def test_compat_keeps_them_special_as_mindrlhf_does(directory):
+    encode = encoder(directory, compat="mindrlhf")
+    (encoded,), _ = encode.encode([Row(1, "a<|endoftext|>", "#### 1")], with_answers=False)
+    assert encode.ids.pad in encoded.prompt
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer", "expected"),
+    [
+        ("after_marker", "a\n#### 1,000 ", "1,000"),
+        ("after_marker", "#### 1\n#### 2", "2"),
+        ("after_marker", "no marker", None),
+        ("after_marker", "nothing after #### ", ""),
+        ("answer", "the whole", "the whole"),
+        ("prompt_and_answer", "b", "ab"),
+    ],
+)
+def test_where_the_ground_truth_stands(directory, solution, answer, expected):
+    assert encoder(directory, dataset(solution=solution)).solution_text(Row(1, "a", answer)) == expected
+
+
+def test_rows_without_truth_or_prompt_are_left_out_by_name(directory):
+    rows = [Row(1, "a", "no marker"), ROWS[0], Row(3, " \n", "#### 1"), Row(4, "a", "#### ")]
+    encoded, dropped = encoder(directory).encode(rows, with_answers=False)
+    assert [row.line for row in encoded] == [1]  # ROWS[0]'s own number
+    assert [(row.line, row.reason) for row in dropped] == [
+        (1, NO_TRUTH),
+        (3, "the prompt is blank"),
+        (4, NO_TRUTH),
+    ]
+
+
+def test_compat_masks_are_those_of_rlhf_data(directory):
+    encode = encoder(directory, compat="mindrlhf", max_prompt_length=4, seq_length=6)
+    rows, _ = encode.encode([Row(1, "12", "#### 34567890"), Row(2, "123456", "x")], with_answers=False)
+    columns = encode.grpo_columns(rows)
+    pad_id = encode.ids.pad
+    # truth of 6 (cut) and 1 tokens; then zero over the prompt's 2 and 4 (cut) tokens
+    assert columns["loss_mask"].tolist() == [[0, 0, 1, 1, 1, 1], [0, 0, 0, 0, pad_id, pad_id]]
+    assert encode.tokenizer.decode(columns["pretrain_ids"][0]) == "345678"
+    assert encode.tokenizer.decode(columns["prompt_ids"][1]) == "1234"
+
+
+def test_padding_is_on_the_right():
+    assert pad([[1, 2], [], [3]], 3, 9).tolist() == [[1, 2, 9], [9, 9, 9], [3, 9, 9]]
+
+
+@needs_shared
+@pytest.mark.parity
+@pytest.mark.parametrize("system", ["You are a helpful assistant.", "Be brief."])
+def test_the_chat_template_gives_the_ids_of_transformers(system):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(QWEN)
+    encode = encoder(QWEN, chat_template=True, system_prompt=system, prompt_suffix="\nThink.")
+    for question in ("How many?", "\n\nTwo lines\n", " 12 + 3 é"):
+        (row,), _ = encode.encode([Row(1, question, "#### 1")], with_answers=False)
+        turns = [{"role": "system", "content": system}, {"role": "user", "content": question + "\nThink."}]
+        expected = theirs.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+        assert row.prompt == list(expected)

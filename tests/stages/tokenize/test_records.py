@@ -1,0 +1,125 @@
+import os
+import shutil
+import stat
+
+import numpy as np
+import pytest
+
+from stages.errors import InputError
+from stages.tokenize.records import RecordWriter, check_pair, page_size, read_columns
+
+
+def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
+    directory.mkdir(exist_ok=True)
+    values = np.arange(rows * length).reshape(rows, length)
+    columns = {"prompt_ids": values, "labels": -values}
+    with RecordWriter(directory / name, dict.fromkeys(columns, length), dtype, rows) as writer:
+        writer.write(columns)
+    return directory / name, columns
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "dtype"), [(1, 8, "int64"), (700, 5, "int32"), (300, 3000, "int64")]
+)
+def test_rows_come_back_in_order(tmp_path, rows, length, dtype):
+    file, columns = write(tmp_path, rows, length, dtype=dtype)
+    found = read_columns(file, ["labels", "prompt_ids"])
+    for name, values in columns.items():
+        assert found[name].dtype == np.dtype(dtype)
+        assert (found[name] == values).all()
+        assert found[name].shape == values.shape
+
+
+def test_small_data_makes_small_files_that_the_group_can_read(tmp_path):
+    mask = os.umask(0o027)
+    try:
+        file, _ = write(tmp_path, 50)
+    finally:
+        os.umask(mask)
+    for path in (file, file.with_name(file.name + ".db")):
+        assert path.stat().st_size < 100_000
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(
+    ("rows", "row_bytes"), [(1, 8), (6000, 500), (100, 81_920), (200_000, 16), (7473, 12_000)]
+)
+def test_a_page_holds_a_row_and_few_pages_are_needed(rows, row_bytes):
+    size = page_size(rows, row_bytes)
+    assert size & (size - 1) == 0
+    assert size >= max(32 * 1024, row_bytes)
+    assert rows * row_bytes / size <= 40
+
+
+def test_large_data_keeps_mindrecords_own_pages():
+    assert page_size(1_000_000, 81_920) is None
+
+
+def test_a_directory_can_be_moved_but_a_file_cannot_be_renamed(tmp_path):
+    file, columns = write(tmp_path / "one", 20)
+    shutil.move(tmp_path / "one", tmp_path / "two")
+    assert (read_columns(tmp_path / "two" / file.name, ["labels"])["labels"] == columns["labels"]).all()
+    for ending in ("", ".db"):
+        shutil.copy(tmp_path / "two" / f"{file.name}{ending}", tmp_path / f"b.mindrecord{ending}")
+    with pytest.raises(InputError, match="the stored name"):
+        read_columns(tmp_path / "b.mindrecord", ["labels"])
+
+
+def test_the_index_of_another_file_is_refused_before_the_reader_crashes(tmp_path):
+    first, _ = write(tmp_path / "one", 300)
+    for rows, length in ((200, 8), (300, 9)):
+        other, _ = write(tmp_path / f"other{rows}_{length}", rows, length)
+        shutil.copy(f"{other}.db", f"{first}.db")
+        with pytest.raises(InputError, match="does not belong to"):
+            read_columns(first, ["labels"])
+
+
+def test_missing_truncated_and_foreign_files_are_named(tmp_path):
+    file, _ = write(tmp_path, 20)
+    with pytest.raises(InputError, match="columns are missing; it has labels, prompt_ids"):
+        read_columns(file, ["input_ids"])
+    index = file.with_name(file.name + ".db")
+    saved = index.read_bytes()
+    index.unlink()
+    with pytest.raises(InputError, match="is a pair of files"):
+        read_columns(file, ["labels"])
+    index.write_bytes(b"not sqlite" * 100)
+    with pytest.raises(InputError, match="is not a MindRecord index"):
+        read_columns(file, ["labels"])
+    index.write_bytes(saved)
+    file.write_bytes(file.read_bytes()[:20_000])
+    with pytest.raises(InputError, match="must be longer"):
+        read_columns(file, ["labels"])
+    file.write_bytes(b"hello")
+    with pytest.raises(InputError, match="is not a MindRecord"):
+        read_columns(file, ["labels"])
+    with pytest.raises(InputError, match="can't be read"):
+        read_columns(tmp_path / "none.mindrecord", ["labels"])
+
+
+def test_reading_leaves_nothing_behind(tmp_path):
+    file, _ = write(tmp_path, 20)
+    before = sorted(os.listdir(tmp_path))
+    read_columns(file, ["labels"])
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_writing_nothing_is_an_error(tmp_path):
+    with (
+        pytest.raises(InputError, match="no row is left"),
+        RecordWriter(tmp_path / "a.mindrecord", {"labels": 4}, "int64", 10),
+    ):
+        pass
+
+
+def test_a_lost_row_is_noticed(tmp_path):
+    with (
+        pytest.raises(InputError, match="must hold the 6 rows"),
+        RecordWriter(tmp_path / "a.mindrecord", {"labels": 4}, "int64", 10) as writer,
+    ):
+        writer.write({"labels": np.ones((5, 4), np.int64)})
+        writer.rows += 1
+
+
+def test_the_pair_check_counts_the_rows(tmp_path):
+    assert check_pair(write(tmp_path, 513)[0]) == 513

@@ -1,0 +1,105 @@
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from stages.errors import ConfigError
+from stages.fetch import dataset as fetch_dataset
+from stages.fetch import stage as fetch
+from stages.tokenize import stage
+from stages.tokenize.records import read_columns
+from tests.stages.fetch.settings import (
+    FIXTURE,
+    GSM8K,
+    QWEN,
+    SHARED,
+    arith_values,
+    context,
+    dataset,
+    gsm8k_values,
+    model_values,
+    needs_shared,
+    tokenize,
+    values,
+)
+
+
+def run_all(tmp_path, data, settings, **model):
+    config = {"model": model_values(**model), "dataset": data, "tokenize": settings, "seed": 0}
+    first = context(tmp_path, "fetch", config)
+    fetch.run(first)
+    second = context(tmp_path, "fetch_dataset", config)
+    fetch_dataset.run(second)
+    third = context(tmp_path, "tokenize", config, fetch=first.output, fetch_dataset=second.output)
+    stage.run(third)
+    return third.output
+
+
+def test_the_default_chain_fits_its_lengths_without_loss(tmp_path):
+    output = run_all(tmp_path, arith_values(), values("tokenize", "arith"))
+    card = json.loads((output / "result.json").read_text())
+    for name, rows in (("train", 300), ("sft", 300), ("test", 40)):
+        assert card["files"][name]["rows_out"] == rows
+        assert not card["files"][name]["truncated"]
+        assert (output / f"{name}.mindrecord.db").is_file()
+    assert (output / "dropped.jsonl").read_text() == ""
+    assert card["tokenizer"]["eos"] == [card["tokenizer"]["pad"] + 2, card["tokenizer"]["pad"]]
+
+
+def test_the_same_input_gives_the_same_records(tmp_path):
+    settings = values("tokenize", "arith")
+    outputs = [run_all(tmp_path / name, arith_values(), settings) for name in ("a", "b")]
+    for name, columns in (("train", ["prompt_ids", "pretrain_ids"]), ("sft", ["input_ids", "labels"])):
+        first, second = (read_columns(output / f"{name}.mindrecord", columns) for output in outputs)
+        assert all((first[column] == second[column]).all() for column in columns)
+
+
+def test_a_local_dataset_with_a_tokenizer_of_its_own(tmp_path):
+    output = run_all(
+        tmp_path, gsm8k_values(), values("tokenize", "gsm8k") | {"seq_length": 16}, vocab_size=700
+    )
+    card = json.loads((output / "result.json").read_text())
+    assert card["files"]["train"]["samples"][0]["solution"] == "72"
+    truth = read_columns(output / "test.mindrecord", ["pretrain_ids"])["pretrain_ids"]
+    assert truth.shape == (3, 16)
+
+
+def test_a_path_is_tokenised_alone_and_replaced_whole(tmp_path):
+    output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
+    directory = output.parent / "fetch"
+    encoder = stage.make_encoder(
+        directory, None, dataset(path=str(FIXTURE)), tokenize("gsm8k", sft_length=900)
+    )
+    target = tmp_path / "target"
+    for limit, rows in ((2, 2), (None, 6)):
+        card = stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, limit, sft=True)
+        assert card["train"]["rows_out"] == rows
+        assert len(read_columns(target / "train.mindrecord", ["prompt_ids"])["prompt_ids"]) == rows
+    assert sorted(file.name for file in target.iterdir()) == [
+        "dropped.jsonl",
+        "train.mindrecord",
+        "train.mindrecord.db",
+        "train_sft.mindrecord",
+        "train_sft.mindrecord.db",
+    ]
+
+
+def test_contradictions_end_before_any_work():
+    with pytest.raises(ConfigError, match="chat_template"):
+        stage.make_encoder(FIXTURE, None, dataset(), tokenize(compat="mindrlhf", chat_template=True))
+
+
+@needs_shared
+@pytest.mark.parity
+def test_gsm8k_in_compat_mode_equals_mindrlhfs_records(tmp_path):
+    golden = json.loads((SHARED / "data" / "gsm8k" / "rlhf_data_golden.json").read_text())
+    settings = tokenize("gsm8k", compat="mindrlhf", max_prompt_length=2048, seq_length=4096)
+    encoder = stage.make_encoder(QWEN, None, dataset(path=str(GSM8K)), settings)
+    card = stage.tokenize_path(encoder, GSM8K / "train.jsonl", tmp_path)
+    assert card["train"]["rows_out"] == golden["rows"]
+    for name, expected in golden["columns"].items():
+        column = read_columns(tmp_path / "train.mindrecord", [name])[name]
+        assert column.dtype == np.dtype(expected["dtype"])
+        assert list(column.shape[1:]) == expected["last_shape"]
+        assert hashlib.sha256(column.tobytes()).hexdigest() == expected["sha256"], name
