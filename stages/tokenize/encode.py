@@ -14,12 +14,11 @@ from tokenizers import Tokenizer
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.text import MARKER, columns, ground_truth, user_text
 from stages.tokenize.tokenizer import IM_END, IM_START, SpecialIds
 from stages.weights.dtypes import Array
 
-MARKER = "#### "
 IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)
-COMPAT_COLUMNS = ColumnsConfig(prompt="question", answer="answer")
 NO_TRUTH = f"the answer has no {MARKER.strip()!r} before a ground truth"
 
 
@@ -66,7 +65,7 @@ class Encoder:
     @property
     def columns(self) -> ColumnsConfig:
         """The keys to read from JSON rows."""
-        return COMPAT_COLUMNS if self.compat else self.dataset.columns
+        return columns(self.dataset, self.config)
 
     def _chat_frame(self) -> tuple[list[int], list[int]]:
         """Ids before and after a question: Qwen2.5's ChatML turns, as its chat template renders them."""
@@ -82,21 +81,6 @@ class Encoder:
     def _batch(self, texts: list[str]) -> list[list[int]]:
         return [entry.ids for entry in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def prompt_text(self, question: str) -> str:
-        """What stands in the user's turn (or, without chat template, is the whole prompt)."""
-        return question if self.compat else question + self.config.prompt_suffix
-
-    def solution_text(self, row: Row) -> str | None:
-        """The ground truth of a row; None where it has none."""
-        if self.dataset.solution == "answer":
-            return row.answer
-        if self.dataset.solution == "prompt_and_answer":
-            return row.prompt + row.answer
-        if self.compat:
-            return row.answer.split(MARKER)[-1]
-        _, marker, after = row.answer.rpartition(MARKER)
-        return after.strip() if marker else None
-
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[Dropped]]:
         """Encode rows, at full length.
 
@@ -109,7 +93,7 @@ class Encoder:
         """
         usable, texts, dropped = [], [], []
         for row in rows:
-            text = self.solution_text(row)
+            text = ground_truth(row, self.dataset, self.config)
             if not text:
                 dropped.append(Dropped(row.line, NO_TRUTH))
             elif not self.compat and not row.prompt.strip():
@@ -118,7 +102,7 @@ class Encoder:
                 usable.append(row)
                 texts.append(text)
         lead = "user\n" if self.config.chat_template else ""
-        prompts = self._batch([lead + self.prompt_text(row.prompt) for row in usable])
+        prompts = self._batch([lead + user_text(row, self.config) for row in usable])
         solutions = self._batch(texts)
         answers = self._batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
         encoded = [

@@ -77,21 +77,6 @@ def test_compat_keeps_them_special_as_mindrlhf_does(directory):
     assert encode.ids.pad in encoded.prompt
 
 
-@pytest.mark.parametrize(
-    ("solution", "answer", "expected"),
-    [
-        ("after_marker", "a\n#### 1,000 ", "1,000"),
-        ("after_marker", "#### 1\n#### 2", "2"),
-        ("after_marker", "no marker", None),
-        ("after_marker", "nothing after #### ", ""),
-        ("answer", "the whole", "the whole"),
-        ("prompt_and_answer", "b", "ab"),
-    ],
-)
-def test_where_the_ground_truth_stands(directory, solution, answer, expected):
-    assert encoder(directory, dataset(solution=solution)).solution_text(Row(1, "a", answer)) == expected
-
-
 def test_rows_without_truth_or_prompt_are_left_out_by_name(directory):
     rows = [Row(1, "a", "no marker"), ROWS[0], Row(3, " \n", "#### 1"), Row(4, "a", "#### ")]
     encoded, dropped = encoder(directory).encode(rows, with_answers=False)

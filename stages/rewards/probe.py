@@ -1,0 +1,209 @@
+"""Can the configured reward be earned at all? Told from a few rows, before any training.
+
+Three things must fit together: what the prompt asks for, how the reward reads a completion, and what
+the dataset holds as ground truth. Raw GSM8K questions with a reward that looks for a box, for
+example, give reward 0 for ever: nothing asks for a box, and no demonstration shows one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from stages.errors import InputError, Problem
+from stages.fetch import arith
+from stages.fetch.config import DatasetConfig, split_files
+from stages.fetch.jsonl import Row, read_lines
+from stages.rewards.config import RewardConfig
+from stages.rewards.score import score
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.text import columns, ground_truth, user_text
+
+ROWS = 64
+EARNED = 0.5
+"""Mean reward from which a way of answering counts as one that earns it."""
+DEMONSTRATED = "demonstrated"
+ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "marked": "####"}
+"""Way of answering -> the words in a prompt that ask for it."""
+
+
+@dataclass(frozen=True)
+class FunctionProbe:
+    """One reward function under every way of answering."""
+
+    weight: float
+    means: dict[str, float]
+    """Way of answering -> mean reward over the rows."""
+    earned_by: tuple[str, ...]
+    """Ways that earn it and that the data demonstrates or the prompt asks for."""
+    unasked: tuple[str, ...]
+    """Ways that would earn it, but that nothing leads the model to."""
+    failures: int
+    """Rows whose ground truth it can't compare."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What the probe found."""
+
+    rows: int
+    functions: dict[str, FunctionProbe]
+    example: dict[str, str]
+    """The first row's prompt, ground truth and completions."""
+    problems: tuple[Problem, ...]
+    """Why the reward can't be earned or does not tell right from wrong; empty: it is sound."""
+
+    @property
+    def earnable(self) -> bool:
+        """Whether any function with a positive weight can be earned."""
+        return any(found.earned_by for found in self.functions.values() if found.weight > 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for `--json` and reports."""
+        values = dataclasses.asdict(self)
+        values["problems"] = [str(problem) for problem in self.problems]
+        return {"earnable": self.earnable, **values}
+
+
+def sample_rows(dataset: DatasetConfig, config: TokenizeConfig, seed: int, count: int = ROWS) -> list[Row]:
+    """The first usable training rows.
+
+    Raises:
+        InputError: the file is missing or holds no usable row.
+    """
+    if dataset.source == "builtin":
+        if dataset.arith is None:
+            raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
+        pairs = arith.generate(dataset.arith, seed, count, 1)[0]
+        return [Row(line, *pair) for line, pair in enumerate(pairs, start=1)]
+    path = split_files(dataset)[0]
+    rows = (entry for entry in read_lines(path, columns(dataset, config)) if isinstance(entry, Row))
+    found = list(islice(rows, count))
+    if not found:
+        raise InputError(path, None, "holds no usable row", "check dataset.columns")
+    return found
+
+
+def answers(row: Row, truth: str) -> dict[str, str]:
+    """Ways in which a model that knows the answer may say it."""
+    reasoning = row.answer.rpartition("####")[0].strip() or "So."
+    return {
+        DEMONSTRATED: row.answer,
+        "marked": f"{reasoning}\n#### {truth}",
+        "boxed": f"{reasoning} The answer is \\boxed{{{truth}}}.",
+        "think": f"<think>{reasoning}</think>\n<answer>{truth}</answer>",
+    }
+
+
+def broken(row: Row, wrong: str) -> dict[str, str]:
+    """Completions that deserve nothing: silence, another row's answer, and an answer cut off early."""
+    cut = row.answer[: len(row.answer) // 3].rstrip("0123456789")
+    return {"empty": "", "wrong": answers(row, wrong)["marked"], "cut off": cut}
+
+
+def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, rows: Sequence[Row]) -> Probe:
+    """Score right and broken completions of `rows` with the configured reward.
+
+    Args:
+        dataset: where the ground truth stands.
+        config: what the prompt asks for.
+        reward: what is to be earned; a user's function is imported and called.
+        rows: a sample, see `sample_rows`.
+
+    Raises:
+        InputError: a user's function can't be imported, or no row has a ground truth.
+    """
+    known = [(row, ground_truth(row, dataset, config)) for row in rows]
+    pairs = [(row, truth) for row, truth in known if truth]
+    if not pairs:
+        rule = f"gives none of the {len(rows)} sampled rows a ground truth"
+        raise InputError("dataset.solution", dataset.solution, rule, "check dataset.columns and the answers")
+    truths = [truth for _, truth in pairs]
+    wrongs = _other_truths(truths)
+    right = [answers(row, truth) for row, truth in pairs]
+    bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
+    prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
+    expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
+    functions = _functions(reward, right, bad, truths, expected)
+    totals = _totals(reward, right, bad, truths)
+    return Probe(
+        rows=len(pairs),
+        functions=functions,
+        example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
+        problems=(*_unearned(functions), *_undistinguished(totals, expected)),
+    )
+
+
+def _other_truths(truths: Sequence[str]) -> list[str]:
+    """For each row the next differing ground truth; "no number" where all are equal."""
+    return [
+        next((other for other in (*truths[i + 1 :], *truths[:i]) if other != truth), "no number")
+        for i, truth in enumerate(truths)
+    ]
+
+
+def _functions(
+    reward: RewardConfig,
+    right: Sequence[dict[str, str]],
+    bad: Sequence[dict[str, str]],
+    truths: Sequence[str],
+    expected: set[str],
+) -> dict[str, FunctionProbe]:
+    found = {}
+    for name, weight in zip(reward.functions, reward.weights, strict=True):
+        alone = RewardConfig((name,), (1.0,))
+        means, failures = {}, 0
+        for way in (*right[0], *bad[0]):
+            result = score(alone, [{**ok, **no}[way] for ok, no in zip(right, bad, strict=True)], truths)
+            means[way] = round(float(result.total.mean()), 4)
+            failures = max(failures, result.failures[name])
+        earning = [way for way in right[0] if means[way] >= EARNED]
+        asked = tuple(way for way in earning if way in expected)
+        found[name] = FunctionProbe(
+            weight, means, asked, tuple(way for way in earning if way not in expected), failures
+        )
+    return found
+
+
+def _totals(
+    reward: RewardConfig,
+    right: Sequence[dict[str, str]],
+    bad: Sequence[dict[str, str]],
+    truths: Sequence[str],
+) -> dict[str, float]:
+    """Way of answering -> mean of the weighted total."""
+    both = [{**ok, **no} for ok, no in zip(right, bad, strict=True)]
+    return {
+        way: statistics.fmean(score(reward, [texts[way] for texts in both], truths).total.tolist())
+        for way in both[0]
+    }
+
+
+def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
+    problems = []
+    for name, found in functions.items():
+        if found.weight <= 0 or found.earned_by:
+            continue
+        rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
+        remedy = "use another reward, or change dataset.solution"
+        if found.unasked:
+            words = " or ".join(ASKED_BY[way] for way in found.unasked)
+            remedy = (
+                f"ask for {words} in tokenize.prompt_suffix or tokenize.system_prompt, or use another reward"
+            )
+        problems.append(Problem("reward.functions", name, rule, remedy))
+    return problems
+
+
+def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
+    best = max(totals[way] for way in expected)
+    if best <= 0:
+        return []  # told already: nothing earns it
+    ways = [way for way in ("empty", "wrong", "cut off") if totals[way] >= best]
+    rule = f"scores {best:.2f} for right answers and no less for these"
+    remedy = "add a function that looks at the ground truth (accuracy)"
+    return [Problem("reward", ", ".join(ways), rule, remedy)] if ways else []

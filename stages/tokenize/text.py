@@ -1,0 +1,32 @@
+"""What a row becomes as text: the prompt, and the ground truth that rewards compare with."""
+
+from __future__ import annotations
+
+from stages.fetch.config import ColumnsConfig, DatasetConfig
+from stages.fetch.jsonl import Row
+from stages.tokenize.config import TokenizeConfig
+
+MARKER = "#### "
+COMPAT_COLUMNS = ColumnsConfig(prompt="question", answer="answer")
+
+
+def columns(dataset: DatasetConfig, config: TokenizeConfig) -> ColumnsConfig:
+    """The keys to read from JSON rows; mindrlhf reads question and answer whatever the dataset is."""
+    return COMPAT_COLUMNS if config.compat == "mindrlhf" else dataset.columns
+
+
+def user_text(row: Row, config: TokenizeConfig) -> str:
+    """What the user says: without chat template this is the whole prompt."""
+    return row.prompt if config.compat == "mindrlhf" else row.prompt + config.prompt_suffix
+
+
+def ground_truth(row: Row, dataset: DatasetConfig, config: TokenizeConfig) -> str:
+    """The text that pretrain_ids hold; empty where the row has none."""
+    if dataset.solution == "answer":
+        return row.answer
+    if dataset.solution == "prompt_and_answer":
+        return row.prompt + row.answer
+    if config.compat == "mindrlhf":
+        return row.answer.split(MARKER)[-1]
+    _, marker, after = row.answer.rpartition(MARKER)
+    return after.strip() if marker else ""

@@ -1,0 +1,93 @@
+import json
+import sys
+import types
+
+import pytest
+
+from stages.errors import InputError
+from stages.fetch.jsonl import Row
+from stages.rewards import RewardConfig
+from stages.rewards.probe import probe, sample_rows
+from stages.rewards.score import user_function
+from tests.stages.fetch.settings import FIXTURE, dataset, tokenize, values
+
+GSM8K = dataset(path=str(FIXTURE))
+BOX = "\nPut the answer in \\boxed{}."
+
+
+def run(functions, data=GSM8K, weights=None, **changes):
+    config = tokenize("gsm8k", **changes)
+    reward = RewardConfig(functions, weights or (1.0,) * len(functions))
+    return probe(data, config, reward, sample_rows(data, config, seed=0))
+
+
+@pytest.mark.parametrize("name", ["arith", "gsm8k"])
+def test_the_shipped_pairs_of_dataset_and_reward_can_be_earned(name):
+    data = dataset() if name == "arith" else GSM8K
+    shipped = values("reward", name)
+    result = run(tuple(shipped["functions"]), data, tuple(shipped["weights"]))
+    assert result.earnable
+    assert result.problems == ()
+    assert result.functions["accuracy"].means["demonstrated"] == 1.0
+    assert result.functions["accuracy"].means["wrong"] == 0.0
+
+
+def test_raw_gsm8k_with_a_reward_for_boxes_cannot_be_earned():
+    result = run(("qwen_accuracy",))
+    assert not result.earnable
+    (problem,) = result.problems
+    assert problem.value == "qwen_accuracy"
+    assert "\\boxed" in problem.remedy
+    assert result.functions["qwen_accuracy"].unasked == ("boxed",)
+
+
+def test_asking_for_a_box_mends_it():
+    assert run(("qwen_accuracy",), prompt_suffix=BOX).problems == ()
+    assert run(("qwen_accuracy",), prompt_suffix="", chat_template=True, system_prompt="Box:" + BOX).earnable
+    # without chat template nobody sees the system prompt; mindrlhf has no suffix
+    assert not run(("qwen_accuracy",), prompt_suffix="", system_prompt="Box:" + BOX).earnable
+    assert not run(("qwen_accuracy",), prompt_suffix=BOX, compat="mindrlhf").earnable
+
+
+def test_a_format_that_nobody_asks_for_is_told_while_accuracy_is_earned():
+    result = run(("accuracy", "format"))
+    assert result.earnable
+    assert [problem.value for problem in result.problems] == ["format"]
+    suffix = "\nUse <think></think><answer></answer>."
+    assert run(("accuracy", "format"), prompt_suffix=suffix).problems == ()
+
+
+def test_a_ground_truth_that_is_no_single_number_is_found():
+    whole = dataset(path=str(FIXTURE), solution="prompt_and_answer")
+    result = run(("accuracy",), whole)
+    assert not result.earnable
+    assert result.functions["accuracy"].means["demonstrated"] < 0.5
+
+
+def test_a_reward_that_does_not_tell_right_from_wrong_is_found(monkeypatch):
+    module = types.ModuleType("my_flat_rewards")
+    module.flat = lambda completions, solutions: [1.0] * len(completions)
+    monkeypatch.setitem(sys.modules, "my_flat_rewards", module)
+    user_function.cache_clear()
+    (problem,) = run(("my_flat_rewards:flat",)).problems
+    assert problem.value == "empty, wrong, cut off"
+
+
+def test_unscorable_truths_are_counted():
+    rows = [Row(1, "Who?", "#### nobody"), Row(2, "How many?", "#### 2")]
+    result = probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,)), rows)
+    assert result.functions["accuracy"].failures == 1
+
+
+def test_data_without_truth_or_rows_is_an_error(tmp_path):
+    rows = [Row(1, "Who?", "nobody")]
+    with pytest.raises(InputError, match=r"dataset\.solution=after_marker"):
+        probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,)), rows)
+    (tmp_path / "train.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="no usable row"):
+        sample_rows(dataset(path=str(tmp_path)), tokenize("gsm8k"), 0)
+
+
+def test_the_result_is_plain_data():
+    text = json.dumps(run(("accuracy", "qwen_accuracy")).to_json())
+    assert json.loads(text)["earnable"] is True
