@@ -12,5 +12,5 @@ class SplitConfig:
     """What split writes."""
 
     roles: tuple[Role, ...]
-    """Roles to cut the weights for. conf: null, which pipeline fills in: train alone when sft reshards its own
-    result, else all three."""
+    """Roles to cut the weights for. conf has null, which the pipeline fills in: train alone when sft
+    reshards its own result for the others, else all three."""

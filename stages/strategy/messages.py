@@ -9,7 +9,12 @@ on field numbers and types only, so names of packages are free.
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+# MindSpore's generated code works with protobuf's Python implementation only; it asks for it this
+# way too, but too late where protobuf is loaded first: then `import mindspore` fails.
+os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -154,7 +154,7 @@ def _tensor(name: str, entry: Any, file: Path, start: int) -> StoredTensor:
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= entry.keys():
         raise InputError(where, entry, "must have dtype, shape and data_offsets", "download the file again")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if dtype not in ITEM_BYTES:
+    if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise InputError(
             where,
             dtype,

@@ -108,9 +108,11 @@ def disk_full(path: Path, needed: int) -> InputError:
 def complete_directory(target: Path) -> Iterator[Path]:
     """A directory that appears only when all of it is written.
 
+    As with cp, nothing is forced to the disk: this withstands a kill, not a power failure.
+
     Yields:
-        A temporary sibling of `target`; on success it is synced and renamed to `target`, on an
-        exception it is removed.
+        A temporary sibling of `target`; on success it is renamed to `target`, on an exception it is
+        removed.
 
     Raises:
         InputError: `target` exists and is not an empty directory.
@@ -124,24 +126,7 @@ def complete_directory(target: Path) -> Iterator[Path]:
     try:
         temporary.chmod(0o755)  # mkdtemp makes it private; the result is an ordinary directory
         yield temporary
-        _sync(temporary)
         temporary.rename(target)
-        _sync_one(target.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _sync(root: Path) -> None:
-    for directory, _, files in os.walk(root):
-        for file in files:
-            _sync_one(Path(directory) / file)
-        _sync_one(Path(directory))
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -89,12 +89,15 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
         output = files.create(file, [(name, codes[name], array.shape) for name, array in tensors.items()])
         files.check_space()
         for name, array in tensors.items():
-            data = np.ascontiguousarray(array)
+            data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
             cast_raw = cast(raw, _code(array, None), codes[name])
             output.pwrite(memoryview(cast_raw), output.offsets[name])  # type: ignore[arg-type]
 
 
 def _code(array: Array, dtype: Dtype | None) -> str:
-    code = _CODE_OF[array.dtype.name]
+    code = _CODE_OF.get(array.dtype.name)
+    if code is None:
+        known = ", ".join(_CODE_OF)
+        raise InputError("array", array.dtype, f"has no safetensors dtype here; known: {known}", "cast it")
     return CODES[dtype] if dtype is not None and code in ("F32", "F16") else code

@@ -1,0 +1,50 @@
+"""Golden cases: what MindSpore 2.7.0's front end wrote for mindformers 1.6.0's LlamaForCausalLM."""
+
+import json
+import os
+from pathlib import Path
+
+from stages.layout import RoleLayout
+from stages.model_config import ModelConfig
+from stages.strategy.files import Strategy
+from tests.stages.weights.checkpoints import make_layout, make_model
+
+OWN = Path(__file__).parents[2] / "data" / "strategy"
+RAW = OWN / "raw_d1m2p2"
+SHARED = (
+    Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[4] / "shared")) / "data" / "strategy_golden"
+)
+
+
+def cases() -> list[Path]:
+    """Our copies, and all others where the shared folder is there; each name once."""
+    return sorted({file.name: file for folder in (SHARED, OWN) for file in folder.glob("*.json")}.values())
+
+
+def load(file: Path) -> tuple[ModelConfig, RoleLayout, dict]:
+    """Model, layout and {stage: {parameter: fields}} of one case."""
+    values = json.loads(file.read_text())
+    renames = {
+        "num_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "num_layers": "num_hidden_layers",
+    }
+    model = make_model(**{renames.get(key, key): value for key, value in values["model"].items()})
+    layout = dict(values["layout"])
+    layout["offset"] = tuple(layout["offset"] or ()) if isinstance(layout["offset"], list) else ()
+    return model, make_layout(**layout), values["stages"]
+
+
+def fields(strategy: Strategy) -> dict[str, dict[str, dict]]:
+    """A Strategy in the golden files' form, without optimizer clones."""
+    result: dict[str, dict[str, dict]] = {str(stage): {} for stage in range(strategy.stages)}
+    for name, layout in strategy.tensors.items():
+        if not name.startswith(("adam_m.", "adam_v.", "accu_grads.")):
+            for stage in layout.stages:
+                result[str(stage)][name] = {
+                    "dev_matrix": list(layout.dev_matrix),
+                    "tensor_map": list(layout.tensor_map),
+                    "opt_weight_shard_step": layout.opt_weight_shard_step,
+                    "opt_weight_shard_size": layout.opt_weight_shard_size,
+                }
+    return result

@@ -1,0 +1,73 @@
+"""Strategy files that are damaged, incomplete or mixed end with an error that says so."""
+
+import pytest
+
+from stages.errors import InputError
+from stages.strategy.files import TensorLayout, encode, encode_merged, read_strategy
+from tests.stages.strategy.golden import RAW
+
+WHOLE = TensorLayout((2,), (-1,), 0, 0)
+SPLIT = TensorLayout((2,), (0,), 0, 0)
+
+
+def test_round_trip(tmp_path):
+    tensors = {"a": TensorLayout((2, 4), (0, -1), 4, -1, (1,)), "b": TensorLayout((4, 2), (-1,), 0, 0, (1,))}
+    (tmp_path / "m.ckpt").write_bytes(encode_merged([{"c": TensorLayout((8,), (), 0, 0)}, tensors]))
+    strategy = read_strategy(tmp_path / "m.ckpt")
+    assert {name: strategy.tensors[name] for name in tensors} == tensors
+    assert (strategy.stages, strategy.ranks) == (2, 16)
+    assert strategy.holds("a", 8) and not strategy.holds("a", 7) and strategy.holds("c", 7)
+
+
+def test_a_tensor_in_several_stages(tmp_path):
+    (tmp_path / "m.ckpt").write_bytes(encode_merged([{"a": SPLIT}, {"a": SPLIT}]))
+    assert read_strategy(tmp_path / "m.ckpt").tensors["a"].stages == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        (b"not protobuf at all", "is not a MindSpore strategy file"),
+        (b"", "is not a MindSpore strategy file|lists no parameter"),
+        (encode({}, 0), "lists no parameter"),
+        (encode({"a": TensorLayout((2,), (1,), 0, 0)}, 0), "tensor_map .* does not fit"),
+        (encode({"a": TensorLayout((2, 2), (1, 1), 0, 0)}, 0), "tensor_map .* does not fit"),
+        (encode({"a": TensorLayout((), (-1,), 0, 0)}, 0), "no cards|does not fit"),
+        (encode({"a": SPLIT, "b": TensorLayout((4,), (-1,), 0, 0)}, 0), "disagree on the number of cards"),
+        (encode({"a": SPLIT}, 1), "a pipeline stage's strategy is missing"),
+    ],
+)
+def test_bad_files(tmp_path, content, rule):
+    file = tmp_path / "ckpt_strategy_rank_0.ckpt"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=rule):
+        read_strategy(file)
+
+
+def test_truncated_file(tmp_path):
+    content = (RAW / "ckpt_strategy_rank_0.ckpt").read_bytes()
+    (tmp_path / "s.ckpt").write_bytes(content[:-3])
+    with pytest.raises(InputError, match=r"s.ckpt: is not a MindSpore strategy file"):
+        read_strategy(tmp_path / "s.ckpt")
+
+
+def test_one_stage_of_several_is_refused(tmp_path):
+    (tmp_path / "ckpt_strategy_rank_2.ckpt").write_bytes((RAW / "ckpt_strategy_rank_2.ckpt").read_bytes())
+    with pytest.raises(InputError, match="a pipeline stage's strategy is missing"):
+        read_strategy(tmp_path)
+
+
+def test_ranks_of_different_runs_are_refused(tmp_path):
+    (tmp_path / "ckpt_strategy_rank_0.ckpt").write_bytes(encode({"a": SPLIT}, 0))
+    (tmp_path / "ckpt_strategy_rank_1.ckpt").write_bytes(encode({"a": WHOLE}, 0))
+    with pytest.raises(InputError, match="two ranks of stage 0 disagree"):
+        read_strategy(tmp_path)
+
+
+def test_missing_and_empty(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_strategy(tmp_path / "none.ckpt")
+    with pytest.raises(InputError, match="holds no strategy file"):
+        read_strategy(tmp_path)
+    with pytest.raises(InputError, match="JSON"):
+        read_strategy(tmp_path / "s.json")

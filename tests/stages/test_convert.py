@@ -1,0 +1,164 @@
+"""convert renames and checks; what does not fit the model config is refused by file and tensor."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stages.context import Context
+from stages.convert import convert_directory, converted, run
+from stages.errors import InputError
+from stages.weights.transfer import read_tensor
+from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors
+
+
+def _context(tmp_path, model, materialize=False, dtype=None):
+    output = tmp_path / "out"
+    output.mkdir()
+    config = {"model": vars(model), "convert": {"materialize": materialize, "dtype": dtype}}
+    return Context(
+        "convert", config, {"fetch": tmp_path / "hf"}, output, tmp_path / "work", tmp_path / "progress"
+    )
+
+
+def _full(artifact, source, model):
+    tensors, dtype = converted(artifact, source, model)
+    return {name: read_tensor(tensor) for name, tensor in tensors.items()}, dtype
+
+
+@pytest.mark.parametrize("qkv_concat", [False, True])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_map_and_files_stand_for_the_same_tensors(tmp_path, qkv_concat, shards):
+    model = make_model(qkv_concat=qkv_concat)
+    write_hf(tmp_path / "hf", model, shards)
+    run(_context(tmp_path, model))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["name_map.json"]
+    convert_directory(tmp_path / "hf", tmp_path / "files", qkv_concat, None)
+    assert len(list((tmp_path / "files").glob("model-*.safetensors"))) == shards
+
+    by_map, _ = _full(tmp_path / "out", tmp_path / "hf", model)
+    by_files, _ = _full(tmp_path / "files", tmp_path / "hf", model)
+    assert by_map.keys() == by_files.keys()
+    for name, array in by_map.items():
+        np.testing.assert_array_equal(array, by_files[name])
+
+
+def test_fused_tensors_by_hand(tmp_path):
+    """w_qkv: per key-value head its two queries, its key, its value; w_gate_hidden: rows in turn."""
+    model = make_model(qkv_concat=True)  # 8 query heads, 4 key-value heads of 4 rows
+    bits = write_hf(tmp_path / "hf", model)
+    convert_directory(tmp_path / "hf", tmp_path / "ms", True, None)
+    found = read_bits(tmp_path / "ms" / "model-00001-of-00001.safetensors")
+    layer = "model.layers.2"
+    for kind in ("weight", "bias"):
+        q, k, v = (bits[f"{layer}.self_attn.{one}_proj.{kind}"] for one in "qkv")
+        rows = []
+        for head in range(4):
+            rows += [q[8 * head : 8 * head + 8], k[4 * head : 4 * head + 4], v[4 * head : 4 * head + 4]]
+        np.testing.assert_array_equal(found[f"{layer}.attention.w_qkv.{kind}"], np.concatenate(rows))
+    gate, up = bits[f"{layer}.mlp.gate_proj.weight"], bits[f"{layer}.mlp.up_proj.weight"]
+    expected = np.stack([gate, up], axis=1).reshape(96, 32)
+    np.testing.assert_array_equal(found[f"{layer}.feed_forward.w_gate_hidden.weight"], expected)
+    assert f"{layer}.attention.wq.weight" not in found
+
+
+def test_materialised_stage_casts(tmp_path):
+    model = make_model(torch_dtype="float32")
+    bits = write_hf(tmp_path / "hf", model, shards=2)
+    run(_context(tmp_path, model, materialize=True, dtype="bfloat16"))
+    files = json.loads((tmp_path / "out" / "param_name_map.json").read_text())
+    found = read_bits(tmp_path / "out" / files["model.norm_out.weight"])["model.norm_out.weight"]
+    values, exact = (
+        (found.astype(np.uint32) << 16).view(np.float32),
+        bits["model.norm.weight"].view(np.float32),
+    )
+    assert found.dtype == np.uint16
+    np.testing.assert_allclose(values, exact, rtol=2**-8)
+
+
+def test_a_tied_model_gets_no_head(tmp_path):
+    model = make_model(tie_word_embeddings=True)
+    bits = write_hf(tmp_path / "hf", model)
+    assert "lm_head.weight" not in converted_names(tmp_path, model)
+    bits["lm_head.weight"] = bits["model.embed_tokens.weight"]  # repeated, as some exports do
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
+    (tmp_path / "out" / "name_map.json").unlink()
+    (tmp_path / "out").rmdir()
+    assert "lm_head.weight" not in converted_names(tmp_path, model)
+    bits["lm_head.weight"] = bits["model.embed_tokens.weight"] ^ 1
+    write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
+    with pytest.raises(InputError, match=r"lm_head.weight: the model config has no such tensor"):
+        converted(tmp_path / "out", tmp_path / "hf", model)
+
+
+def converted_names(tmp_path, model):
+    run(_context(tmp_path, model))
+    return converted(tmp_path / "out", tmp_path / "hf", model)[0].keys()
+
+
+def _break(change):
+    def broken(tmp_path):
+        model = make_model()
+        bits = write_hf(tmp_path / "hf", model)
+        change(bits)
+        write_safetensors(tmp_path / "hf" / "model.safetensors", bits, "bfloat16")
+        return model
+
+    return broken
+
+
+NAME = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda bits: bits.pop(NAME), rf"hf: {NAME}: this tensor is missing"),
+        (
+            lambda bits: bits.update(extra=bits[NAME]),
+            r"model.safetensors: extra: the model config has no such tensor",
+        ),
+        (
+            lambda bits: bits.update({NAME: bits[NAME].T}),
+            rf"model.safetensors: {NAME}=\[32, 48\]: .* \[48, 32\]",
+        ),
+    ],
+)
+def test_weights_that_do_not_fit_the_model(tmp_path, change, message):
+    model = _break(change)(tmp_path)
+    with pytest.raises(InputError, match=message):
+        run(_context(tmp_path, model))
+    assert not list((tmp_path / "out").iterdir())
+    with pytest.raises(InputError, match=message):
+        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
+    assert not (tmp_path / "files").exists()
+
+
+def test_pickles_are_refused(tmp_path):
+    write_hf(tmp_path / "hf", make_model())
+    (tmp_path / "hf" / "model.safetensors").rename(tmp_path / "hf" / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"pytorch_model.bin: is a pickle.*save_pretrained"):
+        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
+
+
+def test_name_map_of_another_model(tmp_path):
+    write_hf(tmp_path / "hf", make_model())
+    run(_context(tmp_path, make_model()))
+    with pytest.raises(InputError, match="the name map belongs to another model"):
+        other = json.loads((tmp_path / "out" / "name_map.json").read_text())
+        del other["tensors"]["model.norm_out.weight"]
+        (tmp_path / "out" / "name_map.json").write_text(json.dumps(other))
+        converted(tmp_path / "out", tmp_path / "hf", make_model())
+    (tmp_path / "out" / "name_map.json").write_text("[]")
+    with pytest.raises(InputError, match="is not a name map"):
+        converted(tmp_path / "out", tmp_path / "hf", make_model())
+
+
+def test_config_json_is_needed(tmp_path):
+    write_hf(tmp_path / "hf", make_model())
+    (tmp_path / "hf" / "config.json").write_text('{"hidden_size": "32"}')
+    with pytest.raises(InputError, match=r"config.json: hidden_size=32: must be given"):
+        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
+    (tmp_path / "hf" / "config.json").unlink()
+    with pytest.raises(InputError, match=r"config.json: is needed"):
+        convert_directory(tmp_path / "hf", tmp_path / "files", False, None)

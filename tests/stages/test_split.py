@@ -1,0 +1,224 @@
+"""split against plain NumPy slicing, against MindSpore's own transform, and on damaged inputs."""
+
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.convert import convert_directory
+from stages.errors import InputError
+from stages.split import split, split_directory
+from stages.strategy.files import Strategy, TensorLayout, encode_merged, read_strategy
+from stages.strategy.stage import write_strategy
+from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.transfer import read_tensor
+from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
+from tests.stages.weights.plain_slicing import rank_part
+
+OPTIMIZER = {"enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0}
+KEYS = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
+DEGREES = [
+    (1, 2, 1, 1), (1, 4, 1, 1), (2, 1, 1, 1), (2, 2, 1, 1), (2, 4, 1, 1), (1, 1, 2, 1), (1, 2, 2, 1),
+    (1, 4, 2, 1), (2, 2, 2, 1), (1, 1, 4, 1), (1, 2, 1, 2), (2, 2, 1, 2), (1, 2, 2, 2), (2, 1, 2, 2),
+]  # fmt: skip
+LAYOUTS = [
+    *(dict(zip(KEYS, degrees, strict=True)) for degrees in DEGREES),
+    {"data_parallel": 4, "model_parallel": 2, **OPTIMIZER},
+    {"data_parallel": 4, "model_parallel": 2, "optimizer_weight_shard_size": 2, **OPTIMIZER},
+    {"data_parallel": 2, "model_parallel": 4, "vocab_emb_dp": True, **OPTIMIZER},
+    {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "offset": (1, -1), **OPTIMIZER},
+    {"data_parallel": 2, "model_parallel": 2, "context_parallel": 2, **OPTIMIZER},
+    {"data_parallel": 8, "optimizer_weight_shard_size": 4, **OPTIMIZER},
+    {"model_parallel": 4, "use_seq_parallel": True, "context_parallel": 2},
+    {"data_parallel": 2, "model_parallel": 2, "vocab_emb_dp": True},
+]  # fmt: skip
+
+
+CASES = [  # layout, qkv_concat, dtype
+    *((layout, i % 2 == 1, "bfloat16") for i, layout in enumerate(LAYOUTS)),
+    *((layout, i % 2 == 0, "float32") for i, layout in enumerate(LAYOUTS[-8:])),
+]
+
+
+@pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
+def test_equals_mindspore(tmp_path, layout, qkv_concat, dtype):
+    """ms.transform_checkpoints cuts a complete checkpoint by our strategy file into the same bytes."""
+    mindspore = pytest.importorskip("mindspore")
+    model, role = make_model(qkv_concat=qkv_concat, torch_dtype=dtype), make_layout(**layout)
+    write_hf(tmp_path / "hf", model, shards=2)
+    write_strategy(model, role, tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ours")
+
+    convert_directory(tmp_path / "hf", tmp_path / "flat", qkv_concat, None)
+    bits = {}  # MindSpore uses the last of several files only, silently
+    for file in (tmp_path / "flat").glob("*.safetensors"):
+        bits |= read_bits(file)
+    write_safetensors(tmp_path / "full" / "rank_0" / "full.safetensors", bits, dtype)
+    merged = str(tmp_path / "strategy" / "merged_ckpt_strategy.ckpt")
+    theirs = tmp_path / "theirs"
+    mindspore.transform_checkpoints(
+        str(tmp_path / "full"), str(theirs), "theirs", None, merged, output_format="safetensors"
+    )
+
+    for rank in range(role.cards):
+        _assert_equal(
+            read_bits(tmp_path / "ours" / f"rank_{rank}" / "model.safetensors"),
+            read_bits(theirs / f"rank_{rank}" / f"theirs{rank}.safetensors"),
+        )
+
+
+def _assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        assert array.dtype == second[name].dtype, name
+        np.testing.assert_array_equal(array, second[name], err_msg=name)
+
+
+@st.composite
+def tensor_cases(draw):
+    """A layout and a shape that it divides, of 1 to 3 dimensions."""
+    dev_matrix = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    places = draw(st.permutations(range(len(dev_matrix))))
+    dimensions = draw(st.integers(1, 3))
+    tensor_map = tuple(
+        places[i] if i < len(places) and draw(st.booleans()) else -1 for i in range(dimensions)
+    )
+    parts = [1 if axis == -1 else dev_matrix[-1 - axis] for axis in tensor_map]
+    replicas = int(np.prod(dev_matrix)) // int(np.prod(parts))
+    divisors = [size for size in range(2, replicas + 1) if replicas % size == 0]
+    size = draw(st.sampled_from([0, *([-1] if replicas > 1 else []), *divisors]))
+    rows = parts[0] * (replicas if size == -1 else max(1, size))
+    shape = [rows * draw(st.integers(1, 3)), *(part * draw(st.integers(1, 4)) for part in parts[1:])]
+    return TensorLayout(dev_matrix, tensor_map, int(size != 0), size), tuple(shape)
+
+
+@settings(max_examples=150, deadline=None)
+@given(case=tensor_cases(), chunk_bytes=st.integers(1, 200), data=st.data())
+def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes, data):
+    layout, shape = case
+    dtype = data.draw(st.sampled_from(["float32", "bfloat16"]))
+    folder = tmp_path_factory.mktemp("case")
+    full = (
+        np.random.default_rng(0)
+        .integers(0, 2**16, shape)
+        .astype(np.uint32 if dtype == "float32" else np.uint16)
+    )
+    write_safetensors(folder / "full" / "model.safetensors", {"w": full}, dtype)
+    strategy = Strategy({"w": layout}, 1, layout.cards)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stages.weights.transfer.CHUNK_BYTES", chunk_bytes)
+        tensors = {name: whole(one) for name, one in open_directory(folder / "full").items()}
+        split(tensors, {folder / "ranks": strategy}, None, None, threads=2)
+        for rank in range(layout.cards):
+            (part,) = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors").values()
+            np.testing.assert_array_equal(part, rank_part(full, layout, rank))
+        merged = open_ranks(folder / "ranks", strategy)["w"]
+        alone = Strategy({"w": TensorLayout((1,), (-1,) * full.ndim, 0, 0)}, 1, 1)
+        split({"w": merged}, {folder / "back": alone}, None, None, threads=2)
+    (back,) = read_bits(folder / "back" / "rank_0" / "model.safetensors").values()
+    np.testing.assert_array_equal(back, full)
+    assert read_tensor(merged).shape == shape
+    shutil.rmtree(folder)
+
+
+def _prepared(tmp_path, **layout):
+    model = make_model()
+    bits = write_hf(tmp_path / "hf", model)
+    write_strategy(model, make_layout(**layout), tmp_path / "strategy")
+    return bits
+
+
+def test_only_the_ranks_asked(tmp_path):
+    _prepared(tmp_path, model_parallel=4, pipeline_stage=2)
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "all")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "some", ranks=[5, 2])
+    assert sorted(path.name for path in (tmp_path / "some").iterdir()) == ["rank_2", "rank_5"]
+    for rank in (2, 5):
+        file = f"rank_{rank}/model.safetensors"
+        assert (tmp_path / "some" / file).read_bytes() == (tmp_path / "all" / file).read_bytes()
+    with pytest.raises(InputError, match=r"ranks must lie in 0 to 7"):
+        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "no", ranks=[8])
+
+
+def test_casts(tmp_path):
+    bits = _prepared(tmp_path, model_parallel=2)
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", dtype="float32")
+    found = read_bits(tmp_path / "out" / "rank_1" / "model.safetensors")["model.norm_out.weight"]
+    np.testing.assert_array_equal(found, bits["model.norm.weight"].astype(np.uint32) << 16)
+
+
+def test_counters_go_to_every_rank(tmp_path):
+    bits = {"w": np.arange(8, dtype=np.uint32), "global_step": np.array(7, np.uint32)}
+    write_safetensors(tmp_path / "full" / "m.safetensors", bits, "float32")
+    (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
+    split_directory(tmp_path / "full", tmp_path / "s.ckpt", tmp_path / "out")
+    for rank in range(2):
+        found = read_bits(tmp_path / "out" / f"rank_{rank}" / "model.safetensors")
+        assert found["global_step"].shape == () and found["global_step"] == 7
+        np.testing.assert_array_equal(found["w"], np.arange(4) + 4 * rank)
+
+
+def test_a_tensor_that_the_strategy_lacks(tmp_path):
+    bits = _prepared(tmp_path, model_parallel=2)
+    write_strategy(make_model(num_hidden_layers=3), make_layout(model_parallel=2), tmp_path / "other")
+    with pytest.raises(
+        InputError, match=r"model.safetensors: model.layers.3.attention_norm.weight: the strategy"
+    ):
+        split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert bits
+
+
+def test_a_tensor_that_the_weights_lack(tmp_path):
+    _prepared(tmp_path, model_parallel=2)
+    write_strategy(make_model(num_hidden_layers=5), make_layout(model_parallel=2), tmp_path / "other")
+    with pytest.raises(
+        InputError, match=r"model.layers.4.*: the strategy lists this tensor, the weights lack it"
+    ):
+        split_directory(tmp_path / "hf", tmp_path / "other", tmp_path / "out")
+
+
+def test_a_strategy_that_does_not_divide(tmp_path):
+    write_safetensors(tmp_path / "m.safetensors", {"w": np.zeros(9, np.uint32)}, "float32")
+    (tmp_path / "s.ckpt").write_bytes(encode_merged([{"w": TensorLayout((2,), (0,), 0, 0)}]))
+    with pytest.raises(InputError, match=r"w=\[9\]: 9 is not divisible into 2 slices"):
+        split_directory(tmp_path / "m.safetensors", tmp_path / "s.ckpt", tmp_path / "out")
+
+
+def test_an_existing_output_is_kept(tmp_path):
+    _prepared(tmp_path, model_parallel=2)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("precious")
+    with pytest.raises(InputError, match="exists already and is not empty"):
+        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
+    assert (tmp_path / "out" / "mine").read_text() == "precious"
+
+
+def test_a_source_that_shrinks_leaves_no_output(tmp_path, monkeypatch):
+    _prepared(tmp_path, model_parallel=2)
+    original = split.__globals__["transfer"]
+
+    def shrink_then_transfer(*args, **kwargs):
+        with (tmp_path / "hf" / "model.safetensors").open("r+b") as file:
+            file.truncate(20_000)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr("stages.split.transfer", shrink_then_transfer)
+    with pytest.raises(InputError, match=r"model.safetensors: .*: ended while being read"):
+        split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_reads_strategies_of_mindrlhf(tmp_path):
+    model, role = make_model(), make_layout(model_parallel=2, pipeline_stage=2)
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, role, tmp_path / "plain")
+    write_strategy(model, role, tmp_path / "prefixed", role="train")
+    for name in ("plain", "prefixed"):
+        split_directory(tmp_path / "hf", tmp_path / name, tmp_path / f"out_{name}")
+    assert read_strategy(tmp_path / "prefixed").ranks == 4
+    for rank in range(4):
+        file = f"rank_{rank}/model.safetensors"
+        assert (tmp_path / "out_plain" / file).read_bytes() == (tmp_path / "out_prefixed" / file).read_bytes()

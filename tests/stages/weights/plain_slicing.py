@@ -1,0 +1,26 @@
+"""What a rank holds, in plain NumPy: split the array, pick by the rank's coordinates."""
+
+import numpy as np
+
+from stages.strategy.files import TensorLayout
+
+
+def rank_part(full: np.ndarray, layout: TensorLayout, rank: int) -> np.ndarray:
+    cards = int(np.prod(layout.dev_matrix))
+    coordinates = np.unravel_index(np.arange(cards), layout.dev_matrix)
+    mine, part = rank % cards, full
+    split_places = []
+    for dimension, axis in enumerate(layout.tensor_map):
+        if axis >= 0:
+            place = len(layout.dev_matrix) - 1 - axis
+            split_places.append(place)
+            part = np.split(part, layout.dev_matrix[place], axis=dimension)[coordinates[place][mine]]
+    if layout.opt_weight_shard_size:
+        peers = [
+            card
+            for card in range(cards)
+            if all(coordinates[p][card] == coordinates[p][mine] for p in split_places)
+        ]
+        count = len(peers) if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
+        part = np.split(part, count, axis=0)[peers.index(mine) % count]
+    return part

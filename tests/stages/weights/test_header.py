@@ -1,0 +1,132 @@
+"""Damaged safetensors files are refused before use, by file and tensor."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.errors import InputError
+from stages.weights.header import build_header, read_header
+
+
+def _file(path, header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def _entry(begin, end, shape, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def test_reads_what_the_library_writes(tmp_path):
+    arrays = {
+        "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "a": np.array(3, np.int64),
+        "e": np.zeros((0, 2), np.uint8),
+    }
+    safetensors.numpy.save_file(arrays, tmp_path / "x.safetensors", {"format": "np"})
+    header = read_header(tmp_path / "x.safetensors")
+    content = (tmp_path / "x.safetensors").read_bytes()
+    assert header.metadata == {"format": "np"}
+    for name, array in arrays.items():
+        stored = header.tensors[name]
+        assert stored.shape == array.shape
+        assert content[stored.offset : stored.offset + stored.nbytes] == array.tobytes()
+
+
+def test_the_library_reads_what_is_built(tmp_path):
+    first, offsets, size = build_header(
+        [("x", "F32", (2,)), ("ü", "I64", ()), ("y", "BF16", (0, 3))], {"a": "b"}
+    )
+    data = bytearray(size)
+    data[: len(first)] = first
+    data[offsets[0] : offsets[0] + 8] = np.array([1, 2], "<f4").tobytes()
+    data[offsets[1] : offsets[1] + 8] = np.array(7, "<i8").tobytes()
+    found = dict(safetensors.deserialize(bytes(data)))
+    assert offsets[0] % 8 == 0
+    assert np.frombuffer(bytes(found["x"]["data"]), "<f4").tolist() == [1, 2]
+    assert np.frombuffer(bytes(found["ü"]["data"]), "<i8").tolist() == [7]
+
+
+def _one(begin=0, end=8, shape=(2,), dtype="F32"):
+    return {"a": _entry(begin, end, list(shape), dtype)}
+
+
+TWICE = json.dumps(_one(0, 4, (1,)))[:-1] + ", " + json.dumps(_one(4, 8, (1,)))[1:]
+CASES = {
+    "overlap": (_one() | {"b": _entry(4, 12, [2])}, 12, r"b: its data overlaps a"),
+    "gap": (_one() | {"b": _entry(12, 20, [2])}, 20, r"b: its data leaves a gap after a"),
+    "truncated": (_one() | {"b": _entry(8, 16, [2])}, 15, r"x.safetensors: b: is truncated"),
+    "extra bytes": (_one(), 9, r"has 1 bytes that belong to no tensor"),
+    "wrong length": (_one(shape=(3,)), 8, r"x.safetensors: a: F32 \[3\] takes 12 bytes"),
+    "unknown dtype": (_one(dtype="F33"), 8, r"a=F33: unknown dtype"),
+    "negative shape": (_one(shape=(-2,)), 8, r"a=\[-2\]: shape must be"),
+    "boolean shape": (_one(0, 4, (True,)), 4, r"shape must be"),
+    "offsets reversed": (_one(8, 0), 8, r"data_offsets must be"),
+    "three offsets": ({"a": _entry(0, 4, [1]) | {"data_offsets": [0, 4, 4]}}, 4, r"data_offsets must be"),
+    "no dtype": ({"a": {"shape": [1], "data_offsets": [0, 4]}}, 4, r"must have dtype, shape and"),
+    "dtype is a list": (_one(dtype=["F32"]), 8, r"unknown dtype"),
+    "entry is text": ({"a": "F32"}, 4, r"must have dtype, shape and data_offsets"),
+    "duplicate": (TWICE.encode(), 8, r"x.safetensors=a: this name stands twice"),
+    "not json": (b"{'a': 1}", 0, r"its header is not JSON"),
+    "not utf-8": (b"{\xff", 0, r"its header is not JSON"),
+    "a list": (b"[1]", 0, r"its header is not a mapping"),
+    "deep": (b"[" * 100_000, 0, r"its header is not JSON"),
+    "metadata": ({"__metadata__": 3}, 0, r"__metadata__ must be"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged(tmp_path, case):
+    header, size, message = CASES[case]
+    with pytest.raises(InputError, match=message):
+        read_header(_file(tmp_path / "x.safetensors", header, bytes(size)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "shorter than its length field"),
+        (b"1234567", "shorter than its length field"),
+        (struct.pack("<Q", 2**60) + b"{}", "header length is impossible"),
+        (struct.pack("<Q", 100) + b"{}", "is truncated within its header"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+    ],
+)
+def test_not_safetensors(tmp_path, content, message):
+    (tmp_path / "x.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        read_header(tmp_path / "x.safetensors")
+
+
+def test_missing_file_and_pickles(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        read_header(tmp_path / "none.safetensors")
+    for name in ("pytorch_model.bin", "consolidated.pth", "x.pt"):
+        with pytest.raises(InputError, match="is a pickle"):
+            read_header(tmp_path / name)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255)), max_size=3)
+)
+def test_any_damage_is_an_input_error_or_harmless(tmp_path_factory, cut, flips):
+    """Whatever happens to the bytes: an InputError, or a header whose tensors lie within the file."""
+    file = tmp_path_factory.mktemp("f") / "x.safetensors"
+    safetensors.numpy.save_file({"a": np.zeros((3, 4), np.float32), "bb": np.ones(7, np.int8)}, file)
+    content = bytearray(file.read_bytes())
+    for place, value in flips:
+        content[place % len(content)] = value
+    file.write_bytes(bytes(content[: len(content) - cut]) if cut < len(content) else b"")
+    try:
+        header = read_header(file)
+    except InputError:
+        return
+    for stored in header.tensors.values():
+        assert 0 <= stored.offset <= stored.offset + stored.nbytes <= file.stat().st_size

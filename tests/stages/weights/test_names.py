@@ -1,0 +1,71 @@
+"""Names and shapes, for the true sizes of Qwen2.5, and mindrlhf's prefixes."""
+
+import math
+
+import pytest
+
+from stages.errors import InputError
+from stages.weights.names import hf_name, name_map, parameter_shapes
+from stages.weights.prefixes import plain_name
+from tests.stages.weights.checkpoints import hf_shapes, make_model
+
+# layers, hidden, heads, kv heads, intermediate, vocabulary, tied, parameters as the model cards say
+SIZES = {
+    "0.5B": (24, 896, 14, 2, 4864, 151936, True, 0.49e9),
+    "1.5B": (28, 1536, 12, 2, 8960, 151936, True, 1.54e9),
+    "7B": (28, 3584, 28, 4, 18944, 152064, False, 7.61e9),
+    "72B": (80, 8192, 64, 8, 29568, 152064, False, 72.7e9),
+}
+
+
+def _model(size):
+    layers, hidden, heads, kv_heads, inner, vocabulary, tied, _ = SIZES[size]
+    return make_model(
+        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        intermediate_size=inner, vocab_size=vocabulary, tie_word_embeddings=tied,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("qkv_concat", [False, True])
+def test_parameter_count_of_the_model_cards(size, qkv_concat):
+    total = sum(map(math.prod, parameter_shapes(_model(size), qkv_concat).values()))
+    assert total == pytest.approx(SIZES[size][-1], rel=0.01)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_tensor_of_hugging_face_is_named_once(size):
+    model = _model(size)
+    expected = hf_shapes(model)
+    assert {hf_name(name): shape for name, shape in parameter_shapes(model).items()} == expected
+    fused = [part for parts in name_map(model, qkv_concat=True).values() for part in parts]
+    assert sorted(fused) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.layers.0.attention.w_qkv.weight", "model.layers.x.attention.wq.weight", "v"]
+)
+def test_names_that_are_none(name):
+    with pytest.raises(InputError, match="is not a mindformers parameter"):
+        hf_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        (
+            "grpo_model_train.policy_model.model.model.layers.0.attention.wq.weight",
+            "model.layers.0.attention.wq.weight",
+        ),
+        ("grpo_model_train.policy_model.model.lm_head.weight", "lm_head.weight"),
+        ("adam_m.grpo_model_train.policy_model.model.lm_head.weight", "adam_m.lm_head.weight"),
+        ("grpo_model.policy_model.model.model.norm_out.weight", "model.norm_out.weight"),
+        ("model.model.tok_embeddings.embedding_weight", "model.tok_embeddings.embedding_weight"),
+        ("model.lm_head.weight", "lm_head.weight"),
+        ("model.norm_out.weight", "model.norm_out.weight"),
+        ("adam_v.model.norm_out.weight", "adam_v.model.norm_out.weight"),
+        ("global_step", "global_step"),
+    ],
+)
+def test_prefixes_of_mindrlhf(name, plain):
+    assert plain_name(name) == plain
