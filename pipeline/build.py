@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 from launch import job
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
-from pipeline.errors import StageFailed
+from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
 
@@ -40,6 +41,9 @@ def build(spec: StageSpec, store: Store, launcher: LauncherConfig, on_progress: 
             return store.manifest(spec.key)
         job.end_leftovers(_job_name(spec, store))  # before their directories are touched again
         store.quarantine(spec.key)
+        shortage = disk_shortage(spec, store)
+        if shortage is not None:
+            raise StoreError(shortage)
         staging = store.stage(spec.key)
         try:
             manifest = _run(spec, store, staging, launcher, on_progress)
@@ -47,6 +51,19 @@ def build(spec: StageSpec, store: Store, launcher: LauncherConfig, on_progress: 
         finally:
             store.discard(staging)
         return manifest
+
+
+def disk_shortage(spec: StageSpec, store: Store) -> str | None:
+    """Why the store's disk is too small for a stage that knows its size, or None."""
+    if spec.bytes_written is None:
+        return None
+    place = next(path for path in (store.root, *store.root.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if spec.bytes_written <= free:
+        return None
+    needed = f"{spec.name} writes about {spec.bytes_written / 2**30:.1f} GiB"
+    remedy = "free space, or choose another store with store=DIR"
+    return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {remedy}"
 
 
 def command(spec: StageSpec, store: Store) -> list[str]:

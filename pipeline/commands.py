@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from launch import environment
 from pipeline import collect, explain, history
 from pipeline.build import elapsed
 from pipeline.config import load
@@ -45,7 +46,7 @@ def run(options: Namespace) -> int:
 def plan(options: Namespace) -> int:
     """What a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
-    rows = explain.explain(planned, store)
+    rows = explain.explain(planned, store, environment.problems())
     if options.json:
         print(json.dumps(explain.as_json(planned, rows), indent=1))
     else:

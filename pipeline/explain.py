@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import job
-from pipeline.build import command, elapsed
+from pipeline.build import command, disk_shortage, elapsed
 from pipeline.fingerprint import without_paths
 from pipeline.graph import Plan, StageSpec
 from pipeline.store import Manifest, Store
@@ -22,33 +22,45 @@ class Row:
 
     stage: str
     state: str
-    """CACHED (nothing to do) or RUN."""
+    """CACHED (nothing to do), RUN, or BLOCKED (it or an input of it cannot run on this machine now)."""
     reason: str
-    """Why it runs; empty when it does not."""
+    """Why it runs or cannot; empty when it is cached."""
     fingerprint: str
     path: str
     workers: int
     command: list[str]
     """The command line that would start."""
+    bytes_written: int | None
+    """Bytes that it puts on disk; None: unknown, small."""
     last_duration_s: float | None
     """How long the nearest earlier artifact took."""
 
 
-def explain(plan: Plan, store: Store) -> list[Row]:
-    """One row per stage that is not skipped, in order."""
+def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[Row]:
+    """One row per stage that is not skipped, in order.
+
+    Args:
+        plan: what to explain.
+        store: where finished artifacts are.
+        environment: what this machine lacks for running stages, one line each.
+    """
     rows: list[Row] = []
     running: set[str] = set()
+    blocked: set[str] = set()
     for spec in plan.specs:
         problem = store.problem(spec.key)
         nearest = _nearest(spec, store)
         reason = "" if problem is None else _reason(spec, problem, nearest, running)
+        obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
         if problem is not None:
             running.add(spec.name)
+        if obstacle is not None:
+            blocked.add(spec.name)
         rows.append(
             Row(
                 stage=spec.name,
-                state="CACHED" if problem is None else "RUN",
-                reason=reason,
+                state="CACHED" if problem is None else "RUN" if obstacle is None else "BLOCKED",
+                reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
@@ -58,6 +70,7 @@ def explain(plan: Plan, store: Store) -> list[Row]:
                     log_dir=store.log_dir(spec.key),
                     launcher=plan.config.launcher,
                 ),
+                bytes_written=spec.bytes_written,
                 last_duration_s=None if nearest is None else nearest.ended - nearest.started,
             )
         )
@@ -75,6 +88,7 @@ def as_json(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
             "path": row.path,
             "cards": row.workers,
             "command": row.command,
+            "bytes": row.bytes_written,
             "last_duration_s": row.last_duration_s,
         }
         for row in rows
@@ -105,6 +119,13 @@ def show(plan: Plan, rows: Sequence[Row], console: Console) -> None:
     for name, why in plan.skipped.items():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
+
+
+def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
+    if environment:
+        return environment[0]
+    inputs = [key.stage for key in spec.inputs.values() if key.stage in blocked]
+    return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
 def _nearest(spec: StageSpec, store: Store) -> Manifest | None:

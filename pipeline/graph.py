@@ -15,6 +15,7 @@ from pipeline.config import Config
 from pipeline.fingerprint import fingerprint
 from pipeline.store import Key
 from stages.fetch.config import external_files
+from stages.layout import ROLES
 
 Digest = Callable[[Path], str]
 
@@ -34,6 +35,8 @@ class Stage:
     """The user's files that the stage reads."""
     workers: int = 1
     """Processes; more than one run under msrun."""
+    bytes_written: int | None = None
+    """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
     skipped: str | None = None
     """Why the stage is left out, or None."""
 
@@ -50,6 +53,7 @@ class StageSpec:
     external: Mapping[str, str]
     """User's file (as configured) -> SHA-256 of its content."""
     workers: int
+    bytes_written: int | None
 
     @property
     def name(self) -> str:
@@ -82,11 +86,26 @@ def stages(config: Config) -> tuple[Stage, ...]:
     )
     dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
     weights = "sft" if config.sft.enabled else "split"
+    size = config.model.weight_bytes
+    layouts = {role: config.layout.role(role) for role in ROLES}
+    ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     body = (
-        Stage("fetch", 1, fetch_reads, external=external_files(config.model)),
+        Stage(
+            "fetch",
+            1,
+            fetch_reads,
+            external=external_files(config.model),
+            bytes_written=size if random_weights else None,
+        ),
         Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),
-        Stage("convert", 1, ("model", "convert"), {"fetch": "fetch"}),
+        Stage(
+            "convert",
+            1,
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size if config.convert.materialize else None,
+        ),
         Stage(
             "tokenize",
             1,
@@ -99,12 +118,14 @@ def stages(config: Config) -> tuple[Stage, ...]:
             1,
             ("model", "layout", "split"),
             {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks[role] for role in config.split.roles),
         ),
         Stage(
             "sft",
             1,
             ("model", "layout", "rollout", "reward", "sft", "seed"),
             {"split": "split", **common},
+            bytes_written=sum(ranks.values()),
             skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
         ),
         Stage(
@@ -113,6 +134,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
             workers=config.layout.train.cards,
+            # The result, and per checkpoint weights with both Adam moments; one more while it is written.
+            bytes_written=ranks["train"] * (1 + 3 * (1 + config.train.keep_checkpoints)),
         ),
         Stage(
             "evaluate",
@@ -120,7 +143,13 @@ def stages(config: Config) -> tuple[Stage, ...]:
             ("model", "layout", "rollout", "reward", "evaluate", "seed"),
             {"before": weights, "after": "grpo", **common},
         ),
-        Stage("export", 1, ("model", "export"), {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"}),
+        Stage(
+            "export",
+            1,
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"},
+            bytes_written=size,
+        ),
     )
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
@@ -154,7 +183,13 @@ def plan(config: Config, digest: Digest) -> Plan:
             _by_name(stage.external, external),
         )
         specs[stage.name] = StageSpec(
-            Key(stage.name, identity), stage.version, part, inputs, external, stage.workers
+            Key(stage.name, identity),
+            stage.version,
+            part,
+            inputs,
+            external,
+            stage.workers,
+            stage.bytes_written,
         )
     return Plan(config, tuple(specs.values()), skipped)
 

@@ -54,3 +54,17 @@ class ModelConfig:
     def head_dim(self) -> int:
         """Elements per attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_parameters(self) -> int:
+        """Elements of all weights; tied embeddings count once."""
+        kv = self.num_key_value_heads * self.head_dim
+        attention = 2 * self.hidden_size**2 + 2 * self.hidden_size * kv + self.hidden_size + 2 * kv
+        layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
+        embeddings = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
+        return self.num_hidden_layers * layer + embeddings + self.hidden_size
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights at their storage dtype."""
+        return self.num_parameters * {"float32": 4, "bfloat16": 2, "float16": 2}[self.torch_dtype]

@@ -1,5 +1,8 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from pipeline.config import load
 from pipeline.explain import Row, as_json, explain
@@ -91,3 +94,23 @@ def test_json_lists_skipped_stages_with_the_reason(tmp_path: Path) -> None:
     assert sft["state"] == "SKIPPED"
     assert "sft.enabled=false" in sft["reason"]
     assert (values["engine"], values["layout"], values["cards"]) == ("local", "dp1_mp2_pp1", 2)
+
+
+def test_what_the_machine_lacks_blocks_and_says_so(tmp_path: Path) -> None:
+    found = explain(planned(), Store(tmp_path), ["mindspore: not installed; pip install mindspore"])
+    assert {row.state for row in found} == {"BLOCKED"}
+    assert {row.reason for row in found} == {"mindspore: not installed; pip install mindspore"}
+
+
+def test_a_full_disk_blocks_a_stage_and_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    needed = planned().spec("split").bytes_written
+    assert needed is not None and needed >= planned().config.model.weight_bytes
+    store = Store(tmp_path)
+    commit(planned().spec("fetch"), store)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed - 1))
+    found = rows(planned(), store)
+    assert found["tokenize"].state == "RUN"
+    assert found["split"].state == "BLOCKED"
+    assert "free space, or choose another store" in found["split"].reason
+    assert found["sft"].reason == "input blocked: split"
