@@ -1,0 +1,104 @@
+"""What a benchmark writes: results/NAME.json with the machine and one entry per figure."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number."""
+
+    name: str
+    value: float | None
+    """None: could not be measured, for example because the peer is missing."""
+    unit: str
+    bar: float | None = None
+    """What it is held to; None where nothing is asked."""
+    met: bool | None = None
+    """Whether the bar holds; None without a bar."""
+
+
+def at_most(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
+    """A figure that must not exceed its bar; unmeasured is unmet."""
+    return Figure(name, value, unit, bar, value is not None and value <= bar)
+
+
+def at_least(name: str, value: float | None, bar: float, unit: str = "ratio") -> Figure:
+    """A figure that must reach its bar; unmeasured is unmet."""
+    return Figure(name, value, unit, bar, value is not None and value >= bar)
+
+
+def write(benchmark: str, figures: Sequence[Figure]) -> bool:
+    """Print and keep the figures; True when every bar is met."""
+    RESULTS.mkdir(exist_ok=True)
+    values = {"machine": machine(), "figures": [asdict(figure) for figure in figures]}
+    (RESULTS / f"{benchmark}.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    for figure in figures:
+        value = "not measured" if figure.value is None else f"{figure.value:.4g}"
+        bar = "" if figure.bar is None else f"  (bar {figure.bar:g}: {'met' if figure.met else 'NOT met'})"
+        print(f"{benchmark}: {figure.name} = {value} {figure.unit}{bar}")
+    return all(figure.met is not False for figure in figures)
+
+
+def machine() -> dict[str, object]:
+    """What the figures were measured on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }
+
+
+def wall_s(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, allowed: int = 0
+) -> float:
+    """Wall time of one whole process.
+
+    Args:
+        command: program and arguments.
+        cwd: where it runs.
+        env: variables added to the environment.
+        allowed: an exit code other than 0 that is fine.
+    """
+    began = time.perf_counter()
+    done = subprocess.run(
+        list(command), cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+    )
+    took = time.perf_counter() - began
+    if done.returncode not in (0, allowed):
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return took
+
+
+def paired_medians(runs: int, *sides: object) -> list[float]:
+    """Medians of several callables measured in turn, so that a drift of the machine touches all alike."""
+    times: list[list[float]] = [[] for _ in sides]
+    for number in range(runs + 1):
+        for side, measured in zip(sides, times, strict=True):
+            took = side()  # type: ignore[operator]
+            if number:  # the first round warms caches
+                measured.append(took)
+    return [statistics.median(measured) for measured in times]

@@ -1,0 +1,142 @@
+"""How long nothing takes: a finished graph asked again, beside DVC and Snakemake on the same shape.
+
+Peers are options, each in an environment of its own: --dvc PATH and --snakemake PATH (default: PATH's).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from pipeline.graph import Plan
+from pipeline.run import prepare_plan
+from pipeline.store import Manifest, Store
+from tests.benchmarks.figures import Figure, at_most, paired_medians, wall_s, write
+
+RUNS = 5
+DVC_BAR = 0.6
+SNAKEMAKE_BAR = 0.6
+SWEEP_BAR_S = 3.0
+BIN = Path(sys.executable).parent
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, write results/noop.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks noop", description=__doc__)
+    parser.add_argument("--dvc", default=shutil.which("dvc"))
+    parser.add_argument("--snakemake", default=shutil.which("snakemake"))
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        return write("noop", _measure(Path(directory), options.dvc, options.snakemake))
+
+
+def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]:
+    plan, store = prepare_plan([f"store={root / 'store'}"])
+    _fill(plan, store)
+    env = {"XDG_CACHE_HOME": str(root / "cache")}
+    overrides = f"store={store.root}"
+    run = partial(
+        wall_s, [str(BIN / "luigi"), "--module", "pipeline", "RunGRPO", "--overrides", overrides], root, env
+    )
+    planned = partial(wall_s, [str(BIN / "grpoflow"), "plan", overrides], root, env)
+    figures = []
+    dvc_ratio = snakemake_ratio = None
+    if dvc:
+        peer = _dvc_project(root / "dvc", plan, dvc)
+        ours, theirs = paired_medians(RUNS, run, peer)
+        dvc_ratio = ours / theirs
+        figures += [Figure("noop_s", ours, "s"), Figure("noop_dvc_s", theirs, "s")]
+    if snakemake:
+        peer = _snakemake_project(root / "snakemake", plan, snakemake)
+        ours, theirs = paired_medians(RUNS, planned, peer)
+        snakemake_ratio = ours / theirs
+        figures += [Figure("plan_s", ours, "s"), Figure("plan_snakemake_s", theirs, "s")]
+    return [
+        at_most("noop_dvc_ratio", dvc_ratio, DVC_BAR),
+        at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_BAR),
+        at_most("plan_64_points_s", _sweep_s(root), SWEEP_BAR_S, "s"),
+        *figures,
+    ]
+
+
+def _fill(plan: Plan, store: Store) -> None:
+    """Commit an artifact for every stage, without running any."""
+    result = '{"prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0, "gain": 0}'
+    for spec in plan.specs:
+        staging = store.stage(spec.key)
+        (staging / "result.json").write_text(result, encoding="utf-8")
+        store.commit(
+            staging,
+            Manifest(
+                stage=spec.name,
+                fingerprint=spec.key.fingerprint,
+                code_version=spec.version,
+                config=dict(spec.config),
+                inputs={name: key.fingerprint for name, key in spec.inputs.items()},
+                external={},
+                versions={},
+                git_commit=None,
+                seed=None,
+                started=0.0,
+                ended=1.0,
+                host="",
+                peak_memory_gib=0.0,
+            ),
+        )
+
+
+def _dvc_project(root: Path, plan: Plan, dvc: str) -> partial[float]:
+    """The same graph as DVC stages, reproduced once."""
+    root.mkdir()
+    env = {"DVC_NO_ANALYTICS": "1"}
+    wall_s([dvc, "init", "--no-scm", "-q"], root, env)
+    stages = []
+    for spec in plan.specs:
+        dependencies = dict.fromkeys(key.stage for key in spec.inputs.values())
+        inputs = "".join(f"\n      - {name}.out" for name in dependencies)
+        stages.append(
+            f"  {spec.name}:\n    cmd: echo {spec.name} > {spec.name}.out\n"
+            + (f"    deps:{inputs}\n" if inputs else "")
+            + f"    outs:\n      - {spec.name}.out\n"
+        )
+    (root / "dvc.yaml").write_text("stages:\n" + "".join(stages), encoding="utf-8")
+    wall_s([dvc, "repro", "-q"], root, env)
+    return partial(wall_s, [dvc, "repro", "-q"], root, env)
+
+
+def _snakemake_project(root: Path, plan: Plan, snakemake: str) -> partial[float]:
+    """The same graph as Snakemake rules, run once; asked by a dry run."""
+    root.mkdir()
+    rules = ["rule all:\n    input: " + ", ".join(f'"{spec.name}.out"' for spec in plan.specs)]
+    for spec in plan.specs:
+        inputs = ", ".join(
+            f'"{name}.out"' for name in dict.fromkeys(key.stage for key in spec.inputs.values())
+        )
+        rules.append(
+            f"rule {spec.name}:\n"
+            + (f"    input: {inputs}\n" if inputs else "")
+            + f'    output: "{spec.name}.out"\n    shell: "echo {spec.name} > {{output}}"'
+        )
+    (root / "Snakefile").write_text("\n\n".join(rules) + "\n", encoding="utf-8")
+    env = {"XDG_CACHE_HOME": str(root / "cache"), "PATH": f"{Path(snakemake).parent}:{os.environ['PATH']}"}
+    wall_s([snakemake, "--cores", "1", "-q"], root, env)
+    return partial(wall_s, [snakemake, "--cores", "1", "-n", "-q"], root, env)
+
+
+def _sweep_s(root: Path) -> float:
+    """Wall time of planning 64 points in one process, compositions included."""
+    points = [
+        [f"store={root / 'store'}", f"seed={seed}", f"train.beta={beta}"]
+        for seed in range(8)
+        for beta in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07)
+    ]
+    began = time.perf_counter()
+    for point in points:
+        prepare_plan(point)
+    return time.perf_counter() - began

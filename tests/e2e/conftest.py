@@ -1,0 +1,106 @@
+"""The real chain at settings so cheap that nothing is learned: minutes become seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHEAP = [
+    "model.hidden_size=32",
+    "model.num_hidden_layers=2",
+    "model.intermediate_size=64",
+    "dataset.train_rows=96",
+    "dataset.test_rows=32",
+    "sft.steps=4",
+    "sft.batch_size=16",
+    "sft.check_every=4",
+    "sft.check_prompts=16",
+    "train.steps=4",
+    "train.prompts_per_step=4",
+    "train.warmup_steps=1",
+    "train.checkpoint_every=1",
+    "rollout.num_generations=4",
+    "rollout.max_tokens=12",
+    "evaluate.sample_prompts=8",
+    "evaluate.batch_prompts=32",
+]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A `luigi --module pipeline RunGRPO` that has ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def result(self) -> dict[str, str]:
+        """The last line of stdout, taken apart."""
+        word, *pairs = self.stdout.strip().splitlines()[-1].split()
+        assert word == "result", self.stdout + self.stderr
+        return dict(pair.split("=", 1) for pair in pairs)
+
+    @property
+    def started(self) -> list[str]:
+        """Stages that were started, in order."""
+        return [line.split(":")[0] for line in self.stderr.splitlines() if line.endswith(": started")]
+
+
+def command(store: Path, *overrides: str) -> list[str]:
+    """The command that a user types."""
+    luigi = str(Path(sys.executable).parent / "luigi")
+    return [
+        luigi,
+        "--module",
+        "pipeline",
+        "RunGRPO",
+        "--overrides",
+        json.dumps([*CHEAP, f"store={store}", *overrides]),
+    ]
+
+
+def run(store: Path, *overrides: str) -> Finished:
+    """Type it, and wait."""
+    done = subprocess.run(
+        command(store, *overrides), capture_output=True, text=True, timeout=500, cwd=store.parent
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """One finished run; tests must not change its store."""
+    store = tmp_path_factory.mktemp("finished") / "store"
+    return store, run(store)
+
+
+@pytest.fixture
+def copy(finished: tuple[Path, Finished], tmp_path: Path) -> Path:
+    """A copy of the finished store that a test may change."""
+    return Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
+
+
+@pytest.fixture
+def without(copy: Path) -> Callable[..., Path]:
+    """The copy without the artifacts of some stages."""
+
+    def remove(*stages: str) -> Path:
+        for stage in stages:
+            shutil.rmtree(copy / stage)
+        return copy
+
+    return remove
+
+
+def manifests(store: Path) -> dict[str, float]:
+    """Stage -> time of its commit (one artifact per stage)."""
+    return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("*/*/manifest.json")}
