@@ -76,3 +76,46 @@ def test_the_store_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 def test_composing_twice_in_one_process_works() -> None:
     assert compose(["seed=1"])["seed"] == 1
     assert compose([])["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["train.beta=0.5", "seed=3", "train.beta=0.7"],
+        ["model=qwen2_5_7b", "model.path=/a b", "layout=dp1_mp4_pp2", "layout.train.offset=[1,-1]"],
+        ["layout.train={data_parallel: 4, model_parallel: 1}", "cards=4"],
+        ["+train.extra=1", "train.extra=2"],
+        ["dataset=gsm8k", "dataset.columns.prompt=problem", "~evaluate.k"],
+        ["store=${oc.env:HOME}/x", "train.steps=${seed}"],
+        [
+            "reward.functions=[accuracy,format]",
+            "model.path=null",
+            "sft.enabled=false",
+            "train.learning_rate=1e-5",
+        ],
+    ],
+)
+def test_the_result_is_hydra_s_own(overrides: list[str]) -> None:
+    import hydra
+    from omegaconf import OmegaConf
+
+    expanded = []
+    for override in overrides:
+        named = override == "layout=dp1_mp4_pp2"
+        train = "layout.train."
+        degrees = [f"{train}model_parallel=4", f"{train}pipeline_stage=2"]
+        expanded += ["layout=named", *degrees] if named else [override]
+    with hydra.initialize_config_module("conf", version_base="1.3"):
+        expected = OmegaConf.to_container(hydra.compose("config", overrides=expanded), resolve=True)
+    assert compose(overrides) == expected
+
+
+def test_a_sweep_is_refused_where_one_value_is_needed() -> None:
+    assert "not a sweep" in told("train.beta=0.1,0.2")[0]
+    assert told("model=tiny,qwen2_5_7b")
+
+
+def test_values_of_one_composition_do_not_leak_into_the_next() -> None:
+    assert compose(["layout.train.offset=[1]"])["layout"]["train"]["offset"] == [1]
+    assert compose([])["layout"]["train"]["offset"] == []
