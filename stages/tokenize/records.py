@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -19,36 +17,40 @@ from typing import Any, Literal
 import numpy as np
 
 from stages.errors import InputError
+from stages.tokenize.mindrecord import MindRecordFile
 from stages.weights.dtypes import Array
 
-BATCH = 256  # rows per write call: measured fastest between 100 and 256
-SMALLEST_PAGE = 1 << 15  # MindRecord's minimum; its default of 32 MiB makes every file 50 MB large
-SMALLEST_HEADER = 1 << 14
-PAGES = 16  # pages that a small file is cut into; 16 KiB of header hold about 80
-LARGE_BYTES = 1 << 28  # from here on MindRecord's own page and header sizes fit
-
+BATCH = 256  # rows that are compressed or read at once: little enough for the processor's caches
+SMALLEST_PAGE, LARGEST_PAGE = 1 << 15, 1 << 25  # MindRecord's minimum and default
+SMALLEST_HEADER = 1 << 14  # MindRecord's minimum
+PAGES = 16  # that a file is cut into while they are small
+PAGE_ENTRY = 256  # bytes that one page takes in the header, at most
+ROW_FRAME = 64  # bytes that a row takes beside its values, at most
 HEADER_KEYS = {"shard_addresses", "page", "header_size", "page_size", "schema"}
 
 Dtype = Literal["int64", "int32"]
 
 
-def page_size(rows: int, row_bytes: int) -> int | None:
-    """Page size in bytes (a power of two) for `rows` rows; None: leave MindRecord's default.
+def file_sizes(rows: int, row_bytes: int) -> tuple[int, int]:
+    """Page and header size in bytes (powers of two) for at most `rows` rows of `row_bytes` uncompressed.
 
-    A page must hold at least one row, and all pages must be listed in the header.
+    MindRecord's defaults (32 MiB and 16 MiB) make the smallest file 50 MB large.
     """
-    if rows * row_bytes >= LARGE_BYTES:
-        return None
-    # raw pages hold about 13 bytes a row, blob pages the columns
-    wanted = max(SMALLEST_PAGE, 2 * row_bytes, rows * row_bytes // PAGES, rows)
-    return 1 << math.ceil(math.log2(wanted))
+    # two bits per value and up to four wasted rows per page come on top
+    total = rows * (row_bytes + row_bytes // 8 + ROW_FRAME)
+    page = min(LARGEST_PAGE, _power_of_two(max(SMALLEST_PAGE, total // PAGES)))
+    page = max(page, _power_of_two(4 * (row_bytes + row_bytes // 8 + ROW_FRAME)))
+    return page, _power_of_two(max(SMALLEST_HEADER, PAGE_ENTRY * (2 * total // page + 4)))
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
 
 
 class RecordWriter:
     """Writes one MindRecord pair; `with RecordWriter(...) as writer: writer.write(...)`.
 
-    Leaving the block commits and checks that every row arrived: MindRecord drops rows that do not fit
-    the schema with no more than a log line.
+    Leaving the block completes both files and checks that every row is in the index.
     """
 
     def __init__(self, file: Path, lengths: Mapping[str, int], dtype: Dtype, rows: int) -> None:
@@ -58,19 +60,13 @@ class RecordWriter:
             file: must not exist; its name is stored inside and can't be changed later.
             lengths: column name -> tokens per row.
             dtype: of all columns.
-            rows: how many rows to expect at most; decides the page size only.
+            rows: how many rows to expect at most; decides page and header size.
         """
-        from mindspore.mindrecord import FileWriter
-
         self.file = file
         self.rows = 0
         self._dtype = np.dtype(dtype)
-        self._writer = FileWriter(str(file), shard_num=1, overwrite=False)
-        size = page_size(rows, sum(lengths.values()) * self._dtype.itemsize)
-        if size is not None:
-            self._writer.set_header_size(SMALLEST_HEADER)
-            self._writer.set_page_size(size)
-        self._writer.add_schema({name: {"type": dtype, "shape": [-1]} for name in lengths})
+        page, header = file_sizes(rows, sum(lengths.values()) * self._dtype.itemsize)
+        self._records = MindRecordFile(file, list(lengths), dtype, page, header)
 
     def write(self, columns: Mapping[str, Array]) -> None:
         """Append rows.
@@ -78,12 +74,13 @@ class RecordWriter:
         Args:
             columns: name -> integer array [rows, length].
         """
-        arrays = {name: values.astype(self._dtype, copy=False) for name, values in columns.items()}
-        rows = len(next(iter(arrays.values())))
-        for start in range(0, rows, BATCH):
-            stop = min(start + BATCH, rows)
-            batch = [{name: values[i] for name, values in arrays.items()} for i in range(start, stop)]
-            self._writer.write_raw_data(batch)
+        rows = len(next(iter(columns.values())))
+        with _told(self.file):
+            for start in range(0, rows, BATCH):
+                batch = {name: values[start : start + BATCH] for name, values in columns.items()}
+                self._records.add(
+                    {name: part.astype(self._dtype, copy=False) for name, part in batch.items()}
+                )
         self.rows += rows
 
     def __enter__(self) -> RecordWriter:
@@ -96,24 +93,28 @@ class RecordWriter:
             return
         if not self.rows:
             raise InputError(self.file, 0, "no row is left to write", "see the reasons in dropped.jsonl")
-        self._writer.commit()
-        for path in (self.file, index_file(self.file)):
-            path.chmod(0o666 & ~_umask())  # MindRecord makes them 0600 whatever the umask is
+        with _told(self.file):
+            self._records.close()
         found = check_pair(self.file)
         if found != self.rows:
             rule = f"must hold the {self.rows} rows written"
             raise InputError(self.file, found, rule, "report this as a defect")
 
 
+@contextlib.contextmanager
+def _told(file: Path) -> Iterator[None]:
+    """Name the file when the disk is full or read-only."""
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        raise InputError(
+            file, None, f"can't be written: {error}", "free space, or use another store"
+        ) from error
+
+
 def index_file(file: Path) -> Path:
     """The SQLite index that belongs to a MindRecord file."""
     return file.with_name(file.name + ".db")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def check_pair(file: Path) -> int:

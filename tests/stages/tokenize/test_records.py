@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stages.errors import InputError
-from stages.tokenize.records import RecordWriter, check_pair, page_size, read_columns
+from stages.tokenize.records import RecordWriter, check_pair, file_sizes, read_columns
 
 
 def write(directory, rows, length=8, name="a.mindrecord", dtype="int64"):
@@ -42,17 +42,16 @@ def test_small_data_makes_small_files_that_the_group_can_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "row_bytes"), [(1, 8), (6000, 500), (100, 81_920), (200_000, 16), (7473, 12_000)]
+    ("rows", "row_bytes"),
+    [(1, 8), (6000, 500), (100, 81_920), (200_000, 16), (7473, 81_920), (1_000_000, 81_920), (50, 8_000_000)],
 )
-def test_a_page_holds_a_row_and_few_pages_are_needed(rows, row_bytes):
-    size = page_size(rows, row_bytes)
-    assert size & (size - 1) == 0
-    assert size >= max(32 * 1024, row_bytes)
-    assert rows * row_bytes / size <= 40
-
-
-def test_large_data_keeps_mindrecords_own_pages():
-    assert page_size(1_000_000, 81_920) is None
+def test_pages_hold_rows_and_the_header_holds_the_pages(rows, row_bytes):
+    page, header = file_sizes(rows, row_bytes)
+    assert page & (page - 1) == 0
+    assert page >= max(32 * 1024, 4 * row_bytes)
+    assert header >= 16 * 1024
+    assert header >= 256 * rows * (row_bytes + 21) / page
+    assert header + page < max(100_000, rows * row_bytes)
 
 
 def test_a_directory_can_be_moved_but_a_file_cannot_be_renamed(tmp_path):

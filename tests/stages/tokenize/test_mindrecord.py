@@ -1,0 +1,132 @@
+import sqlite3
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.tokenize.mindrecord import MindRecordFile, pack
+
+PAGE, HEADER = 1 << 15, 1 << 14
+EDGES = [
+    0, -1, 1, 127, 128, -128, -129, 255, 32767, 32768, -32768, -32769,
+    2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**40, 2**63 - 1, -(2**63),
+]  # fmt: skip
+
+
+def ours(file, columns, page=PAGE):
+    dtype = str(next(iter(columns.values())).dtype)
+    records = MindRecordFile(file, list(columns), dtype, page, HEADER)
+    rows = len(next(iter(columns.values())))
+    for start in range(0, rows, 100):
+        records.add({name: values[start : start + 100] for name, values in columns.items()})
+    records.close()
+
+
+def theirs(file, columns, page=PAGE):
+    writer_module = pytest.importorskip("mindspore.mindrecord")
+    writer = writer_module.FileWriter(str(file), shard_num=1)
+    writer.set_header_size(HEADER)
+    writer.set_page_size(page)
+    dtype = str(next(iter(columns.values())).dtype)
+    writer.add_schema({name: {"type": dtype, "shape": [-1]} for name in columns})
+    rows = len(next(iter(columns.values())))
+    writer.write_raw_data([{name: values[i] for name, values in columns.items()} for i in range(rows)])
+    writer.commit()
+
+
+def read(file, columns, **arguments):
+    from mindspore.dataset import MindDataset
+
+    dataset = MindDataset(str(file), columns_list=list(columns), num_parallel_workers=1, **arguments)
+    return list(dataset.create_dict_iterator(num_epochs=1, output_numpy=True))
+
+
+def index(file):
+    with sqlite3.connect(f"{file}.db") as connection:
+        return connection.execute("SELECT * FROM INDEXES").fetchall()
+
+
+def random_ids(rows, length, dtype=np.int64, filled=0, seed=0):
+    values = np.random.default_rng(seed).integers(-70_000, 70_000, (rows, length))
+    values[:, length - filled :] = 151_643
+    return values.astype(dtype)
+
+
+SMALL = {
+    "edges": {"b": np.array([EDGES, EDGES[::-1]]), "a": np.array([[1], [2]])},
+    "padded": {"x": random_ids(200, 59, filled=50), "y": np.zeros((200, 13), np.int64)},
+    "two pages": {"x": random_ids(250, 64), "y": random_ids(250, 3)},
+    "int32": {"x": random_ids(90, 30, np.int32, filled=7), "y": random_ids(90, 4, np.int32, filled=4)},
+    "one column": {"x": random_ids(40, 30, filled=20)},
+}
+
+
+@pytest.mark.parametrize("columns", SMALL.values(), ids=SMALL.keys())
+def test_a_small_file_is_byte_for_byte_mindspores(tmp_path, columns):
+    for name, write in (("ours", ours), ("theirs", theirs)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "a.mindrecord", columns)
+    first, second = tmp_path / "ours" / "a.mindrecord", tmp_path / "theirs" / "a.mindrecord"
+    assert first.read_bytes() == second.read_bytes()
+    assert index(first) == index(second)
+
+
+LARGE = {
+    "many pages": ({"x": random_ids(3000, 64), "y": random_ids(3000, 3)}, PAGE),
+    "several raw pages": ({"x": random_ids(6000, 2), "y": random_ids(6000, 1)}, PAGE),
+    "long rows": ({"x": random_ids(300, 4096, filled=4000), "y": random_ids(300, 2048)}, 1 << 17),
+    "nothing saved": ({"x": np.full((10, 5), 2**40), "y": np.full((10, 1), -(2**62))}, PAGE),
+}
+
+
+@pytest.mark.parametrize(("columns", "page"), LARGE.values(), ids=LARGE.keys())
+def test_mindspore_reads_back_what_was_written(tmp_path, columns, page):
+    file = tmp_path / "a.mindrecord"
+    ours(file, columns, page)
+    found = read(file, columns, shuffle=False)
+    for name, values in columns.items():
+        assert (np.array([row[name] for row in found]) == values).all()
+        assert found[0][name].dtype == values.dtype
+
+
+def test_shards_and_shuffling_find_every_row_once(tmp_path):
+    columns = {"x": np.arange(5000).reshape(1000, 5), "y": random_ids(1000, 40)}
+    file = tmp_path / "a.mindrecord"
+    ours(file, columns)
+    shuffled = [int(row["x"][0]) for row in read(file, columns, shuffle=True)]
+    assert shuffled != sorted(shuffled)
+    assert sorted(shuffled) == list(range(0, 5000, 5))
+    parts = [read(file, columns, shuffle=False, num_shards=4, shard_id=shard) for shard in range(4)]
+    assert sorted(int(row["x"][0]) for part in parts for row in part) == list(range(0, 5000, 5))
+
+
+def unpack(packed):
+    """The format's description, read one value at a time."""
+    count = int.from_bytes(packed[:4], "big")
+    bitmap, position = packed[4 : 4 + -(-count // 4)], 4 + -(-count // 4)
+    values = []
+    for i in range(count):
+        width = 1 << (bitmap[i // 4] >> (6 - 2 * (i % 4)) & 3)
+        values.append(int.from_bytes(packed[position : position + width], "little", signed=True))
+        position += width
+    assert position == len(packed)
+    return values
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.integers(1, 17), st.integers(1, 5))
+def test_any_values_survive_packing(data, length, rows):
+    value = st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1))
+    table = [data.draw(st.lists(value, max_size=length)) + [data.draw(value)] * length for _ in range(rows)]
+    table = [row[:length] for row in table]
+    assert [unpack(packed) for packed in pack(np.array(table, np.int64))] == table
+
+
+def test_pages_and_headers_that_are_too_small_are_refused(tmp_path):
+    records = MindRecordFile(tmp_path / "a.mindrecord", ["x"], "int64", PAGE, HEADER)
+    with pytest.raises(ValueError, match="page_size"):
+        records.add({"x": random_ids(2, 40_000)})
+        records.close()
+    with pytest.raises(ValueError, match="header_size"):
+        ours(tmp_path / "b.mindrecord", {"x": random_ids(2000, 1000)})
