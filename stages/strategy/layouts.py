@@ -167,9 +167,12 @@ def _optimizer_shard(
     split = {len(dev_matrix) - 1 - axis: dev_matrix[-1 - axis] for axis in tensor_map if axis != -1}
     replicas = math.prod(dev_matrix) // math.prod(split.values())
     size = layout.optimizer_weight_shard_size
+    if size in (0, 1):  # mindspore ignores what is not above 1 (_auto_parallel_context.py:1157)
+        size = -1
+    size = min(size, replicas)
     shared = replicas if size == -1 else size
     rows = shape[0] // (1 if tensor_map[0] == -1 else dev_matrix[-1 - tensor_map[0]])
-    if replicas == 1 or shared < 2 or replicas % shared or rows % shared:
+    if replicas == 1 or replicas % shared or rows % shared:
         return 0, 0
     # Ranks of one replica group: first 0, last all unsplit axes at their end.
     last = 0

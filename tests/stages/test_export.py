@@ -93,3 +93,30 @@ def test_weights_of_another_model_are_refused(tmp_path):
         export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
     assert not (tmp_path / "back").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_transformers_matches_every_key(tmp_path, tied, shards):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    model = make_model(tie_word_embeddings=tied, torch_dtype="bfloat16")
+    bits = write_hf(tmp_path / "hf", model, shards)
+    write_strategy(model, make_layout(data_parallel=2, model_parallel=2), tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    (tmp_path / "out").mkdir()
+    tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
+    export(tensors, tmp_path / "hf", tmp_path / "out", model, None)
+
+    loaded, info = transformers.Qwen2ForCausalLM.from_pretrained(
+        tmp_path / "out", output_loading_info=True, dtype=torch.bfloat16
+    )
+
+    assert not any(info.values()), info
+    state = loaded.state_dict()
+    if tied:
+        assert torch.equal(state.pop("lm_head.weight"), state["model.embed_tokens.weight"])
+    assert state.keys() == bits.keys()
+    for name, array in bits.items():
+        np.testing.assert_array_equal(state[name].view(torch.uint16).numpy(), array, err_msg=name)

@@ -42,7 +42,7 @@ def test_qkv_concat_with_context_parallel_and_sequence_parallel_sets_w2_again():
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [(-1, (2, -1)), (2, (2, 2)), (4, (2, 4)), (8, (0, 0)), (3, (0, 0)), (1, (0, 0))]
+    ("size", "expected"), [(-1, (2, -1)), (2, (2, 2)), (4, (2, 4)), (8, (2, 4)), (3, (0, 0)), (1, (2, -1))]
 )
 def test_parallel_optimizer_sizes(size, expected):
     layout = {"data_parallel": 4, "model_parallel": 2, "enable_parallel_optimizer": True}
