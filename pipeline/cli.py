@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
+DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
 
 OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
   seed=1                          another seed
@@ -22,11 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0 done, 1 failed, 2 invalid, 10 work pending)."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    from pipeline import commands
     from pipeline.errors import REPORTED, ConfigError
 
     try:
-        return int(getattr(commands, options.command)(options))
+        action = getattr(importlib.import_module(options.module), options.command)
+        return int(action(options))
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {problem}", file=sys.stderr)
@@ -74,9 +76,62 @@ def _parser() -> argparse.ArgumentParser:
     diff = add("diff", "show how two runs differ in configuration and result", "20261121-0801 last")
     diff.add_argument("run", metavar="RUN_A")
     diff.add_argument("other", metavar="RUN_B")
-    for command in (run, plan, verify, gc, runs, show, diff):
+    _add_tools(add)
+    for command in commands.choices.values():
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser
+
+
+def _add_tools(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Single stages on plain paths."""
+    strategy = add(
+        "strategy", "write MindSpore strategy files from the layout alone", "--out DIR --role train"
+    )
+    strategy.add_argument("--out", type=Path, required=True, metavar="DIR")
+    strategy.add_argument("--role", choices=("train", "generate", "reference"), default="train")
+    strategy.add_argument("--names", choices=("mindformers", "mindrlhf"), default="mindformers")
+    convert = add("convert", "rename a Hugging Face checkpoint to mindformers' names", "SRC_HF_DIR OUT_DIR")
+    _paths(convert, "source", "out")
+    convert.add_argument("--qkv-concat", action="store_true", help="fuse q, k, v and gate, up")
+    split = add(
+        "split", "cut a complete checkpoint into rank directories", "SRC_DIR STRATEGY OUT_DIR --ranks 0-7"
+    )
+    _paths(split, "source", "strategy", "out")
+    merge = add("merge", "put rank directories together", "SRC_RANK_DIR STRATEGY OUT_DIR")
+    _paths(merge, "source", "strategy", "out")
+    reshard = add(
+        "reshard", "turn rank directories of one layout into another's", "SRC_RANK_DIR SRC DST OUT_DIR"
+    )
+    _paths(reshard, "source", "source_strategy", "target_strategy", "out")
+    for command in (split, reshard):
+        command.add_argument("--ranks", metavar="0-7", help="only these ranks: one node's share")
+    export = add(
+        "export", "write a mindformers checkpoint as a Hugging Face directory", "SRC HF_REFERENCE OUT_DIR"
+    )
+    _paths(export, "source", "reference", "out")
+    for command in (convert, split, merge, export):
+        command.add_argument("--dtype", choices=DTYPES, type=_dtype, help="cast; default: keep")
+    tokenize = add(
+        "tokenize", "write a JSONL file of questions as MindRecord", "--input F --tokenizer DIR --out DIR"
+    )
+    tokenize.add_argument("--input", type=Path, required=True, metavar="FILE.jsonl")
+    tokenize.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
+    tokenize.add_argument("--out", type=Path, required=True, metavar="DIR")
+    tokenize.add_argument("--sft", action="store_true", help="supervised examples too")
+    probe = add(
+        "probe", "can the configured reward be earned at all? (exit 1: no)", "dataset=gsm8k dataset.path=DIR"
+    )
+    for command in (strategy, convert, split, merge, reshard, export, tokenize, probe):
+        command.set_defaults(module="pipeline.standalone")
+
+
+def _dtype(text: str) -> str:
+    return {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}.get(text, text)
+
+
+def _paths(command: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        command.add_argument(name, type=Path, metavar=name.upper())
 
 
 def _command(
@@ -90,7 +145,7 @@ def _command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("--config-dir", type=Path, help="directory with config groups of your own")
-    command.set_defaults(command=name)
+    command.set_defaults(command=name, module="pipeline.commands")
     return command
 
 

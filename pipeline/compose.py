@@ -43,7 +43,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     try:
         config = copy.deepcopy(_choices(structural, config_dir))
         _set_values(config, [argument for argument in arguments if VALUE.match(argument)])
-        return dict(OmegaConf.to_container(config, resolve=True))
+        resolved: Any = OmegaConf.to_container(config, resolve=True)
+        return dict(resolved)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
 
