@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from stages.errors import InputError
 from stages.rewards.config import RewardConfig
 from stages.rewards.functions import ITEM_REWARDS, ItemReward
+from stages.rewards.limit import OutOfTimeError, time_limit
 
 if TYPE_CHECKING:
     from stages.weights.dtypes import Array
+
+ANSWER_LIMIT_S = 5.0
+"""Time for one completion, for functions that may hang (maths and the user's own)."""
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 
@@ -47,7 +51,7 @@ def score(config: RewardConfig, completions: Sequence[str], solutions: Sequence[
     total = np.zeros(len(completions), np.float32)
     parts, failures = {}, {}
     for name, weight in zip(config.functions, config.weights, strict=True):
-        item = ITEM_REWARDS.get(name) or _one_by_one(user_function(name))
+        item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name))
         values = [_guarded(item, *pair) for pair in zip(completions, solutions, strict=True)]
         parts[name] = np.array([0.0 if value is None else value for value in values], np.float32)
         failures[name] = sum(value is None for value in values)
@@ -59,13 +63,33 @@ def _guarded(item: ItemReward, completion: str, solution: str) -> float | None:
     """The reward; None if the function raises or returns something that is no finite number."""
     try:
         value = float(item(completion, solution))
-    except Exception:  # whatever a reward does wrong must not end a training run
+    except (Exception, OutOfTimeError):  # whatever a reward does wrong must not end a training run
         return None
     return value if math.isfinite(value) else None
 
 
-def _one_by_one(function: UserReward) -> ItemReward:
-    """Call a batch function for one completion at a time, so that one failure costs one reward."""
+def _limited(item: ItemReward) -> ItemReward:
+    def limited(completion: str, solution: str) -> float:
+        with time_limit(ANSWER_LIMIT_S):
+            return item(completion, solution)
+
+    return limited
+
+
+def _maths() -> ItemReward:
+    """Raise here, once, rather than count a missing package as a failure of every completion."""
+    try:
+        importlib.import_module("math_verify")
+    except ImportError as error:
+        raise InputError("reward.functions", "maths", str(error), "pip install math-verify") from error
+    from stages.rewards.maths import maths
+
+    return maths
+
+
+def user_item(name: str) -> ItemReward:
+    """Call the user's batch function for one completion at a time, so that one failure costs one reward."""
+    function = user_function(name)
 
     def item(completion: str, solution: str) -> float:
         (value,) = function([completion], [solution])

@@ -1,3 +1,5 @@
+import importlib.util
+
 import pytest
 
 from stages.config import read
@@ -7,7 +9,7 @@ from tests.stages.fetch.settings import ROOT, values
 
 
 def test_every_builtin_name_has_a_function():
-    assert set(BUILTIN) == set(ITEM_REWARDS)
+    assert set(BUILTIN) == {*ITEM_REWARDS, "maths"}
 
 
 @pytest.mark.parametrize("name", [path.stem for path in (ROOT / "conf" / "reward").glob("*.yaml")])
@@ -28,6 +30,12 @@ def test_the_shipped_rewards_are_sound(name):
 def test_faults_are_named(functions, weights, path):
     (problem,) = check_reward(RewardConfig(functions, weights))
     assert problem.path == path
+
+
+def test_maths_without_its_package_is_told_at_once(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    (problem,) = check_reward(RewardConfig(("maths",), (1.0,)))
+    assert problem.remedy == "pip install math-verify"
 
 
 def test_dotted_names_pass_without_being_imported():

@@ -1,4 +1,7 @@
+import contextlib
+import importlib
 import sys
+import time
 import types
 
 import numpy as np
@@ -7,6 +10,8 @@ import pytest
 from stages.errors import InputError
 from stages.rewards import RewardConfig, score
 from stages.rewards.score import user_function
+
+score_module = importlib.import_module("stages.rewards.score")  # the package's name `score` is the function
 
 
 @pytest.fixture
@@ -59,6 +64,28 @@ def test_a_function_that_cannot_be_imported_is_an_error_not_a_zero(module, name)
     module.number = 3
     with pytest.raises(InputError, match=rf"reward\.functions={name}"):
         score(RewardConfig((name,), (1.0,)), ["a"], ["b"])
+
+
+def test_a_users_function_that_hangs_is_stopped_and_counted(module, monkeypatch):
+    def hang(completions, solutions):
+        while "loop" in completions[0]:
+            with contextlib.suppress(Exception):
+                time.sleep(0.01)
+        return [1.0]
+
+    module.hang = hang
+    monkeypatch.setattr(score_module, "ANSWER_LIMIT_S", 0.2)
+    start = time.monotonic()
+    result = score(RewardConfig(("my_rewards:hang",), (1.0,)), ["a", "loop", "b"], ["", "", ""])
+    assert result.total.tolist() == [1.0, 0.0, 1.0]
+    assert result.failures == {"my_rewards:hang": 1}
+    assert time.monotonic() - start < 5
+
+
+def test_maths_without_its_package_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(InputError, match="pip install math-verify"):
+        score(RewardConfig(("maths",), (1.0,)), ["1"], ["1"])
 
 
 def test_no_completions_give_empty_scores():

@@ -1,0 +1,40 @@
+"""Symbolic comparison of answers with Hugging Face's math-verify (optional, slow to import)."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+from typing import Any
+
+from stages.rewards.functions import UnscorableError
+
+DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
+
+
+def maths(completion: str, solution: str) -> float:
+    r"""1.0 if the completion's answer equals the solution as mathematics (1/2, 0.5 and \frac{1}{2} do).
+
+    A boxed answer wins over other formulas, and formulas over plain numbers. The time limit is the
+    caller's: math-verify's own uses the same alarm.
+
+    Raises:
+        UnscorableError: the solution can't be read as mathematics.
+    """
+    library = importlib.import_module("math_verify")
+    gold = _parse_gold(solution)
+    if not gold:
+        raise UnscorableError(f"the solution {solution!r} is no formula")
+    found = library.parse(completion, parsing_timeout=None)
+    return float(library.verify(list(gold), found, timeout_seconds=None))
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_gold(solution: str) -> tuple[Any, ...]:
+    """Each solution is compared with a whole group of completions: parse it once."""
+    library = importlib.import_module("math_verify")
+    # it warns once that its time limit is off; ours is on
+    logging.getLogger("math_verify").setLevel(logging.ERROR)
+    marked = any(delimiter in solution for delimiter in DELIMITERS)
+    text = solution if marked else f"${solution}$"
+    return tuple(library.parse(text, parsing_timeout=None))
