@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from stages.tokenize.config import TokenizeConfig
 
 T = TypeVar("T")
 EXIT_DONE, EXIT_UNEARNABLE = 0, 1
+RANKS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 def strategy(options: Namespace) -> int:
@@ -138,17 +140,13 @@ def _ranks(text: str | None) -> Sequence[int] | None:
     if text is None:
         return None
     found: list[int] = []
-    try:
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            numbers = range(int(first), int(last or first) + 1)
-            if not numbers:
-                raise ValueError(part)
-            found += numbers
-    except ValueError as error:
-        raise ConfigError(
-            [Problem("--ranks", text, "must be numbers and ranges", "for example 0-7 or 0,2,5")]
-        ) from error
+    for part in text.split(","):
+        match = RANKS.fullmatch(part)
+        numbers = range(int(match[1]), int(match[2] or match[1]) + 1) if match else range(0)
+        if not numbers:
+            remedy = "for example 0-7 or 0,2,5"
+            raise ConfigError([Problem("--ranks", text, "must be numbers and ranges", remedy)])
+        found += numbers
     return found
 
 

@@ -1,0 +1,145 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pipeline.cli import main
+from stages.weights.sources import rank_directories
+
+COMMANDS = ["run", "plan", "verify", "gc", "runs", "show", "diff"]
+SHAPE = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2"]
+SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vocab_size=32"]
+SHAPE += ["model.tie_word_embeddings=false"]
+COMMANDS += ["strategy", "convert", "split", "merge", "reshard", "export", "tokenize", "probe"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main([command, "--help"])
+    assert exit.value.code == 0
+    text = capsys.readouterr().out
+    assert f"grpoflow {command}" in text.split("examples:")[1]
+
+
+def test_plan_of_an_empty_store_is_pending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--json", f"store={tmp_path}"]) == 10
+    plan = json.loads(capsys.readouterr().out)
+    assert [stage["stage"] for stage in plan["stages"]][:3] == ["fetch", "fetch_dataset", "convert"]
+    assert {stage["state"] for stage in plan["stages"]} == {"RUN"}
+
+
+def test_invalid_input_is_two_and_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "train.betta=1"]) == 2
+    assert capsys.readouterr().err == "error: train.betta=1: unknown key; did you mean train.beta?\n"
+    with pytest.raises(SystemExit) as exit:
+        main(["nonsense"])
+    assert exit.value.code == 2
+
+
+def test_commands_on_an_absent_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = f"store={tmp_path / 'absent'}"
+    assert main(["verify", "--deep", store]) == 0
+    assert main(["gc", store]) == 0
+    assert main(["runs", "--json", store]) == 0
+    assert main(["show", "last", store]) == 2
+    assert not (tmp_path / "absent").exists()
+
+
+def tiny_hugging_face(directory: Path) -> dict[str, np.ndarray]:
+    """A one-layer Qwen2 with recognisable numbers."""
+    directory.mkdir()
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "vocab_size": 32,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (32, 8),
+        "model.norm.weight": (8,),
+        "lm_head.weight": (32, 8),
+    }
+    layer = "model.layers.0."
+    for name in "qkvo":
+        shapes[f"{layer}self_attn.{name}_proj.weight"] = (8, 8)
+    for name in "qkv":
+        shapes[f"{layer}self_attn.{name}_proj.bias"] = (8,)
+    shapes |= {f"{layer}mlp.{name}_proj.weight": (16, 8) for name in ("gate", "up")}
+    shapes[f"{layer}mlp.down_proj.weight"] = (8, 16)
+    shapes |= {f"{layer}{name}_layernorm.weight": (8,) for name in ("input", "post_attention")}
+    generator = np.random.default_rng(0)
+    tensors = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(tensors, directory / "model.safetensors")
+    return tensors
+
+
+def test_weights_go_through_every_tool_and_come_back(tmp_path: Path) -> None:
+    source = tiny_hugging_face(tmp_path / "hf")
+    p = {name: str(tmp_path / name) for name in ("hf", "ms", "a", "b", "ranks", "other", "merged", "back")}
+    assert main(["strategy", "--out", p["a"], "--role", "train", *SHAPE, "layout.train.data_parallel=2"]) == 0
+    assert main(["strategy", "--out", p["b"], *SHAPE, "layout=dp1_mp1_pp1"]) == 0
+    assert main(["convert", p["hf"], p["ms"]]) == 0
+    assert main(["split", p["ms"], p["a"], p["ranks"]]) == 0
+    assert sorted(rank_directories(tmp_path / "ranks")) == [0, 1, 2, 3]
+    cut = load_file(tmp_path / "ranks" / "rank_1" / "model.safetensors")
+    wq = source["model.layers.0.self_attn.q_proj.weight"]
+    np.testing.assert_array_equal(cut["model.layers.0.attention.wq.weight"], wq[4:])
+    wo = source["model.layers.0.self_attn.o_proj.weight"]
+    np.testing.assert_array_equal(cut["model.layers.0.attention.wo.weight"], wo[:, 4:])
+    assert main(["reshard", p["ranks"], p["a"], p["b"], p["other"]]) == 0
+    assert main(["merge", p["other"], p["b"], p["merged"]]) == 0
+    assert main(["export", p["merged"], p["hf"], p["back"]]) == 0
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == source.keys()
+    for name, tensor in source.items():
+        np.testing.assert_array_equal(back[name], tensor)
+
+
+def test_a_node_cuts_its_own_share(tmp_path: Path) -> None:
+    tiny_hugging_face(tmp_path / "hf")
+    assert main(["strategy", "--out", str(tmp_path / "a"), *SHAPE, "layout.train.data_parallel=2"]) == 0
+    arguments = [
+        "split",
+        str(tmp_path / "hf"),
+        str(tmp_path / "a"),
+        str(tmp_path / "ranks"),
+        "--ranks",
+        "1,3",
+    ]
+    assert main(arguments) == 0
+    assert sorted(rank_directories(tmp_path / "ranks")) == [1, 3]
+
+
+@pytest.mark.parametrize("text", ["", "x", "3-1", "1-", "1,,2"])
+def test_ranks_that_make_no_sense_are_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
+    assert "must be numbers and ranges" in capsys.readouterr().err
+
+
+def test_a_failing_tool_is_one_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(tmp_path / "absent"), str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_probe_tells_whether_the_reward_can_be_earned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe"]) == 0
+    assert main(["probe", "reward=boxed"]) == 1
+    assert "problems" in capsys.readouterr().out
