@@ -16,6 +16,7 @@ from stages.convert_config import ConvertConfig
 from stages.errors import InputError
 from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import as_source, write_complete
+from stages.weights.formats import Format
 from stages.weights.names import Shape, name_map, read_shape, renamed
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
@@ -41,7 +42,9 @@ def run(context: Context) -> None:
     source = context.inputs["fetch"]
     if config.materialize:
         progress = to_context(context, "convert")
-        convert(source, context.output, model, model.qkv_concat, config.dtype, progress=progress)
+        convert(
+            source, context.output, model, model.qkv_concat, config.dtype, config.format, progress=progress
+        )
         return
     names = name_map(model, model.qkv_concat)
     renamed(open_directory(source), names, model, source)  # checks every name and shape
@@ -55,6 +58,7 @@ def convert(
     shape: Shape,
     qkv_concat: bool,
     dtype: Dtype | None,
+    file_format: Format = "safetensors",
     threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
@@ -67,6 +71,7 @@ def convert(
         shape: the model that the weights must fit.
         qkv_concat: fuse q/k/v and gate/up as mindformers does.
         dtype: cast floating tensors; None keeps them.
+        file_format: safetensors, or ckpt (one model.ckpt).
         threads: chunks in flight.
         progress: told bytes.
 
@@ -74,16 +79,21 @@ def convert(
         InputError: naming file and tensor.
     """
     tensors = renamed(open_directory(source), name_map(shape, qkv_concat), shape, source)
-    write_complete(tensors, as_source(tensors), out, dtype, threads, progress)
+    write_complete(tensors, as_source(tensors), out, dtype, file_format, threads, progress)
 
 
 def convert_directory(
-    source: Path, out: Path, qkv_concat: bool, dtype: Dtype | None, progress: Progress | None = None
+    source: Path,
+    out: Path,
+    qkv_concat: bool,
+    dtype: Dtype | None,
+    file_format: Format = "safetensors",
+    progress: Progress | None = None,
 ) -> None:
     """`convert` on paths alone: the shape comes from config.json; `out` appears when complete."""
     shape = read_shape(source)
     with complete_directory(out) as directory:
-        convert(source, directory, shape, qkv_concat, dtype, progress=progress)
+        convert(source, directory, shape, qkv_concat, dtype, file_format, progress=progress)
 
 
 def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[str, Tensor], Dtype | None]:

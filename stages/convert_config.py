@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stages.model_config import Dtype
+from stages.weights.formats import Format
 
 
 @dataclass(frozen=True)
@@ -15,3 +16,5 @@ class ConvertConfig:
     """Write renamed safetensors files instead of the name map alone (engines that read files need it)."""
     dtype: Dtype | None
     """Cast the weights; null keeps what the source has."""
+    format: Format
+    """What materialised weights are written as: safetensors with an index, or one model.ckpt."""

@@ -26,11 +26,11 @@ from stages.weights.names import (
     parts_of,
     read_shape,
 )
-from stages.weights.outputs import OutputFile, OutputFiles, complete_directory
+from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.progress import to_context
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_ranks, whole
-from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
 
@@ -168,7 +168,7 @@ def _moves(
 
 def _target(tensor: Tensor, place: tuple[OutputFile, StoredTensor]) -> Target:
     file, stored = place
-    return Target(file, file.offsets[stored.name], tuple(slice(0, size) for size in tensor.shape))
+    return Target(file, file.offset(stored.name), tuple(slice(0, size) for size in tensor.shape))
 
 
 def _fused_targets(
@@ -179,7 +179,7 @@ def _fused_targets(
     for run in fused_rows(name, tensor.shape[0], shape):
         file, stored = parts[run.part]
         row_bytes = math.prod(stored.shape[1:]) * ITEM_BYTES[_code(stored, dtype)]
-        targets.append(Target(file, file.offsets[stored.name] + run.first * row_bytes, (run.rows, *tail)))
+        targets.append(Target(file, file.offset(stored.name) + run.first * row_bytes, (run.rows, *tail)))
     return targets
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from stages.split import split
+from stages.weights.formats import Format
 from stages.weights.outputs import complete_directory
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
@@ -18,6 +19,7 @@ def reshard_directory(
     target_strategy: Path,
     out: Path,
     ranks: Collection[int] | None = None,
+    file_format: Format = "safetensors",
     progress: Progress | None = None,
 ) -> None:
     """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
@@ -28,6 +30,7 @@ def reshard_directory(
         target_strategy: strategy file or directory of the result.
         out: new directory with rank_K/model.safetensors.
         ranks: only these ranks of the result; None: all.
+        file_format: safetensors or ckpt.
         progress: told bytes.
 
     Raises:
@@ -35,4 +38,6 @@ def reshard_directory(
     """
     tensors = open_ranks(source, read_strategy(source_strategy))
     with complete_directory(out) as directory:
-        split(tensors, {directory: read_strategy(target_strategy)}, ranks, None, progress=progress)
+        split(
+            tensors, {directory: read_strategy(target_strategy)}, ranks, None, file_format, progress=progress
+        )

@@ -11,27 +11,27 @@ from stages.errors import InputError
 from stages.model_config import Dtype, ModelConfig
 from stages.split_config import SplitConfig
 from stages.weights.complete import stored_dtype
+from stages.weights.formats import Format
 from stages.weights.names import hf_name, name_map, read_shape, renamed
-from stages.weights.outputs import OutputFile, OutputFiles, complete_directory
+from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.prefixes import is_clone, plain_strategy
 from stages.weights.progress import to_context
 from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
 from stages.weights.sources import Tensor, open_directory, whole
-from stages.weights.tensors import FILE_NAME
-from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 Box = tuple[slice, ...]
 
 
 def run(context: Context) -> None:
-    """Write {role}/rank_K/model.safetensors for the roles asked."""
+    """Write {role}/rank_K/model.safetensors (or .ckpt) for the roles asked."""
     model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
     strategies = {
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")
         for role in config.roles
     }
-    split(tensors, strategies, None, dtype, progress=to_context(context, "split"))
+    split(tensors, strategies, None, dtype, config.format, progress=to_context(context, "split"))
 
 
 def split(
@@ -39,6 +39,7 @@ def split(
     strategies: Mapping[Path, Strategy],
     ranks: Collection[int] | None,
     dtype: Dtype | None,
+    file_format: Format = "safetensors",
     threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
@@ -49,6 +50,7 @@ def split(
         strategies: directory that gets rank_K/model.safetensors -> strategy.
         ranks: only these ranks (one node's share); None: all.
         dtype: cast floating tensors; None keeps them.
+        file_format: safetensors (rank_K/model.safetensors) or ckpt (rank_K/model.ckpt).
         threads: chunks in flight.
         progress: told bytes.
 
@@ -62,9 +64,9 @@ def split(
             _check(tensors, plain, root)
             for rank in _ranks(ranks, plain, root):
                 boxes = rank_boxes(tensors, plain, rank)
-                file = _create(files, root / f"rank_{rank}" / FILE_NAME, tensors, boxes, dtype)
+                file = _create(files, root / f"rank_{rank}" / f"model.{file_format}", tensors, boxes, dtype)
                 for name, box in boxes.items():
-                    targets[name].append(Target(file, file.offsets[name], box))
+                    targets[name] += file.targets(name, box)
         files.check_space()
         moves = [
             Move(tensors[name], tuple(found), stored_dtype(tensors[name], dtype))
@@ -137,6 +139,7 @@ def split_directory(
     out: Path,
     ranks: Collection[int] | None = None,
     dtype: Dtype | None = None,
+    file_format: Format = "safetensors",
     progress: Progress | None = None,
 ) -> None:
     """`split` on paths alone; `out` appears when complete.
@@ -147,6 +150,7 @@ def split_directory(
         out: new directory.
         ranks: only these ranks; None: all.
         dtype: cast floating tensors; None keeps them.
+        file_format: safetensors or ckpt.
         progress: told bytes.
 
     Raises:
@@ -155,7 +159,7 @@ def split_directory(
     layouts = plain_strategy(read_strategy(strategy))
     tensors = open_complete(source, layouts)
     with complete_directory(out) as directory:
-        split(tensors, {directory: layouts}, ranks, dtype, progress=progress)
+        split(tensors, {directory: layouts}, ranks, dtype, file_format, progress=progress)
 
 
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from stages.model_config import Dtype
 from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
+from stages.weights.formats import Format
 from stages.weights.outputs import OutputFiles
 from stages.weights.sources import Tensor
-from stages.weights.transfer import THREADS, Move, Progress, Target, transfer
+from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
 """Hugging Face's usual limit of one file."""
@@ -45,16 +46,18 @@ def write_complete(
     number_of: Mapping[str, int],
     out: Path,
     dtype: Dtype | None = None,
+    file_format: Format = "safetensors",
     threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
-    """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json.
+    """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json, or as one model.ckpt.
 
     Args:
         tensors: what to write, under these names.
         number_of: file number of each, from 0; see `by_size` and `as_source`.
         out: an existing directory.
         dtype: cast floating tensors; None keeps them.
+        file_format: safetensors or ckpt.
         threads: chunks in flight.
         progress: told bytes.
 
@@ -63,6 +66,8 @@ def write_complete(
     """
     count = max(number_of.values(), default=0) + 1
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+    if file_format == "ckpt":  # its readers know one file only
+        names, number_of = ["model.ckpt"], dict.fromkeys(tensors, 0)
     moves = []
     with OutputFiles() as files:
         for number, file_name in enumerate(names):
@@ -71,9 +76,11 @@ def write_complete(
             file = files.create(out / file_name, listed, {"format": "ms"})
             for tensor in chosen:
                 box = tuple(slice(0, size) for size in tensor.shape)
-                target = Target(file, file.offsets[tensor.name], box)
-                moves.append(Move(tensor, (target,), stored_dtype(tensor, dtype)))
+                targets = tuple(file.targets(tensor.name, box))
+                moves.append(Move(tensor, targets, stored_dtype(tensor, dtype)))
         files.check_space()
         transfer(moves, threads, progress)
+    if file_format == "ckpt":
+        return
     files_of = {name: names[number_of[name]] for name in tensors}
     (out / "param_name_map.json").write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")

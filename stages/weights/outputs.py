@@ -1,4 +1,4 @@
-"""Safetensors files written in place: header first, then regions in any order, from any thread."""
+"""Weight files written in place: header first, then regions in any order, from any thread."""
 
 from __future__ import annotations
 
@@ -8,15 +8,28 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from stages.errors import InputError
+from stages.weights.ckpt import build_ckpt
 from stages.weights.header import build_header
 
 
+@dataclass(frozen=True)
+class Target:
+    """A region of an output file that takes a box of a full tensor."""
+
+    file: OutputFile
+    offset: int
+    """First byte of the box's data in the file."""
+    box: tuple[slice, ...]
+    """Which part of the full tensor; the first slice may have a step (fused rows)."""
+
+
 class OutputFile:
-    """One safetensors file being written. `pwrite` is safe from several threads."""
+    """One safetensors or .ckpt file being written. `pwrite` is safe from several threads."""
 
     def __init__(
         self,
@@ -24,24 +37,43 @@ class OutputFile:
         tensors: Sequence[tuple[str, str, Sequence[int]]],
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the file at its full size with its header.
+        """Create the file at its full size with everything but the tensors' data.
 
         Args:
-            path: the file; its directory is made.
+            path: the file; its directory is made. The suffix .ckpt selects MindSpore's older format.
             tensors: (name, dtype code, shape) in the file's order.
-            metadata: texts for __metadata__.
+            metadata: texts for safetensors' __metadata__.
         """
-        first, offsets, self.size = build_header(tensors, metadata)
+        if path.suffix == ".ckpt":
+            frames, regions, self.size = build_ckpt(tensors)
+        else:
+            first, offsets, self.size = build_header(tensors, metadata)
+            frames = [(0, first)]
+            rows = [shape[0] if shape else 1 for _, _, shape in tensors]
+            regions = [[(0, count, offset)] for count, offset in zip(rows, offsets, strict=True)]
         self.path = path
-        self.offsets = {name: offset for (name, _, _), offset in zip(tensors, offsets, strict=True)}
+        self._regions = {name: parts for (name, _, _), parts in zip(tensors, regions, strict=True)}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
             os.ftruncate(self._descriptor, self.size)
-            self.pwrite(memoryview(first), 0)
+            for offset, frame in frames:
+                self.pwrite(memoryview(frame), offset)
         except BaseException:
             os.close(self._descriptor)
             raise
+
+    def offset(self, name: str) -> int:
+        """First byte of a tensor's data (safetensors; a large tensor in a .ckpt has several parts)."""
+        return self._regions[name][0][2]
+
+    def targets(self, name: str, box: tuple[slice, ...]) -> list[Target]:
+        """Where the box of a full tensor goes that this file holds under `name`."""
+        first = box[0].start
+        return [
+            Target(self, offset, (slice(first + begin, first + end), *box[1:]))
+            for begin, end, offset in self._regions[name]
+        ]
 
     def pwrite(self, data: memoryview, offset: int) -> None:
         """Write all of `data` (contiguous bytes) at `offset` of the file."""

@@ -92,7 +92,7 @@ def write_rank(tensors: Mapping[str, Array], file: Path, dtype: Dtype | None) ->
             data = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
             raw = data.reshape(-1).view(np.dtype(f"<u{data.dtype.itemsize}"))
             cast_raw = cast(raw, _code(array, None), codes[name])
-            output.pwrite(memoryview(cast_raw), output.offsets[name])  # type: ignore[arg-type]
+            output.pwrite(memoryview(cast_raw), output.offset(name))  # type: ignore[arg-type]
 
 
 def _code(array: Array, dtype: Dtype | None) -> str:

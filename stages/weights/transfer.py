@@ -20,7 +20,7 @@ import numpy as np
 from stages.errors import InputError
 from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
 from stages.weights.header import StoredTensor
-from stages.weights.outputs import OutputFile
+from stages.weights.outputs import Target
 from stages.weights.sources import Tensor
 
 Progress = Callable[[int, int], None]
@@ -30,17 +30,6 @@ THREADS = min(4, os.cpu_count() or 1)
 """Chunks in flight where the caller does not say; more do not make a disk faster."""
 
 CHUNK_BYTES = 4 * 2**20  # of one tensor's rows; larger chunks leave the processor's cache
-
-
-@dataclass(frozen=True)
-class Target:
-    """A region of an output file that takes a box of a full tensor."""
-
-    file: OutputFile
-    offset: int
-    """First byte of the box's data in the file."""
-    box: tuple[slice, ...]
-    """Which part of the full tensor; the first slice may have a step (fused rows)."""
 
 
 @dataclass(frozen=True)

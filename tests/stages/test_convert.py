@@ -15,7 +15,10 @@ from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, wr
 def _context(tmp_path, model, materialize=False, dtype=None):
     output = tmp_path / "out"
     output.mkdir()
-    config = {"model": vars(model), "convert": {"materialize": materialize, "dtype": dtype}}
+    config = {
+        "model": vars(model),
+        "convert": {"materialize": materialize, "dtype": dtype, "format": "safetensors"},
+    }
     return Context(
         "convert", config, {"fetch": tmp_path / "hf"}, output, tmp_path / "work", tmp_path / "progress"
     )
