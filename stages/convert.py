@@ -87,8 +87,8 @@ def convert_directory(
     out: Path,
     qkv_concat: bool,
     dtype: Dtype | None,
-    file_format: Format = "safetensors",
     progress: Progress | None = None,
+    file_format: Format = "safetensors",
 ) -> None:
     """`convert` on paths alone: the shape comes from config.json; `out` appears when complete."""
     shape = read_shape(source)

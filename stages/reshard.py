@@ -19,8 +19,8 @@ def reshard_directory(
     target_strategy: Path,
     out: Path,
     ranks: Collection[int] | None = None,
-    file_format: Format = "safetensors",
     progress: Progress | None = None,
+    file_format: Format = "safetensors",
 ) -> None:
     """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
 
@@ -30,8 +30,8 @@ def reshard_directory(
         target_strategy: strategy file or directory of the result.
         out: new directory with rank_K/model.safetensors.
         ranks: only these ranks of the result; None: all.
-        file_format: safetensors or ckpt.
         progress: told bytes.
+        file_format: safetensors or ckpt.
 
     Raises:
         InputError: a slice is missing, or tensors and strategies don't fit each other.

@@ -139,8 +139,8 @@ def split_directory(
     out: Path,
     ranks: Collection[int] | None = None,
     dtype: Dtype | None = None,
-    file_format: Format = "safetensors",
     progress: Progress | None = None,
+    file_format: Format = "safetensors",
 ) -> None:
     """`split` on paths alone; `out` appears when complete.
 
@@ -150,8 +150,8 @@ def split_directory(
         out: new directory.
         ranks: only these ranks; None: all.
         dtype: cast floating tensors; None keeps them.
-        file_format: safetensors or ckpt.
         progress: told bytes.
+        file_format: safetensors or ckpt.
 
     Raises:
         InputError: naming file and tensor.

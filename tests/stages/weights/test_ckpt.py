@@ -36,7 +36,7 @@ def test_tensors_above_the_slice_size_stand_in_several_values(tmp_path, monkeypa
     monkeypatch.setattr("stages.weights.ckpt.SLICE_BYTES", 100)
     model = make_model(torch_dtype="float32")
     bits = write_hf(tmp_path / "hf", model)
-    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None, "ckpt")
+    convert_directory(tmp_path / "hf", tmp_path / "ms", False, None, file_format="ckpt")
     assert [path.name for path in (tmp_path / "ms").iterdir()] == ["model.ckpt"]
     found = _load(tmp_path / "ms" / "model.ckpt")
     name = "model.layers.3.feed_forward.w2.weight"
