@@ -1,0 +1,163 @@
+"""The evaluate stage: accuracy on held-out prompts with the weights before and after grpo.
+
+Both models run through the same compiled graphs; only the weights change between them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.context import Context
+from stages.evaluate_config import EvaluateConfig
+from stages.grpo import worker
+from stages.grpo.config import RolloutConfig
+from stages.model_config import ModelConfig
+from stages.rewards.config import RewardConfig
+from stages.weights.tensors import merge_ranks
+
+if TYPE_CHECKING:
+    from stages.grpo.data import Prompts, Vocabulary
+    from stages.grpo.rollout import Decoder
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One model's completions of the held-out prompts."""
+
+    texts: list[str]
+    """Greedy, one per prompt."""
+    right: NDArray[np.bool_]
+    """Whether each is right [prompts]."""
+    rewards: NDArray[np.float32]
+    """Total reward of each [prompts]."""
+    sampled_right: NDArray[np.bool_]
+    """Whether each sampled completion is right [sample_prompts, num_samples]."""
+
+
+def run(context: Context) -> None:
+    """Evaluate both models and write result.json and samples.jsonl.
+
+    Raises:
+        InputError: weights or data are missing or do not fit.
+    """
+    worker.start()
+    from stages.grpo.data import Vocabulary, read_prompts
+    from stages.grpo.model import Qwen2
+    from stages.grpo.parameters import fuse
+    from stages.grpo.rollout import Decoder
+
+    shape, config = context.section(ModelConfig, "model"), context.section(EvaluateConfig, "evaluate")
+    rollout, reward = context.section(RolloutConfig, "rollout"), context.section(RewardConfig, "reward")
+    vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
+    prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
+    prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
+    S = prompts.ids.shape[1]
+    model = Qwen2(shape, positions=S + rollout.max_tokens)
+    decoder = Decoder(
+        model, rollout, min(config.batch_prompts, len(prompts)), 1, S, vocabulary.special.eos, vocabulary.special.pad
+    )
+    answers = {}
+    for number, name in enumerate(("before", "after")):
+        full = merge_ranks(context.inputs[name] / "train", context.inputs["strategy"] / "train_strategy")
+        model.load(fuse(shape, full))
+        answers[name] = answer(decoder, prompts, vocabulary, config, reward, context.seed)
+        context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
+    result = summary(answers["before"], answers["after"], config.k)
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    rows = samples(prompts, answers["before"], answers["after"], config.logged_samples)
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
+
+
+def answer(
+    decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, config: EvaluateConfig, reward: RewardConfig, seed: int
+) -> Answers:
+    """Greedy completions of all prompts, and sampled ones of the first."""
+    from stages.grpo.sampling import uniforms
+    from stages.rewards import score
+    from stages.rewards.functions import accuracy_reward
+
+    texts = complete(decoder, prompts, vocabulary, None)
+    scores = score(reward, texts, prompts.solutions)
+    right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
+    sampled = min(config.sample_prompts, len(prompts))
+    repeated = prompts.take(np.repeat(np.arange(sampled), config.num_samples))
+    draws = uniforms((seed, sampled), len(repeated), decoder.T)
+    sampled_texts = complete(decoder, repeated, vocabulary, draws) if sampled else []
+    sampled_right = np.array(accuracy_reward(sampled_texts, list(repeated.solutions))) > 0
+    return Answers(texts, right, scores.total, sampled_right.reshape(-1, config.num_samples))
+
+
+def complete(
+    decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
+) -> list[str]:
+    """Text of one completion per prompt, decoded decoder.P prompts at a time; draws None: greedy."""
+    texts: list[str] = []
+    for start in range(0, len(prompts), decoder.P):
+        # The last batch is filled up with its first prompt: another shape would be compiled anew.
+        rows = np.arange(start, start + decoder.P)
+        rows = np.where(rows < len(prompts), rows, start)
+        done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows])
+        texts += vocabulary.texts(done.ids, done.lengths)[: len(prompts) - start]
+    return texts
+
+
+def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
+    """Unbiased estimate of the share of prompts that at least one of k attempts solves.
+
+    Args:
+        right: [prompts, n] with n >= k.
+        k: attempts.
+
+    Source: Chen et al. 2021, arXiv:2107.03374, eq. 1 and figure 3 (its numerically stable product).
+    """
+    n = right.shape[1]
+    estimates = []
+    for c in right.sum(1):
+        missed = 1.0 if n - c >= k else 0.0
+        if missed:
+            missed = float(np.prod(1.0 - k / np.arange(n - c + 1, n + 1)))
+        estimates.append(1.0 - missed)
+    return float(np.mean(estimates))
+
+
+def summary(before: Answers, after: Answers, k: int) -> dict[str, Any]:
+    """result.json."""
+    accuracies = [float(answers.right.mean()) for answers in (before, after)]
+    result: dict[str, Any] = {
+        "accuracy_sft": accuracies[0],
+        "accuracy_grpo": accuracies[1],
+        "gain": accuracies[1] - accuracies[0],
+        "prompts": len(before.right),
+        "worked_share": {"sft": worked_share(before.texts), "grpo": worked_share(after.texts)},
+    }
+    if before.sampled_right.size:
+        sampled = {"sft": before.sampled_right, "grpo": after.sampled_right}
+        result["pass_at_k"] = {"k": k, **{name: pass_at_k(right, k) for name, right in sampled.items()}}
+        result["mean_at_k"] = {"k": k, **{name: float(right.mean()) for name, right in sampled.items()}}
+        result["sample_prompts"] = len(before.sampled_right)
+    return result
+
+
+def worked_share(texts: Sequence[str]) -> float:
+    """Share of answers that show their work: more than one line."""
+    return float(np.mean(["\n" in text.strip() for text in texts]))
+
+
+def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> Iterator[dict[str, Any]]:
+    """Rows of samples.jsonl."""
+    for i in range(min(count, len(prompts))):
+        yield {
+            "prompt": prompts.texts[i],
+            "solution": prompts.solutions[i],
+            "before": before.texts[i],
+            "after": after.texts[i],
+            "before_reward": float(before.rewards[i]),
+            "after_reward": float(after.rewards[i]),
+        }

@@ -1,0 +1,120 @@
+"""Prompts with their ground truths, and ids back to text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from stages.model_config import ModelConfig
+from stages.tokenize.records import read_columns
+from stages.tokenize.tokenizer import SpecialIds, load, special_ids
+
+IGNORED = -100  # label of a token that the supervised loss leaves out
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """R prompts; all arrays have R rows."""
+
+    ids: NDArray[np.int32]
+    """[R, S], padded on the right; S is the longest prompt's length."""
+    lengths: NDArray[np.int32]
+    """[R] tokens."""
+    texts: tuple[str, ...]
+    """What the prompts say."""
+    solutions: tuple[str, ...]
+    """Ground truths."""
+
+    def __len__(self) -> int:
+        """R."""
+        return len(self.lengths)
+
+    def take(self, rows: Sequence[int] | NDArray[Any]) -> Prompts:
+        """Some rows, in the order given; S stays."""
+        return Prompts(
+            self.ids[rows], self.lengths[rows], tuple(self.texts[i] for i in rows), tuple(self.solutions[i] for i in rows)
+        )
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids to text, and the ids with a meaning of their own."""
+
+    tokenizer: Tokenizer
+    special: SpecialIds
+
+    @classmethod
+    def of(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
+        """From a fetched Hugging Face directory."""
+        return cls(load(fetched), special_ids(fetched, model))
+
+    def texts(self, ids: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
+        """Text of each row's first `length` ids, without special tokens."""
+        rows = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
+        return list(self.tokenizer.decode_batch(rows, skip_special_tokens=True))
+
+
+def true_lengths(ids: NDArray[Any], pad: int) -> NDArray[np.int32]:
+    """Length of each right-padded row [R, L]; a padding id inside a row counts."""
+    filled = ids != pad
+    return np.where(filled.any(1), ids.shape[1] - filled[:, ::-1].argmax(1), 0).astype(np.int32)
+
+
+def read_prompts(records: Path, vocabulary: Vocabulary) -> Prompts:
+    """Prompts and ground truths of a MindRecord written by the tokenize stage."""
+    columns = read_columns(records, ("prompt_ids", "pretrain_ids"))
+    ids, answers = columns["prompt_ids"].astype(np.int32), columns["pretrain_ids"]
+    lengths = true_lengths(ids, vocabulary.special.pad)
+    return Prompts(
+        ids[:, : lengths.max()],
+        lengths,
+        tuple(vocabulary.texts(ids, lengths)),
+        tuple(vocabulary.texts(answers, true_lengths(answers, vocabulary.special.pad))),
+    )
+
+
+@dataclass(frozen=True)
+class Examples:
+    """R supervised examples: prompts and the answers to learn."""
+
+    prompt: NDArray[np.int32]
+    """[R, S], padded on the right."""
+    length: NDArray[np.int32]
+    """[R] tokens of the prompts."""
+    completion: NDArray[np.int32]
+    """[R, T], padded on the right."""
+    mask: NDArray[np.float32]
+    """[R, T], 1 on the answers' tokens."""
+
+    def __len__(self) -> int:
+        """R."""
+        return len(self.length)
+
+    def without(self, prompts: Prompts) -> Examples:
+        """The examples that ask none of `prompts`."""
+        asked = {tuple(row[:length]) for row, length in zip(prompts.ids, prompts.lengths, strict=True)}
+        rows = zip(self.prompt, self.length, strict=True)
+        kept = np.array([tuple(row[:length]) not in asked for row, length in rows], bool)
+        return Examples(self.prompt[kept], self.length[kept], self.completion[kept], self.mask[kept])
+
+
+def read_examples(records: Path) -> Examples:
+    """Examples of a MindRecord with input_ids and labels; each row is a prompt and then an answer."""
+    columns = read_columns(records, ("input_ids", "labels"))
+    ids, learned = columns["input_ids"].astype(np.int32), columns["labels"] != IGNORED
+    usable = learned.any(1) & ~learned[:, 0]  # an answer that truncation cut away teaches nothing
+    ids, learned = ids[usable], learned[usable]
+    length = learned.argmax(1).astype(np.int32)
+    answer = learned.sum(1)
+    S, T = int(length.max()), int(answer.max())
+    prompt, completion = np.zeros((len(ids), S), np.int32), np.zeros((len(ids), T), np.int32)
+    for i, (row, start, count) in enumerate(zip(ids, length, answer, strict=True)):
+        prompt[i, :start] = row[:start]
+        completion[i, :count] = row[start : start + count]
+    return Examples(prompt, length, completion, (np.arange(T) < answer[:, None]).astype(np.float32))

@@ -1,0 +1,235 @@
+"""Qwen2 on one card's share of the heads, for training and for generating.
+
+The tokens of all prompts and completions go through norms and products as one flat list; only
+attention knows rows. A prompt is computed once and shared by the G completions of its group, in
+training as in generation; completions attend to their prompt's keys beside their own.
+
+Shapes: P prompts, G completions of each, S prompt slots (padded on the right), T completion slots,
+N tokens in all, H hidden, V this card's vocabulary, Q and K this card's query and key/value heads,
+R = Q / K, D head.
+Source: transformers, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, models/llama/llama_transformer.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from numpy.typing import NDArray
+
+from stages.grpo.attention import attend_within, attend_with_prompt, causal_mask, prompt_mask
+from stages.grpo.parallel import SINGLE, CopyToGroup, Place, SumOverGroup
+from stages.model_config import ModelConfig
+
+product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
+
+
+def rotary_table(model: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
+    """cos and signed sin [positions, D] of the rotary embedding.
+
+    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves and the sign that
+    transformers' rotate_half puts on the swapped part stands in the table.
+    Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
+    """
+    frequencies = model.rope_theta ** (-np.arange(0, model.head_dim, 2, dtype=np.float64) / model.head_dim)
+    angles = np.outer(np.arange(positions), frequencies)
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return Tensor(np.concatenate([cos, cos], 1)), Tensor(np.concatenate([-sin, sin], 1))
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
+    return x * ops.rsqrt(ops.mean(x * x, -1, True) + epsilon) * weight
+
+
+def local_ids(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
+    """Rows of ids [N] in a card's part that begins at id `first`: 0 for others' ids; and 1.0 where it is its own."""
+    local = ids - first
+    own = ops.logical_and(local >= 0, local < count)
+    return ops.select(own, local, ops.zeros_like(local)), own.astype(ms.float32)
+
+
+def _zeros(name: str, *shape: int) -> Parameter:
+    return Parameter(Tensor(np.zeros(shape, np.float32)), name=name)
+
+
+class Layer(nn.Cell):
+    """One decoder layer without its attention: what comes before (`project`) and after (`finish`)."""
+
+    def __init__(self, model: ModelConfig, index: int, model_parallel: int, group: str | None) -> None:
+        """Zero weights for one card's share.
+
+        Args:
+            model: the full model.
+            index: the layer's number.
+            model_parallel: cards that share the heads and the feed-forward's columns.
+            group: their communication group; None for a single card.
+        """
+        super().__init__()
+        H, D = model.hidden_size, model.head_dim
+        self.Q = model.num_attention_heads // model_parallel
+        self.K = model.num_key_value_heads // model_parallel
+        self.D, self.F = D, model.intermediate_size // model_parallel
+        self.epsilon = model.rms_norm_eps
+        prefix = f"layers.{index}"
+        self.attention_norm = _zeros(f"{prefix}.attention_norm", H)
+        self.qkv = _zeros(f"{prefix}.qkv", (self.Q + 2 * self.K) * D, H)
+        self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
+        self.output = _zeros(f"{prefix}.output", H, self.Q * D)
+        self.ffn_norm = _zeros(f"{prefix}.ffn_norm", H)
+        self.gate_up = _zeros(f"{prefix}.gate_up", 2 * self.F, H)
+        self.down = _zeros(f"{prefix}.down", H, self.F)
+        self.enter = CopyToGroup(group) if group else nn.Identity()
+        self.leave = SumOverGroup(group) if group else nn.Identity()
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [N, H], cos and sin [N, 1, D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
+        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv) + self.qkv_bias
+        y = y.reshape((-1, self.Q + 2 * self.K, self.D))
+        qk = y[:, : self.Q + self.K]
+        swapped = ops.concat((qk[:, :, self.D // 2 :], qk[:, :, : self.D // 2]), -1)
+        qk = qk * cos + swapped * sin
+        return qk[:, : self.Q] * self.D**-0.5, qk[:, self.Q :], y[:, self.Q + self.K :]
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """x [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
+        x = x + self.leave(product(attended, self.output))
+        y = product(self.enter(rms_norm(x, self.ffn_norm, self.epsilon)), self.gate_up)
+        return x + self.leave(product(ops.silu(y[:, : self.F]) * y[:, self.F :], self.down))
+
+
+class Qwen2(nn.Cell):
+    """The model's weights on one card, and the log-probabilities of given completions."""
+
+    def __init__(
+        self, model: ModelConfig, positions: int, place: Place = SINGLE, group: str | None = None,
+        split_embedding: bool = False, split_head: bool = False,
+    ) -> None:  # fmt: skip
+        """Zero weights; `load` fills them.
+
+        Args:
+            model: the full model.
+            positions: longest prompt and completion together, in tokens.
+            place: this card among those that share one copy of the weights.
+            group: their communication group; None for a single card.
+            split_embedding: the embedding's rows are split over the group, else every card has all of them.
+            split_head: the same for the head; a tied head is split as the embedding is.
+        """
+        super().__init__()
+        self.H, self.epsilon = model.hidden_size, model.rms_norm_eps
+        self.vocab_size, self.cards = model.vocab_size, place.model_parallel
+        self.split_embedding = split_embedding and group is not None
+        self.split_head = self.split_embedding if model.tie_word_embeddings else split_head and group is not None
+        self.V = model.vocab_size // (place.model_parallel if self.split_head else 1)
+        rows = model.vocab_size // (place.model_parallel if self.split_embedding else 1)
+        self.embedding_ids = (place.model_index * rows, rows) if self.split_embedding else (0, rows)
+        self.head_ids = (place.model_index * self.V, self.V) if self.split_head else (0, self.V)
+        self.embedding = _zeros("embedding", rows, self.H)
+        self.layers = nn.CellList(
+            [Layer(model, i, place.model_parallel, group) for i in range(model.num_hidden_layers)]
+        )
+        self.norm = _zeros("norm", self.H)
+        self.head = self.embedding if model.tie_word_embeddings else _zeros("head", self.V, self.H)
+        # Taken now: MindSpore puts prefixes before them once this cell becomes part of another.
+        self.names = tuple(parameter.name for parameter in self.trainable_params())
+        self.cos, self.sin = rotary_table(model, positions)
+        if group is not None:
+            self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
+            self.all_gather = ops.AllGather(group)
+
+    def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
+        """Take over weights by the names of parameters.parts."""
+        for name, parameter in zip(self.names, self.trainable_params(), strict=True):
+            parameter.set_data(Tensor(np.ascontiguousarray(fused[name])))
+
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """This card's weights, by the names of parameters.parts."""
+        values = [parameter.asnumpy() for parameter in self.trainable_params()]
+        return dict(zip(self.names, values, strict=True))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [N] to [N, H]."""
+        if not self.split_embedding:
+            return ops.gather(self.embedding, ids, 0)
+        local, here = local_ids(ids, *self.embedding_ids)
+        return self.leave(ops.gather(self.embedding, local, 0) * here.expand_dims(1))
+
+    def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """positions [N] to cos and sin [N, 1, D]."""
+        return ops.gather(self.cos, positions, 0).expand_dims(1), ops.gather(self.sin, positions, 0).expand_dims(1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x [N, H] after the last layer to this card's logits [N, V]."""
+        x = rms_norm(x, self.norm, self.epsilon)
+        return product(self.enter(x) if self.split_head else x, self.head)
+
+    def all_logits(self, x: Tensor) -> Tensor:
+        """x [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
+        logits = self.logits(x)
+        if not self.split_head:
+            return logits
+        gathered = self.all_gather(logits).reshape((self.cards, -1, self.V))
+        return gathered.transpose((1, 0, 2)).reshape((-1, self.vocab_size))
+
+    def construct(self, prompt: Tensor, length: Tensor, completion: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probability of each token of given completions, and the entropy of its distribution.
+
+        Args:
+            prompt: ids [P, S], int32, padded on the right.
+            length: true lengths [P] of the prompts, at least 1.
+            completion: ids [P, G, T], padded on the right with any id.
+            temperature: divides the logits.
+
+        Returns:
+            logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
+        """
+        P, S = prompt.shape
+        G, T = completion.shape[1], completion.shape[2]
+        hidden = self.hidden(prompt, length, completion[:, :, :-1])
+        # Token t is predicted by the token before it: the prompt's last one for t = 0.
+        last = ops.gather(hidden[: P * S], ops.arange(P) * S + length - 1, 0)
+        last = ops.broadcast_to(last.reshape((P, 1, 1, self.H)), (P, G, 1, self.H))
+        before = ops.concat((last, hidden[P * S :].reshape((P, G, T - 1, self.H))), 2)
+        logits = self.logits(before.reshape((-1, self.H))) / temperature
+        logprob, entropy = self.token_logprobs(logits, completion.reshape((-1,)))
+        return logprob.reshape((P * G, T)), entropy.reshape((P * G, T))
+
+    def hidden(self, prompt: Tensor, length: Tensor, completion: Tensor) -> Tensor:
+        """Output of the last layer for prompt [P, S] and completion [P, G, T]: [P*S + P*G*T, H]."""
+        P, S = prompt.shape
+        G, T = completion.shape[1], completion.shape[2]
+        prompt_positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S))
+        positions = ops.broadcast_to(ops.arange(T).reshape((1, 1, T)), (P, G, T)) + length.reshape((P, 1, 1))
+        cos, sin = self.rotary(ops.concat((prompt_positions.reshape((-1,)), positions.reshape((-1,)))))
+        within = prompt_mask(length, S) + causal_mask(S)
+        beside = ops.concat(
+            (ops.broadcast_to(prompt_mask(length, S), (P, 1, T, S)), ops.broadcast_to(causal_mask(T), (P, 1, T, T))), -1
+        )
+        x = self.embed(ops.concat((prompt.reshape((-1,)), completion.reshape((-1,)))))
+        for layer in self.layers:
+            q, k, v = layer.project(x, cos, sin)
+            first, keys, values = attend_within(q[: P * S], k[: P * S], v[: P * S], within)
+            rest = attend_with_prompt(q[P * S :], k[P * S :], v[P * S :], keys, values, beside, G)
+            x = layer.finish(x, ops.concat((first, rest), 0))
+        return x
+
+    def token_logprobs(self, logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of ids [N] under logits [N, V], and entropy [N]; summed over the vocabulary's cards.
+
+        Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
+        """
+        largest = ops.stop_gradient(ops.amax(logits, -1))
+        if self.split_head:
+            largest = ops.amax(self.all_gather(largest).reshape((self.cards, -1)), 0)
+        shifted = logits - largest.expand_dims(1)
+        exponents = ops.exp(shifted)
+        total = exponents.sum(-1)
+        local, here = local_ids(ids, *self.head_ids)
+        chosen = ops.gather_elements(shifted, 1, local.expand_dims(1)).reshape((-1,)) * here
+        mean = ops.stop_gradient((exponents * shifted).sum(-1))
+        if self.split_head:
+            total, chosen, mean = self.leave(total), self.leave(chosen), self.leave(mean)
+        log_total = ops.log(total)
+        return chosen - log_total, ops.stop_gradient(log_total - mean / total)

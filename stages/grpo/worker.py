@@ -1,0 +1,56 @@
+"""This process as one of the workers of a run; importing this module imports no MindSpore."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+LISTENING = "0A"  # state of a socket in /proc/net/tcp (Linux, include/net/tcp_states.h)
+LOOPBACK = ("127.0.0.1", "localhost")
+
+
+def role() -> str | None:
+    """MS_WORKER, MS_SCHED, or None when msrun has not started this process."""
+    return os.environ.get("MS_ROLE")
+
+
+def start() -> tuple[int, int]:
+    """Set MindSpore up and join the other workers; returns (rank, workers).
+
+    msrun starts its scheduler from the same command line: there this call only serves the workers until
+    all have ended, and then ends the process.
+    """
+    # One line per reconnection attempt is noise; errors still show.
+    os.environ.setdefault("GLOG_v", "3")
+    import mindspore as ms
+    from mindspore.communication import get_group_size, get_rank, init
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    if role() is None:
+        return 0, 1
+    if role() == "MS_SCHED":
+        init()
+        sys.exit(0)
+    wait_for_scheduler(os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]), timeout_s=60.0)
+    init()
+    return int(get_rank()), int(get_group_size())
+
+
+def wait_for_scheduler(host: str, port: int, timeout_s: float) -> None:
+    """Wait until the scheduler listens, where that can be seen.
+
+    A worker that knocks too early is sent into several rounds of half-second waits, 8 s altogether
+    (mindspore 2.7.0, ccsrc/distributed/cluster/topology/compute_graph_node.cc). On another host's
+    scheduler, or after the timeout, MindSpore's own way is left to it.
+    """
+    table = Path("/proc/net/tcp")
+    if host not in LOOPBACK or not table.is_file():
+        return
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        rows = [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
+        if any(row[1].endswith(f":{port:04X}") and row[3] == LISTENING for row in rows):
+            return
+        time.sleep(0.02)

@@ -1,0 +1,95 @@
+"""The sft stage: supervised training on whole answers, in one process, until GRPO has something to reward.
+
+A model that is never right gives GRPO no reward to compare, and one that is always right nothing to
+learn. So training stops by a rule: the greedy accuracy on training prompts that were held back
+reaches sft.stop_accuracy.
+
+Shapes: R examples, B of them in a batch, S prompt slots, T answer slots.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.context import Context
+from stages.errors import InputError
+from stages.grpo import worker
+from stages.grpo.config import RolloutConfig
+from stages.layout import ROLES
+from stages.model_config import ModelConfig
+from stages.rewards.functions import accuracy_reward
+from stages.sft_config import SftConfig
+from stages.weights.tensors import merge_ranks, write_ranks
+
+
+def run(context: Context) -> None:
+    """Merge split's shards, train, and write shards for all three roles.
+
+    Raises:
+        InputError: weights or data are missing or do not fit.
+    """
+    worker.start()
+    from stages.grpo.data import Vocabulary, read_examples, read_prompts
+    from stages.grpo.learner import Learner
+    from stages.grpo.loss import SupervisedLoss, token_weights
+    from stages.grpo.metrics import StepLog
+    from stages.grpo.model import Qwen2
+    from stages.grpo.parallel import SINGLE, Groups
+    from stages.grpo.parameters import fuse, unfuse
+    from stages.grpo.rollout import Decoder
+
+    shape, config = context.section(ModelConfig, "model"), context.section(SftConfig, "sft")
+    rollout = context.section(RolloutConfig, "rollout")
+    strategy, records = context.inputs["strategy"], context.inputs["tokenize"]
+    vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
+    prompts = read_prompts(records / "train.mindrecord", vocabulary)
+    checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
+    examples = read_examples(records / "sft.mindrecord").without(checked)
+    if len(examples) < config.batch_size:
+        raise InputError("sft.batch_size", config.batch_size, f"must be at most the {len(examples)} examples")
+
+    S, T = max(prompts.ids.shape[1], examples.prompt.shape[1]), max(rollout.max_tokens, examples.completion.shape[1])
+    model = Qwen2(shape, positions=S + T)
+    model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
+    whole = [False] * len(model.trainable_params())
+    learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)
+    decoder = Decoder(model, rollout, len(checked), 1, checked.ids.shape[1], vocabulary.special.eos, vocabulary.special.pad)
+
+    log = StepLog(context.output / "metrics.jsonl", last_step=0)
+    reached, stopped = None, "steps"
+    for step, rows in zip(range(1, config.steps + 1), batches(len(examples), config.batch_size, context.seed), strict=False):
+        began = time.monotonic()
+        weights = token_weights(examples.mask[rows], "dapo")
+        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weights)
+        loss, norm, rate = learner.update([batch])
+        tokens = examples.mask[rows].sum() / (time.monotonic() - began)
+        row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm, "tokens_per_s": tokens}
+        if step % config.check_every == 0 or step == config.steps:
+            answers = decoder.generate(checked.ids, checked.lengths, None)
+            texts = vocabulary.texts(answers.ids, answers.lengths)
+            reached = row["accuracy_check"] = float(np.mean(accuracy_reward(texts, list(checked.solutions))))
+            context.progress(step, config.steps, f"loss {row['loss']:.3f}, accuracy {reached:.3f}", "step")
+        log.append([row])
+        if config.stop_accuracy is not None and reached is not None and reached >= config.stop_accuracy:
+            stopped = "accuracy"
+            break
+    trained = unfuse(shape, model.weights())
+    for role in ROLES:
+        write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.torch_dtype)
+    summary = {"steps": step, "accuracy_check": reached, "stopped": stopped}
+    (context.output / "result.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+def batches(rows: int, size: int, seed: int) -> Iterator[NDArray[Any]]:
+    """Row numbers of one batch after the other: each epoch in an order of its own, its last part batch left out."""
+    epoch = 0
+    while True:
+        order = np.random.default_rng([seed, epoch]).permutation(rows)
+        yield from (order[start : start + size] for start in range(0, rows - size + 1, size))
+        epoch += 1
