@@ -22,7 +22,7 @@ class FileCard:
     """Lines read, bad ones included."""
     rows_out: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    """Reason -> rows; every one is named in dropped.jsonl."""
+    """Reason -> rows; every one is named in NAME.dropped.jsonl."""
     truncated: Counter[str] = field(default_factory=Counter)
     """Column -> rows cut to its length."""
     duplicates: int = 0

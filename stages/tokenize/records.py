@@ -92,7 +92,7 @@ class RecordWriter:
         if kind is not None:
             return
         if not self.rows:
-            raise InputError(self.file, 0, "no row is left to write", "see the reasons in dropped.jsonl")
+            raise InputError(self.file, 0, "needs at least one row", "write some")
         with _told(self.file):
             self._records.close()
         found = check_pair(self.file)

@@ -16,7 +16,7 @@ from stages.fetch.config import DatasetConfig
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig, check_tokenize
 from stages.tokenize.encode import Encoder
-from stages.tokenize.stream import tokenize_file
+from stages.tokenize.stream import DROPPED, tokenize_file
 from stages.tokenize.tokenizer import build, load, special_ids
 
 
@@ -80,6 +80,7 @@ def tokenize_path(
     try:
         examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
         cards = tokenize_file(encoder, source, staging / f"{source.stem}.mindrecord", limit, sft=examples)
+        (output / f"{source.stem}{DROPPED}").unlink(missing_ok=True)  # an older run's
         for file in sorted(staging.iterdir()):
             os.replace(file, output / file.name)
     finally:

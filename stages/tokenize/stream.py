@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from stages.errors import InputError
 from stages.fetch.jsonl import BadLine, Row, read_lines
@@ -17,7 +17,7 @@ from stages.tokenize.encode import EncodedRow, Encoder, sft_ids
 from stages.tokenize.records import RecordWriter
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
-DROPPED = "dropped.jsonl"
+DROPPED = ".dropped.jsonl"
 
 Note = Callable[[int, str], None]
 Progress = Callable[[int, int], None]
@@ -45,7 +45,8 @@ def tokenize_file(
     Args:
         encoder: text to ids.
         source: JSON lines.
-        target: file to write; must not exist. Rows left out are listed in dropped.jsonl beside it.
+        target: file to write, NAME.mindrecord; must not exist. NAME.dropped.jsonl beside it lists the
+            rows left out, if there are any.
         limit: use only the first so many good rows; None: all.
         sft: file for the supervised examples of the same rows.
         progress: called with (rows done, lines in the file) after each batch.
@@ -60,10 +61,13 @@ def tokenize_file(
     config, cards = encoder.config, {target.stem: FileCard()}
     solution = dict.fromkeys(("pretrain_ids", "loss_mask"), config.seq_length)
     with contextlib.ExitStack() as stack:
-        dropped = stack.enter_context((target.parent / DROPPED).open("a", encoding="utf-8"))
+        dropped: TextIO | None = None
 
         def target_for(file: Path, columns: dict[str, int]) -> _Target:
             def note(line: int, reason: str) -> None:
+                nonlocal dropped
+                if dropped is None:
+                    dropped = stack.enter_context(target.with_suffix(DROPPED).open("w", encoding="utf-8"))
                 entry = {"file": file.name, "source": source.name, "line": line, "reason": reason}
                 dropped.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
@@ -81,6 +85,8 @@ def tokenize_file(
             if examples:
                 _write_sft(encoder, examples, encoded)
             progress(done, lines)
+        for made in filter(None, (grpo, examples)):
+            _require_rows(source, made.card)
     return {stem: card.to_json() for stem, card in cards.items()}
 
 
@@ -120,6 +126,13 @@ def _batches(
         rule = f"{first.reason} ({bad} bad lines of {card.rows_in})"
         remedy = "mend the lines, set dataset.columns, or raise dataset.max_bad_share"
         raise InputError(f"{source}:{first.line}", None, rule, remedy)
+
+
+def _require_rows(source: Path, card: FileCard) -> None:
+    if not card.rows_out:
+        reasons = "; ".join(f"{reason} ({count} rows)" for reason, count in card.dropped.most_common(3))
+        remedy = "check dataset.columns and the lengths in tokenize"
+        raise InputError(source, None, f"no row is left: {reasons or 'it is empty'}", remedy)
 
 
 def _drop(target: _Target, line: int, reason: str) -> None:

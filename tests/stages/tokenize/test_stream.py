@@ -1,11 +1,15 @@
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from stages.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.encode import NO_TRUTH
-from stages.tokenize.records import read_columns
+from stages.tokenize.records import check_pair, read_columns
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.stream import tokenize_file
 from tests.stages.fetch.settings import dataset, tokenize, write_lines
@@ -34,19 +38,22 @@ def source(tmp_path):
 
 
 def stream(source, limit=None, **changes):
-    settings = {"max_prompt_length": 12, "seq_length": 4, "sft_length": 40} | changes
-    encoder = make_encoder(source.parent, None, dataset(max_bad_share=0.2), tokenize(**settings))
+    lengths = {"max_prompt_length": 12, "seq_length": 4, "sft_length": 40} | changes
+    encoder = make_encoder(source.parent, None, dataset(max_bad_share=0.2), tokenize(**lengths))
     output = source.parent / "out"
     output.mkdir()
     cards = tokenize_file(encoder, source, output / "rows.mindrecord", limit, sft=output / "sft.mindrecord")
-    dropped = [json.loads(line) for line in (output / "dropped.jsonl").read_text().splitlines()]
-    return encoder, cards, dropped, output
+    return encoder, cards, named(output / "rows.dropped.jsonl"), output
+
+
+def named(path):
+    """The rows left out; no file, none."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_every_row_is_written_or_named(source):
     encoder, cards, dropped, output = stream(source, over_long="drop")
-    named = {(entry["file"], entry["line"]): entry["reason"] for entry in dropped}
-    assert named == {
+    assert {(entry["file"], entry["line"]): entry["reason"] for entry in dropped} == {
         ("rows.mindrecord", 2): "blank line",
         ("rows.mindrecord", 3): "prompt_ids is longer than tokenize.max_prompt_length",
         ("rows.mindrecord", 5): NO_TRUTH,
@@ -94,3 +101,40 @@ def test_a_missing_source_is_named(tmp_path, source):
     source.unlink()
     with pytest.raises(InputError, match=r"rows\.jsonl"):
         stream(source)
+
+
+def test_when_no_row_is_left_the_reasons_are_told(source):
+    with pytest.raises(InputError, match=r"no row is left: prompt_ids is longer .* \(\d rows\); "):
+        stream(source, max_prompt_length=1, over_long="drop")
+
+
+LINE = st.one_of(
+    st.binary(max_size=20),
+    st.dictionaries(
+        st.sampled_from(["question", "answer"]),
+        st.one_of(st.text(max_size=30), st.sampled_from(["#### 1", "a\n#### 22", "<|endoftext|>"])),
+    ).map(lambda row: json.dumps(row).encode()),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(LINE, min_size=1, max_size=15), mode=st.sampled_from(["drop", "truncate"]))
+def test_nothing_is_lost_silently_whatever_the_file_holds(source, lines, mode):
+    source.write_bytes(b"".join(line.replace(b"\n", b"") + b"\n" for line in lines))
+    lengths = tokenize(max_prompt_length=6, seq_length=3, sft_length=12, over_long=mode)
+    encoder = make_encoder(source.parent, None, dataset(max_bad_share=1.0), lengths)
+    with tempfile.TemporaryDirectory() as directory:
+        target, sft = Path(directory) / "rows.mindrecord", Path(directory) / "sft.mindrecord"
+        try:
+            cards = tokenize_file(encoder, source, target, sft=sft)
+        except InputError as error:
+            assert "no row is left" in str(error)
+            return
+        dropped = named(target.with_suffix(".dropped.jsonl"))
+        rows = {file.stem: check_pair(file) for file in (target, sft)}
+    for name, card in cards.items():
+        lost = [entry for entry in dropped if entry["file"] == f"{name}.mindrecord"]
+        assert card["rows_out"] == rows[name]
+        assert card["rows_in"] == card["rows_out"] + len(lost)
+        assert len(lost) == sum(card["dropped"].values())
+    assert cards["rows"]["rows_in"] == len(lines)
