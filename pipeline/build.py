@@ -20,6 +20,8 @@ from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
 
 RECORDED = ("grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core")
+ROOM = "free space, or choose another store with store=DIR"
+FULL_BYTES = 1 << 20  # less than this, and even logs are lost
 Progress = Callable[[dict[str, Any] | None], None]
 
 
@@ -62,8 +64,7 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     if spec.bytes_written <= free:
         return None
     needed = f"{spec.name} writes about {spec.bytes_written / 2**30:.1f} GiB"
-    remedy = "free space, or choose another store with store=DIR"
-    return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {remedy}"
+    return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {ROOM}"
 
 
 def command(spec: StageSpec, store: Store) -> list[str]:
@@ -94,6 +95,8 @@ def _run(
             on_poll=lambda: on_progress(_last_line(progress)),
         )
     except ProcessFailed as error:
+        if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
+            raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
         raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail) from error
     except LaunchError as error:
         raise StageFailed(spec.name, str(error), logs / "stage.log", []) from error

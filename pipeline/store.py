@@ -129,10 +129,17 @@ class Store:
         return self.root / ".logs" / key.flat
 
     def problem(self, key: Key) -> str | None:
-        """None when the artifact is whole (by names and sizes), otherwise what is wrong with it."""
+        """None when the artifact is whole (by names and sizes), otherwise what is wrong with it.
+
+        Raises:
+            StoreError: the store may not be looked into.
+        """
         path = self.path(key)
-        if not path.is_dir():
-            return "never run"
+        try:
+            if not path.is_dir():
+                return "never run"
+        except OSError as error:
+            raise StoreError(_told(error, path)) from error
         try:
             manifest = self.manifest(key)
         except StoreError as error:

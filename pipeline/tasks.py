@@ -46,9 +46,14 @@ def _behave_without_luigi_cfg() -> None:
         for key, value in values.items():
             if not config.has_option(section, key):
                 config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
-    # Failures are told once, by us; Luigi would print the traceback of the orchestrator.
-    logging.getLogger("luigi-interface").addFilter(lambda record: False)
-    logging.getLogger("luigi").addFilter(lambda record: False)
+    for name in ("luigi", "luigi-interface"):
+        logging.getLogger(name).addFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Luigi's narration and what we have told ourselves are silent; errors that nobody foresaw are not."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.levelno >= logging.ERROR and not isinstance(error, REPORTED)
 
 
 _behave_without_luigi_cfg()

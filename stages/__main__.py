@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from stages.context import Context
 from stages.errors import StageError
 
+STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
 STAGES = {
     "fetch": "stages.fetch.stage",
     "fetch_dataset": "stages.fetch.dataset",
@@ -34,6 +36,13 @@ def main(arguments: list[str]) -> int:
         module.run(Context.load(Path(arguments[1])))
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in STORE_TROUBLE:
+            raise
+        print(
+            f"error: {error.filename}: {error.strerror}; choose another store with store=DIR", file=sys.stderr
+        )
         return 1
     return 0
 

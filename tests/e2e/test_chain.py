@@ -4,15 +4,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from launch.process import JOB_VARIABLE, end_job
+from launch.process import JOB_VARIABLE
 from pipeline.store import Store
 from pipeline.verify import verify
-from tests.e2e.conftest import Finished, command, manifests, run
+from tests.e2e import crash
+from tests.e2e.conftest import Finished, manifests, run
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]
@@ -70,58 +72,24 @@ def test_a_layout_reruns_strategy_split_and_what_follows_only(copy: Path) -> Non
     assert sorted(changed.started) == ["evaluate", "export", "grpo", "report", "sft", "split", "strategy"]
 
 
-def test_a_missing_upstream_is_built_again_and_nothing_else(without) -> None:
+def test_a_missing_upstream_is_built_again_and_nothing_else(without: Callable[..., Path]) -> None:
     again = run(without("convert"))
     assert again.exit_code == 0, again.stderr
     assert again.started == ["convert"]
 
 
-def kill_everything(process: subprocess.Popen[str], store: Path) -> None:
-    """What kill -9 of the whole tree does: the orchestrator, the stage, msrun and its workers."""
-    process.kill()
-    for member in psutil.process_iter():
-        try:
-            job = member.environ().get(JOB_VARIABLE, "")
-        except psutil.Error:
-            continue
-        if job.startswith(str(store)):
-            end_job(job, grace_s=0.0)
-    process.wait()
-
-
-def start_and_wait_for(store: Path, sign: Path | None, stage: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen(command(store), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith(f"{stage}: started"):
-            break
-    deadline = time.monotonic() + 120
-    while sign is not None and not list(sign.parent.glob(sign.name)):
-        assert process.poll() is None and time.monotonic() < deadline, f"{sign} did not appear"
-        time.sleep(0.05)
-    return process
-
-
+@pytest.mark.parametrize("share", [0.2, 0.8])
 @pytest.mark.parametrize("stage", [stage for stage in CHAIN if stage != "grpo"])
-def test_a_killed_stage_is_built_again_and_nothing_else(without, stage: str) -> None:
-    store = without(stage)
-    before = manifests(store)
-    process = start_and_wait_for(store, None, stage)
-    time.sleep(0.3)
-    kill_everything(process, store)
-    assert list(verify(Store(store), deep=True)) == []
-    again = run(store)
-    assert again.exit_code == 0, again.stderr
-    assert set(again.started) <= {stage}
-    after = manifests(store)
-    assert {name: after[name] for name in before} == before
-    assert sorted(after) == sorted(CHAIN)
+def test_a_killed_stage_is_built_again_and_nothing_else(
+    finished: tuple[Path, Finished], tmp_path: Path, stage: str, share: float
+) -> None:
+    crash.trial(finished[0], tmp_path, stage, share)
 
 
-def test_a_killed_grpo_goes_on_from_its_last_checkpoint(without) -> None:
+def test_a_killed_grpo_goes_on_from_its_last_checkpoint(without: Callable[..., Path]) -> None:
     store = without("grpo")
-    process = start_and_wait_for(store, store / ".work" / "grpo-*" / "checkpoints" / "*", "grpo")
-    kill_everything(process, store)
+    process = crash.start(store, "grpo", ".work/grpo-*/checkpoints/*")
+    crash.kill_everything(process, store)
     again = run(store)
     assert again.exit_code == 0, again.stderr
     assert again.started == ["grpo"]
@@ -129,25 +97,45 @@ def test_a_killed_grpo_goes_on_from_its_last_checkpoint(without) -> None:
     assert json.loads((grpo / "result.json").read_text())["resumed_from"] >= 1
     steps = [json.loads(line)["step"] for line in (grpo / "metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2, 3, 4]
-    assert not (store / ".work").exists() or list((store / ".work").iterdir()) == []
+    assert list((store / ".work").iterdir()) == []
+
+
+def test_workers_that_outlive_the_orchestrator_are_ended_first(without: Callable[..., Path]) -> None:
+    store = without("grpo")
+    process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
+    process.kill()
+    process.wait()
+    (job,) = crash.jobs_of(store)
+    survivors = {member.pid for member in psutil.process_iter() if job_of(member) == job}
+    assert len(survivors) >= 3  # msrun, its scheduler, its workers
+    again = run(store)
+    assert again.exit_code == 0, again.stderr
+    assert again.started == ["grpo"]
+    assert not any(psutil.pid_exists(pid) and job_of(psutil.Process(pid)) == job for pid in survivors)
+    assert list(verify(Store(store), deep=True)) == []
+
+
+def job_of(process: psutil.Process) -> str:
+    try:
+        return str(process.environ().get(JOB_VARIABLE, ""))
+    except psutil.Error:
+        return ""
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_stops_the_whole_tree_within_ten_seconds(without, number: int, exit_code: int) -> None:
+def test_a_signal_stops_the_whole_tree_within_ten_seconds(
+    without: Callable[..., Path], number: int, exit_code: int
+) -> None:
     store = without("grpo")
-    process = start_and_wait_for(store, store / ".logs" / "grpo-*" / "worker_1.log", "grpo")
+    process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
     began = time.monotonic()
     os.kill(process.pid, number)
-    _, stderr = process.communicate(timeout=30)
-    assert process.returncode == exit_code
+    assert process.wait(timeout=30) == exit_code
     assert time.monotonic() - began < 10
+    stderr = (store.parent / "stderr").read_text()
     assert "type the same command to go on" in stderr
     assert "Traceback" not in stderr
-    for member in psutil.process_iter():
-        try:
-            assert not member.environ().get(JOB_VARIABLE, "").startswith(str(store))
-        except psutil.Error:
-            continue
+    assert crash.jobs_of(store) == set()
 
 
 def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""One trial of the crash matrix: kill -9 in the middle of a stage, look, run again, look again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from launch.process import JOB_VARIABLE, end_job
+from pipeline.store import Store
+from pipeline.verify import verify
+from tests.e2e.conftest import command, manifests, run
+
+
+def jobs_of(store: Path) -> set[str]:
+    """Jobs of a store that still have a living process on this machine."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            job = process.environ().get(JOB_VARIABLE, "")
+            if job.startswith(str(store)) and process.status() != psutil.STATUS_ZOMBIE:
+                found.add(job)
+    return found
+
+
+def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
+    """What kill -9 of the whole tree does: the orchestrator, the stage, msrun and its workers."""
+    orchestrator.kill()
+    for job in jobs_of(store):
+        end_job(job, grace_s=0.0)
+    orchestrator.wait()
+
+
+def start(store: Path, stage: str | None = None, sign: str | None = None) -> subprocess.Popen[str]:
+    """Start a run; return when `stage` has begun and `sign` (a pattern below the store) matches."""
+    errors = store.parent / "stderr"
+    with errors.open("w") as stderr:
+        process = subprocess.Popen(command(store), stdout=subprocess.DEVNULL, stderr=stderr, text=True)
+    deadline = time.monotonic() + 180
+    while (stage is not None and f"{stage}: started" not in errors.read_text()) or (
+        sign is not None and not list(store.glob(sign))
+    ):
+        assert process.poll() is None, errors.read_text()
+        assert time.monotonic() < deadline, f"{stage} {sign} was not reached"
+        time.sleep(0.02)
+    return process
+
+
+def durations(store: Path) -> dict[str, float]:
+    """Stage -> seconds that it took."""
+    found = {}
+    for file in store.glob("*/*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        found[manifest["stage"]] = manifest["ended"] - manifest["started"]
+    return found
+
+
+def trial(finished: Path, place: Path, stage: str, share: float) -> None:
+    """Kill `stage` after `share` of the time that it usually takes, in a copy of a finished store.
+
+    Asserts that what is there afterwards is whole, and that the next run does this stage and no other.
+    """
+    store = Path(shutil.copytree(finished, place / "store", symlinks=True))
+    usual = durations(store)[stage]
+    shutil.rmtree(store / stage)
+    before = manifests(store)
+    process = start(store, stage)
+    time.sleep(share * usual)
+    kill_everything(process, store)
+    assert list(verify(Store(store), deep=True)) == []
+    again = run(store)
+    assert again.exit_code == 0, again.stderr
+    assert set(again.started) <= {stage}  # nothing at all where the kill came after the commit
+    after = manifests(store)
+    assert {name: after[name] for name in before} == before
+    assert after.keys() == {*before, stage}
+    assert list(verify(Store(store), deep=True)) == []
+    assert not list(store.glob("*/.building-*"))
+    os.rename(place / "store", place / f"done-{stage}-{share:.3f}")

@@ -1,0 +1,150 @@
+"""Each mistake ends with one clear error, a non-zero exit code, and nothing half-written that counts."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.store import Store
+from pipeline.verify import artifacts, verify
+from tests.e2e.conftest import Finished, command, run
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    failed = run(small_disk / "store", "dataset.train_rows=6000")
+    assert failed.exit_code == 1
+    assert "free space" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    store = Store(small_disk / "store")
+    assert list(verify(store, deep=True)) == []
+    assert not list(store.root.glob("*/.building-*"))
+
+
+AS_ANOTHER_USER = """
+import os, sys
+from pipeline.cli import main
+import luigi.cmdline, pipeline.commands, pipeline.run
+main(["plan", *sys.argv[1:]])  # whatever the interpreter loads lazily, it loads while it may
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main(["run", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_a_store_of_somebody_else(mode: int) -> None:
+    """Root ignores modes, so another user tries."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to become another user")
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own directories let nobody in
+        Path(directory).chmod(0o755)
+        store = Path(directory) / "store"
+        store.mkdir()
+        store.chmod(mode)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER_USER, f"store={store}"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "XDG_CACHE_HOME": f"{directory}/cache"},
+        )
+        assert done.returncode == 2, done.stderr
+        assert "Permission denied; " in done.stderr
+        assert "choose another store with store=DIR" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not any(path.is_dir() for path in store.iterdir())
+
+
+def test_a_port_in_use(without: Callable[..., Path]) -> None:
+    store = without("report", "export", "evaluate", "grpo")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        failed = run(store, f"launcher.master_port={port}")
+    assert failed.exit_code == 1
+    assert f"launcher.master_port={port}: cannot be bound on 127.0.0.1" in failed.stderr
+    assert not list((store / "grpo").glob("[0-9a-f]*"))
+
+
+@pytest.mark.parametrize(("package", "version"), [("numpy", "2.1.0"), ("safetensors", "0.8.0")])
+def test_a_package_that_is_known_to_break(tmp_path: Path, package: str, version: str) -> None:
+    """What pip would have installed, seen as pip's metadata tells it."""
+    shadow = tmp_path / "shadow" / f"{package}-{version}.dist-info"
+    shadow.mkdir(parents=True)
+    (shadow / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    done = subprocess.run(
+        command(tmp_path / "store"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(shadow.parent)},
+    )
+    assert done.returncode == 2
+    assert f"error: {package}={version}: must be" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_damaged_artifact_is_rebuilt_not_used(copy: Path) -> None:
+    (weights,) = copy.glob("split/*/train/rank_0/model.safetensors")
+    weights.chmod(0o644)
+    os.truncate(weights, 100)
+    again = run(copy)
+    assert again.exit_code == 0, again.stderr
+    assert again.started == ["split"]
+    assert len(list((copy / ".quarantine").iterdir())) == 1
+    assert list(verify(Store(copy), deep=True)) == []
+
+
+def test_a_store_can_move(finished: tuple[Path, Finished], tmp_path: Path) -> None:
+    elsewhere = Path(shutil.copytree(finished[0], tmp_path / "moved" / "store", symlinks=True))
+    assert run(elsewhere).started == []
+
+
+def test_a_clock_that_goes_backwards(copy: Path) -> None:
+    for file in copy.rglob("*"):
+        os.utime(file, (time.time() + 10**6,) * 2, follow_symlinks=False)
+    assert run(copy).started == []
+    assert run(copy, "evaluate.k=4", "evaluate.num_samples=4").started == ["evaluate", "report"]
+
+
+def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path: Path) -> None:
+    """An editor that keeps the modification time still changes the inode or the size."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train", "test"):
+        (data / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n' * 40)
+    from pipeline.run import prepare_plan
+
+    overrides = ["dataset=gsm8k", f"dataset.path={data}", f"store={tmp_path / 'store'}"]
+    before = prepare_plan(overrides)[0].spec("tokenize").key
+    old = (data / "train.jsonl").stat()
+    (data / "new").write_text('{"question": "1+1?", "answer": "#### 3"}\n' * 40)
+    os.utime(data / "new", ns=(old.st_atime_ns, old.st_mtime_ns))
+    (data / "new").rename(data / "train.jsonl")
+    assert prepare_plan(overrides)[0].spec("tokenize").key != before
+
+
+def test_every_artifact_survives_verification(finished: tuple[Path, Finished]) -> None:
+    assert len(artifacts(Store(finished[0]))) == 11
