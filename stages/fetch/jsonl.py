@@ -84,7 +84,7 @@ def _fault(values: dict[str, Any], key: str) -> str:
         return f"has no key {key!r} (it has: {', '.join(map(repr, list(values)[:8]))})"
     if not isinstance(values[key], str):
         return f"{key!r} must be text, is {type(values[key]).__name__}"
-    if not values[key].strip():
+    if not values[key]:
         return f"{key!r} is empty"
     try:
         values[key].encode("utf-8")

@@ -94,7 +94,7 @@ class Encoder:
         usable, texts, dropped = [], [], []
         for row in rows:
             text = ground_truth(row, self.dataset, self.config)
-            if not text:
+            if not (text if self.compat else text.strip()):
                 dropped.append(Dropped(row.line, NO_TRUTH))
             elif not self.compat and not row.prompt.strip():
                 dropped.append(Dropped(row.line, "the prompt is blank"))
