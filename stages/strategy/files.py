@@ -6,6 +6,7 @@ ccsrc/frontend/parallel/strategy_checkpoint/parallel_strategy_checkpoint.cc (wri
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from stages.errors import InputError
-from stages.strategy.messages import ParallelStrategyMap
+from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 _RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
@@ -66,17 +67,17 @@ class Strategy:
 
 def encode(tensors: Mapping[str, TensorLayout], stage: int) -> bytes:
     """One stage's file (the ranks of a stage share it). Field values as MindSpore writes them."""
-    message = ParallelStrategyMap(current_stage=1)
+    message = EncodedStrategyMap(current_stage=1)
     _add_stage(message, tensors, stage, prefix="")
-    return bytes(message.SerializeToString(deterministic=True))
+    return bytes(message.SerializeToString())
 
 
 def encode_merged(stages: Iterable[Mapping[str, TensorLayout]]) -> bytes:
     """What merge_pipeline_strategys makes of all stages' files: names prefixed with "STAGE-"."""
-    message = ParallelStrategyMap(current_stage=1)
+    message = EncodedStrategyMap(current_stage=1)
     for stage, tensors in enumerate(stages):
         _add_stage(message, tensors, stage, prefix=f"{stage}-")
-    return bytes(message.SerializeToString(deterministic=True))
+    return bytes(message.SerializeToString())
 
 
 def _add_stage(message: Any, tensors: Mapping[str, TensorLayout], stage: int, prefix: str) -> None:
@@ -85,15 +86,24 @@ def _add_stage(message: Any, tensors: Mapping[str, TensorLayout], stage: int, pr
     item = message.parallel_strategy_item.add(node_name=f"stage_{stage}")
     item.parallel_strategys.stage = stage
     for name, layout in tensors.items():
-        item = message.parallel_layout_item.add(param_name=prefix + name)
-        layouts = item.parallel_layouts
-        layouts.dev_matrix.add(dim=layout.dev_matrix)
-        layouts.tensor_map.add(dim=layout.tensor_map)
-        layouts.param_split_shape.add()
-        layouts.indices_offset.add()
-        layouts.field = 0
-        layouts.opt_weight_shard_step = layout.opt_weight_shard_step
-        layouts.opt_weight_shard_size = layout.opt_weight_shard_size
+        # Joined encodings of two parts of a message are the encoding of the whole. A model has
+        # thousands of parameters but a handful of layouts, and encoding those is the slow part.
+        encoded = ParallelLayoutItem(param_name=prefix + name).SerializePartialToString()
+        message.parallel_layout_item.append(encoded + _encoded_layout(layout))
+
+
+@functools.cache
+def _encoded_layout(layout: TensorLayout) -> bytes:
+    item = ParallelLayoutItem()
+    layouts = item.parallel_layouts
+    layouts.dev_matrix.add(dim=layout.dev_matrix)
+    layouts.tensor_map.add(dim=layout.tensor_map)
+    layouts.param_split_shape.add()
+    layouts.indices_offset.add()
+    layouts.field = 0
+    layouts.opt_weight_shard_step = layout.opt_weight_shard_step
+    layouts.opt_weight_shard_size = layout.opt_weight_shard_size
+    return bytes(item.SerializePartialToString())
 
 
 def read_strategy(path: Path) -> Strategy:

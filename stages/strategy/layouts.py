@@ -102,39 +102,47 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
         found.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
     if layout.expert_parallel > 1:
         found.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")
-    if model.qkv_concat and cp > 1 and layout.use_seq_parallel:
-        found.append("qkv_concat with context_parallel>1 and use_seq_parallel: never compared with MindSpore")
     return found
 
 
 def _layout(
     name: str, shape: Sequence[int], model: ModelConfig, layout: RoleLayout, stage: int
 ) -> TensorLayout:
-    dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
-    axes: tuple[int, ...]
-    split: tuple[int | None, ...]
-    if name == EMBEDDING:  # llama_layer.py:145
-        whole = layout.vocab_emb_dp or model.vocab_size % (mp * cp)
-        axes, split = ((dp, cp, mp), (None, None)) if whole else ((dp, mp * cp), (1, None))
-    elif name == "model.norm_out.weight":  # llama.py:295
-        axes, split = (dp, cp, mp), (None,)
-    elif name.endswith("_norm.weight"):  # llama_transformer.py:982
-        axes, split = (dp, cp * mp), (None,)
-    elif name == HEAD:  # llama.py:539
-        whole = layout.vocab_emb_dp or model.vocab_size % mp
-        axes, split = (dp * cp, mp), (None if whole else 1, None)
-    elif model.qkv_concat and name.endswith(("w_gate_hidden.weight", "w2.weight")):
-        # llama_layer.py:493 leaves context_parallel out, so it is repeated on the right; for w2
-        # use_seq_parallel sets it again (llama_transformer.py:1029)
-        again = name.endswith("w2.weight") and layout.use_seq_parallel
-        axes = (dp * cp, mp) if again else (dp, mp, cp)
-        split = (None, 1) if name.endswith("w2.weight") else (1, None)
-    else:
-        axes = (dp * cp, mp)
-        split = (None, 1) if name.endswith(("wo.weight", "w2.weight")) else (1, None)[: len(shape)]
-    dev_matrix, tensor_map = _arrange(axes, split)
+    # A tied embedding that its own lookup would replicate lies as lm_head's product, its later user, wants.
+    by_head = name == EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
+    user = HEAD if by_head and _replicates_embedding(model, layout) else name
+    dev_matrix, tensor_map = _arrange(*_axes(user, len(shape), model, layout))
     step, size = _optimizer_shard(name, shape, dev_matrix, tensor_map, model, layout)
     return TensorLayout(dev_matrix, tensor_map, step, size, (stage,))
+
+
+def _replicates_embedding(model: ModelConfig, layout: RoleLayout) -> bool:
+    ways = layout.model_parallel * layout.context_parallel
+    return layout.vocab_emb_dp or model.vocab_size % ways != 0
+
+
+def _axes(
+    name: str, dimensions: int, model: ModelConfig, layout: RoleLayout
+) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+    """Cards per axis, and per tensor dimension the index of the axis that splits it."""
+    dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
+    if name == EMBEDDING:  # llama_layer.py:145
+        whole = _replicates_embedding(model, layout)
+        return ((dp, cp, mp), (None, None)) if whole else ((dp, mp * cp), (1, None))
+    if name == "model.norm_out.weight":  # llama.py:295
+        return (dp, cp, mp), (None,)
+    if name.endswith("_norm.weight"):  # llama_transformer.py:982
+        return (dp, cp * mp), (None,)
+    if name == HEAD:  # llama.py:539
+        whole = layout.vocab_emb_dp or model.vocab_size % mp != 0
+        return (dp * cp, mp), (None if whole else 1, None)
+    columns = name.endswith(("wo.weight", "w2.weight"))
+    fused_ffn = model.qkv_concat and name.endswith(("w_gate_hidden.weight", "w2.weight"))
+    if fused_ffn and not (columns and layout.use_seq_parallel):
+        # llama_layer.py:493 leaves context_parallel out, so it is repeated on the right; for w2
+        # use_seq_parallel sets it again (llama_transformer.py:1029)
+        return (dp, mp, cp), (None, 1) if columns else (1, None)
+    return (dp * cp, mp), (None, 1) if columns else (1, None)[:dimensions]
 
 
 def _arrange(axes: Sequence[int], split: Sequence[int | None]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -156,11 +164,7 @@ def _optimizer_shard(
 ) -> tuple[int, int]:
     """opt_weight_shard_step and _size; (0, 0) where the parallel optimizer leaves the parameter whole."""
     linear = name.endswith(".weight") and not name.endswith("norm.weight") and name != "model.norm_out.weight"
-    if (
-        not layout.enable_parallel_optimizer
-        or not linear
-        or layout.data_parallel * layout.context_parallel == 1
-    ):
+    if not layout.enable_parallel_optimizer or not linear:
         return 0, 0
     if math.prod(shape) * _ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:
         return 0, 0

@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 _PACKAGE = "grpoflow.strategy"
 
 _OPTIONAL, _REQUIRED, _REPEATED = 1, 2, 3  # FieldDescriptorProto.Label
-_INT64, _INT32, _STRING, _MESSAGE, _UINT32 = 3, 5, 9, 11, 13  # FieldDescriptorProto.Type
+_INT64, _INT32, _STRING, _MESSAGE, _BYTES, _UINT32 = 3, 5, 9, 11, 12, 13  # FieldDescriptorProto.Type
 
 # message -> fields (name, number, label, scalar type or name of a message)
 _FIELDS: dict[str, list[tuple[str, int, int, int | str]]] = {
@@ -56,10 +56,16 @@ _FIELDS: dict[str, list[tuple[str, int, int, int | str]]] = {
         ("parallel_strategy_item", 2, _REPEATED, "ParallelStrategyItem"),
         ("parallel_layout_item", 3, _REPEATED, "ParallelLayoutItem"),
     ],
+    # The same bytes as ParallelStrategyMap, with layout items that are encoded already.
+    "EncodedStrategyMap": [
+        ("current_stage", 1, _REQUIRED, _UINT32),
+        ("parallel_strategy_item", 2, _REPEATED, "ParallelStrategyItem"),
+        ("parallel_layout_item", 3, _REPEATED, _BYTES),
+    ],
 }
 
 
-def _strategy_map_class() -> Any:
+def _classes() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
         name="grpoflow/node_strategy.proto", package=_PACKAGE, syntax="proto2"
     )
@@ -73,8 +79,14 @@ def _strategy_map_class() -> Any:
                 field.type = kind
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file) if hasattr(pool, "Add") else pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.ParallelStrategyMap"))
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+        for name in _FIELDS
+    }
 
 
-ParallelStrategyMap: Any = _strategy_map_class()
+_CLASSES = _classes()
+ParallelStrategyMap: Any = _CLASSES["ParallelStrategyMap"]
 """One strategy file: ParallelStrategyMap().ParseFromString(bytes)."""
+ParallelLayoutItem: Any = _CLASSES["ParallelLayoutItem"]
+EncodedStrategyMap: Any = _CLASSES["EncodedStrategyMap"]

@@ -61,6 +61,13 @@ def test_parallel_optimizer_leaves_small_and_indivisible_tensors_whole():
     assert _tensor("model.layers.0.feed_forward.w1.weight", odd, **{threshold: 0}, **layout)[2:] == (0, 0)
 
 
+def test_a_replicated_head_is_shared_by_all_cards_even_without_data_parallel():
+    layout = {"model_parallel": 4, "vocab_emb_dp": True, "enable_parallel_optimizer": True}
+    layout |= {"parallel_optimizer_threshold_kb": 0}
+    assert _tensor("lm_head.weight", **layout) == ([4], [-1, -1], 1, -1)
+    assert _tensor("model.layers.0.attention.wq.weight", **layout) == ([4], [0, -1], 0, 0)
+
+
 def test_layers_of_the_stages():
     layout = make_layout(pipeline_stage=3, offset=(1, 0, -1))
     assert stages_of_layers(make_model(num_hidden_layers=6), layout) == [0, 0, 0, 1, 1, 2]

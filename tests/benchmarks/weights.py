@@ -1,0 +1,291 @@
+"""Weights at real scale: convert, split and merge beside mindformers and MindSpore, memory, and a plain copy.
+
+Random weights of the 1.5B and 7B shapes are made at run time (about 65 GB of scratch with 7B). Peers
+run in interpreters of the caller's choice: --mindformers CHECKOUT holds
+research/qwen2_5/convert_weight.py, --mindformers-python runs it (mindspore, mindformers' requirements,
+torch, transformers). convert is timed as a whole process on both sides, split and merge from the call
+of the function to its return.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from stages.convert import convert_directory
+from stages.merge import merge_directory
+from stages.split import split_directory
+from stages.strategy.stage import write_strategy
+from stages.weights.outputs import OutputFile
+from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.stages.weights.checkpoints import hf_shapes, make_layout, make_model
+
+CONVERT_BAR, SPLIT_BAR, MERGE_BAR = 10.0, 2.0, 8.0
+PEAK_BAR_GIB = 0.3
+COPY_DRIFT_BAR = 1.2
+STRATEGY_BAR_S = 1.0
+SHAPES = {
+    "1_5b": {"hidden_size": 1536, "num_hidden_layers": 28, "num_attention_heads": 12,
+             "num_key_value_heads": 2, "intermediate_size": 8960, "vocab_size": 151936,
+             "tie_word_embeddings": True},
+    "7b": {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+           "intermediate_size": 18944, "vocab_size": 152064, "tie_word_embeddings": False},
+    "72b": {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+            "intermediate_size": 29568, "vocab_size": 152064, "tie_word_embeddings": False},
+}  # fmt: skip
+LAYOUT = {"model_parallel": 4, "pipeline_stage": 2}
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One measured step."""
+
+    wall_s: float
+    peak_gib: float
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, write results/weights.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks weights", description=__doc__)
+    parser.add_argument("--mindformers", type=Path, help="a mindformers checkout (convert's peer)")
+    parser.add_argument("--mindformers-python", default=sys.executable)
+    parser.add_argument("--mindspore-python", default=sys.executable)
+    parser.add_argument("--scratch", type=Path, help="a directory with enough space; default: the system's")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--layers", type=int, help="fewer layers, to try the benchmark itself")
+    parser.add_argument("--without-7b", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(dir=options.scratch) as directory:
+        return write("weights", _measure(Path(directory), options))
+
+
+def _measure(root: Path, options: argparse.Namespace) -> list[Figure]:
+    small, costs, ratio = _prepare(root, "1_5b", 1, options.layers), {}, {}
+    for step, peer in (("convert", _convert_peer), ("split", _split_peer), ("merge", _merge_peer)):
+        theirs = peer(small, options)
+        sides = [partial(_child, step, small), *([theirs] if theirs else [])]
+        measured = _in_turn(options.runs, [small / "out", small / "peer"], *sides)
+        costs[step] = measured[0]
+        ratio[step] = measured[1].wall_s / measured[0].wall_s if theirs else None
+        if theirs:
+            costs[f"{step}_peer"] = measured[1]
+    figures = [
+        at_least("convert_ratio", ratio["convert"], CONVERT_BAR),
+        at_least("split_ratio", ratio["split"], SPLIT_BAR),
+        at_least("merge_ratio", ratio["merge"], MERGE_BAR),
+        at_most("strategy_72b_s", _strategy_s(root), STRATEGY_BAR_S, "s"),
+    ]
+    copy_small = _copy_ratio(small, options.runs)
+    shutil.rmtree(small)
+    figures.append(Figure("copy_ratio_1_5b", copy_small, "ratio"))
+    if not options.without_7b:
+        large = _prepare(root, "7b", 4, options.layers)
+        for step in ("convert", "split", "merge"):
+            costs[f"{step}_7b"] = _in_turn(1, [large / "out"], partial(_child, step, large))[0]
+        copy_large = _copy_ratio(large, options.runs)
+        figures.append(at_most("copy_ratio_7b", copy_large, COPY_DRIFT_BAR * copy_small))
+        figures.append(Figure("bytes_7b", _bytes_of(large / "hf") / 1e9, "GB"))
+    else:
+        figures.append(at_most("copy_ratio_7b", None, COPY_DRIFT_BAR * copy_small))
+    own_peaks = [cost.peak_gib for name, cost in costs.items() if not name.endswith("_peer")]
+    figures.append(at_most("peak_gib", max(own_peaks), PEAK_BAR_GIB, "GiB"))
+    for name, cost in costs.items():
+        figures += [Figure(f"{name}_s", cost.wall_s, "s"), Figure(f"{name}_peak_gib", cost.peak_gib, "GiB")]
+    return figures
+
+
+def _prepare(root: Path, size: str, shards: int, layers: int | None) -> Path:
+    """root/size with hf/ (random weights), strategy/, ranks/ and, for MindSpore's transform, full/rank_0/."""
+    model = make_model(**SHAPES[size] | ({"num_hidden_layers": layers} if layers else {}))
+    folder = root / size
+    shapes = list(hf_shapes(model).items())
+    block = memoryview(np.random.default_rng(0).integers(0, 256, 2**24, dtype=np.uint8))  # type: ignore[arg-type]
+    weight_map = {}
+    for shard in range(shards):
+        name = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors" if shards > 1 else "model.safetensors"
+        chosen = shapes[shard * len(shapes) // shards : (shard + 1) * len(shapes) // shards]
+        file = OutputFile(
+            folder / "hf" / name, [(one, "BF16", shape) for one, shape in chosen], {"format": "pt"}
+        )
+        for offset in range(file.offset(chosen[0][0]), file.size, len(block)):
+            file.pwrite(block[: file.size - offset], offset)
+        file.close()
+        weight_map |= {one: name for one, _ in chosen}
+    if shards > 1:
+        index = {"metadata": {}, "weight_map": weight_map}
+        (folder / "hf" / "model.safetensors.index.json").write_text(json.dumps(index))
+    config = {key: getattr(model, key) for key in SHAPES[size]}
+    config |= {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "torch_dtype": "bfloat16"}
+    (folder / "hf" / "config.json").write_text(json.dumps(config))
+    write_strategy(model, make_layout(**LAYOUT), folder / "strategy")
+    split_directory(folder / "hf", folder / "strategy", folder / "ranks")
+    if shards == 1:
+        convert_directory(folder / "hf", folder / "full" / "rank_0", False, None)
+    os.sync()
+    return folder
+
+
+STEPS = {
+    "convert": lambda root: convert_directory(root / "hf", root / "out", False, None),
+    "split": lambda root: split_directory(root / "hf", root / "strategy", root / "out"),
+    "merge": lambda root: merge_directory(root / "ranks", root / "strategy", root / "out"),
+}
+
+
+def _step(name: str, root: Path) -> None:
+    """In a child process: one step of ours; tells wall time and peak memory."""
+    began = time.perf_counter()
+    STEPS[name](root)
+    took = time.perf_counter() - began
+    print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
+
+
+_MINDSPORE = """
+import json, resource, sys, time
+import mindspore
+source, out, *strategies = (None if one == "-" else one for one in sys.argv[1:])
+began = time.perf_counter()
+mindspore.transform_checkpoints(source, out, "t", *strategies, output_format="safetensors")
+took = time.perf_counter() - began
+print(json.dumps([took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]))
+"""
+
+
+def _child(step: str, root: Path) -> Cost:
+    code = "import sys; from pathlib import Path; from tests.benchmarks.weights import _step; "
+    code += "_step(sys.argv[1], Path(sys.argv[2]))"
+    command = [sys.executable, "-c", code, step, str(root)]
+    return _process(command, REPOSITORY) if step == "convert" else _told(command)
+
+
+def _told(command: list[str]) -> Cost:
+    """What the child tells on its last line: [wall_s, peak_gib] of one function."""
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode:
+        output = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        raise RuntimeError(f"{command}: exit code {done.returncode}\n{output}")
+    return Cost(*json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _process(command: list[str], cwd: Path, env: dict[str, str] | None = None) -> Cost:
+    """A whole process: its wall time and its own peak memory."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, cwd=cwd, env=env, stdout=log, stderr=log)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        took = time.perf_counter() - began
+        if child.returncode:
+            log.seek(0)
+            raise RuntimeError(f"{command}: exit code {child.returncode}\n{log.read()[-2000:].decode()}")
+    return Cost(took, usage.ru_maxrss / 2**20)
+
+
+def _split_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
+    merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
+    paths = [str(root / "full"), str(root / "peer"), "-", merged]
+    return partial(_told, [options.mindspore_python, "-c", _MINDSPORE, *paths])
+
+
+def _merge_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost]:
+    merged = str(root / "strategy" / "merged_ckpt_strategy.ckpt")
+    paths = [str(root / "ranks"), str(root / "peer"), merged, "-"]
+    return partial(_told, [options.mindspore_python, "-c", _MINDSPORE, *paths])
+
+
+def _convert_peer(root: Path, options: argparse.Namespace) -> Callable[[], Cost] | None:
+    """mindformers' convert_weight.py as a whole process; None without a checkout."""
+    if options.mindformers is None:
+        return None
+    script = options.mindformers.resolve() / "research" / "qwen2_5" / "convert_weight.py"
+    command = [
+        options.mindformers_python,
+        str(script),
+        "--torch_ckpt_dir",
+        str(root / "hf"),
+        "--dtype",
+        "bf16",
+    ]
+    command += ["--mindspore_ckpt_path", str(root / "peer" / "qwen2_5.ckpt"), "--qkv_concat", "False"]
+
+    def run() -> Cost:
+        (root / "peer").mkdir()
+        return _process(command, root, {**os.environ, "PYTHONPATH": str(options.mindformers.resolve())})
+
+    return run
+
+
+def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list[Cost]:
+    """Medians of wall time and maxima of memory of several sides, measured in turn on a settled disk."""
+    costs: list[list[Cost]] = [[] for _ in sides]
+    for _ in range(runs):
+        for side, measured in zip(sides, costs, strict=True):
+            for path in outputs:
+                _remove(path)
+            os.sync()
+            measured.append(side())
+    for path in outputs:
+        _remove(path)
+    return [
+        Cost(statistics.median(one.wall_s for one in side), max(one.peak_gib for one in side))
+        for side in costs
+    ]
+
+
+def _copy_ratio(root: Path, runs: int) -> float:
+    """Wall time of split to that of copying the same bytes, both until the disk has them."""
+    ratios = []
+    for _ in range(runs):
+        times = []
+        for work in (partial(_copy, root), partial(_child, "split", root)):
+            for name in ("out", "copy"):
+                _remove(root / name)
+            os.sync()
+            began = time.perf_counter()
+            work()
+            os.sync()
+            times.append(time.perf_counter() - began)
+        ratios.append(times[1] / times[0])
+    for name in ("out", "copy"):
+        _remove(root / name)
+    return statistics.median(ratios)
+
+
+def _copy(root: Path) -> None:
+    (root / "copy").mkdir()
+    for file in (root / "hf").glob("*.safetensors"):
+        shutil.copyfile(file, root / "copy" / file.name)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        for one in [path, *path.rglob("*")]:  # MindSpore leaves files of mode 0400
+            one.chmod(0o700)
+        shutil.rmtree(path)
+
+
+def _strategy_s(root: Path) -> float:
+    model = make_model(**SHAPES["72b"])
+    layout = make_layout(data_parallel=2, model_parallel=8, pipeline_stage=4, enable_parallel_optimizer=True)
+    began = time.perf_counter()
+    write_strategy(model, layout, root / "strategy_72b")
+    return time.perf_counter() - began
+
+
+def _bytes_of(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.glob("*.safetensors"))
