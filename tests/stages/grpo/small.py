@@ -1,0 +1,65 @@
+"""A very small Qwen2 with random weights, for tests of the trainer."""
+
+import numpy as np
+
+from stages.config import read
+from stages.grpo.config import RolloutConfig
+from stages.grpo.parameters import EMBEDDING, HEAD
+from stages.model_config import ModelConfig
+
+SEED = 7
+
+
+def model_config(**changes):
+    values = {
+        "name": "small", "variant": "base", "source": "builtin", "path": None, "tokenizer_path": None,
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 128, "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-6, "initializer_range": 0.3, "tie_word_embeddings": True, "bos_token_id": None,
+        "eos_token_id": (1,), "pad_token_id": 0, "torch_dtype": "float32", "param_init_type": "float32",
+        "qkv_concat": False,
+    }  # fmt: skip
+    return read(ModelConfig, {**values, **changes})
+
+
+def rollout_config(**changes):
+    values = {
+        "num_generations": 4, "max_tokens": 10, "min_tokens": 0, "temperature": 1.0, "top_k": None,
+        "top_p": None, "min_p": None,
+    }  # fmt: skip
+    return read(RolloutConfig, {**values, **changes})
+
+
+def weights(model, seed=SEED):
+    """Full tensors by the checkpoint's names: everything random, norms and biases too."""
+    H, D, F = model.hidden_size, model.head_dim, model.intermediate_size
+    kv = model.num_key_value_heads * D
+    shapes = {EMBEDDING: (model.vocab_size, H), "model.norm_out.weight": (H,)}
+    if not model.tie_word_embeddings:
+        shapes[HEAD] = (model.vocab_size, H)
+    for i in range(model.num_hidden_layers):
+        prefix = f"model.layers.{i}"
+        for name, rows in (("wq", H), ("wk", kv), ("wv", kv)):
+            shapes[f"{prefix}.attention.{name}.weight"] = (rows, H)
+            shapes[f"{prefix}.attention.{name}.bias"] = (rows,)
+        shapes[f"{prefix}.attention.wo.weight"] = (H, H)
+        shapes[f"{prefix}.feed_forward.w1.weight"] = (F, H)
+        shapes[f"{prefix}.feed_forward.w3.weight"] = (F, H)
+        shapes[f"{prefix}.feed_forward.w2.weight"] = (H, F)
+        shapes[f"{prefix}.attention_norm.weight"] = (H,)
+        shapes[f"{prefix}.ffn_norm.weight"] = (H,)
+    random = np.random.default_rng(seed)
+    return {
+        name: (random.normal(size=shape) * model.initializer_range + ("norm" in name)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
+def prompts(model, P, S, seed=SEED):
+    """ids [P, S] padded with 0 on the right, and lengths [P] from 1 to S."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, S + 1, P).astype(np.int32)
+    lengths[0], lengths[-1] = S, 1
+    ids = random.integers(2, model.vocab_size, (P, S)).astype(np.int32)
+    ids[np.arange(S) >= lengths[:, None]] = 0
+    return ids, lengths

@@ -1,0 +1,96 @@
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from stages.config import read
+from stages.grpo.config import TrainConfig
+from stages.grpo.loss import GrpoLoss, SupervisedLoss, token_weights
+
+MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
+
+
+def train_config(**changes):
+    values = {
+        "steps": 4, "learning_rate": 1e-3, "schedule": "constant", "warmup_steps": 0, "final_share": 1.0,
+        "weight_decay": 0.0, "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-8, "max_grad_norm": 1.0,
+        "prompts_per_step": 2, "num_iterations": 2, "epsilon_low": 0.2, "epsilon_high": 0.3, "beta": 0.1,
+        "loss_type": "dapo", "scale_advantages": True, "checkpoint_every": 0, "keep_checkpoints": 1,
+        "logged_completions": 0,
+    }  # fmt: skip
+    return read(TrainConfig, {**values, **changes})
+
+
+def by_hand(config, logprob, old, reference, advantage, weight):
+    """The formulas of DeepSeekMath, one token at a time."""
+    loss = kl_sum = clipped = 0.0
+    for i, t in zip(*np.nonzero(MASK), strict=True):
+        ratio = np.exp(logprob[i, t] - old[i, t])
+        bounded = min(max(ratio, 1 - config.epsilon_low), 1 + config.epsilon_high)
+        surrogate = min(ratio * advantage[i], bounded * advantage[i])
+        r = np.exp(reference[i, t] - logprob[i, t])
+        kl = r - np.log(r) - 1
+        loss += weight[i, t] * (-surrogate + config.beta * kl)
+        kl_sum += kl
+        clipped += bounded * advantage[i] < ratio * advantage[i]
+    return loss, kl_sum, clipped
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.1])
+def test_grpo_loss_and_gradient_by_hand(beta):
+    config = train_config(beta=beta)
+    random = np.random.default_rng(0)
+    logprob, old, reference = (random.normal(-1, 0.4, (2, 4)).astype(np.float32) for _ in range(3))
+    entropy, advantage = np.abs(logprob), np.array([1.5, -0.5], np.float32)
+    weight = token_weights(MASK, "grpo")
+    cell = GrpoLoss(config)
+    arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
+    (loss, sums), gradient = ms.value_and_grad(cell, 0, has_aux=True)(Tensor(logprob), *arguments)
+    wanted, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
+    assert clipped > 0  # the case must reach the clipped branch
+    np.testing.assert_allclose(loss.asnumpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        sums.asnumpy(), [wanted, kl if beta else 0, (entropy * MASK).sum(), clipped], rtol=1e-5, atol=1e-6
+    )
+    for i, t in np.ndindex(2, 4):
+        changed = [logprob.astype(np.float64).copy() for _ in range(2)]
+        changed[0][i, t] += 1e-6
+        changed[1][i, t] -= 1e-6
+        up, down = (by_hand(config, x, old, reference, advantage, weight)[0] for x in changed)
+        np.testing.assert_allclose(gradient.asnumpy()[i, t], (up - down) / 2e-6, rtol=1e-3, atol=1e-5)
+
+
+def test_on_policy_gradient_is_advantage_times_gradient_of_logprob():
+    config = train_config(num_iterations=1, beta=0.0)
+    logprob = np.random.default_rng(0).normal(-1, 0.4, (2, 4)).astype(np.float32)
+    advantage, weight = np.array([[2.0], [-1.0]], np.float32), token_weights(MASK, "dapo")
+    arguments = [Tensor(x) for x in (logprob, logprob * 9, logprob * 9, advantage, weight, MASK)]
+    _, gradient = ms.value_and_grad(GrpoLoss(config), 0, has_aux=True)(Tensor(logprob), *arguments)
+    np.testing.assert_allclose(gradient.asnumpy(), -advantage * weight, rtol=1e-6)
+
+
+def test_padding_of_any_value_does_not_count():
+    config = train_config()
+    base = np.zeros((2, 4), np.float32)
+    wild = np.where(MASK > 0, base, 300.0).astype(np.float32)
+    arguments = [Tensor(x) for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo"), MASK)]
+    (loss, _), gradient = ms.value_and_grad(GrpoLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
+    assert np.isfinite(loss.asnumpy()) and (gradient.asnumpy()[MASK == 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "wanted"),
+    [
+        ("grpo", [[1 / 6, 1 / 6, 1 / 6, 0], [1 / 2, 0, 0, 0]]),
+        ("dapo", [[1 / 4, 1 / 4, 1 / 4, 0], [1 / 4, 0, 0, 0]]),
+        ("dr_grpo", [[1 / 8, 1 / 8, 1 / 8, 0], [1 / 8, 0, 0, 0]]),
+    ],
+)
+def test_token_weights(loss_type, wanted):
+    np.testing.assert_allclose(token_weights(MASK, loss_type), wanted, rtol=1e-6)
+
+
+def test_supervised_loss_is_the_mean_negative_logprob():
+    logprob = np.log(np.array([[0.5, 0.25, 0.125, 1.0], [0.1, 1.0, 1.0, 1.0]], np.float32))
+    loss, _ = SupervisedLoss()(Tensor(logprob), Tensor(logprob), Tensor(token_weights(MASK, "dapo")))
+    np.testing.assert_allclose(loss.asnumpy(), -np.log(0.5 * 0.25 * 0.125 * 0.1) / 4, rtol=1e-6)

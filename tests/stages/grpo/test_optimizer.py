@@ -1,0 +1,47 @@
+import math
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Parameter, Tensor
+from tests.stages.grpo.test_loss import train_config
+
+from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.parallel import SINGLE, Groups
+
+
+def parameters():
+    random = np.random.default_rng(0)
+    shapes = {"matrix": (3, 4), "bias": (5,)}
+    return [Parameter(Tensor(random.normal(size=shape).astype(np.float32)), name=name) for name, shape in shapes.items()]
+
+
+@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
+def test_equals_torch(max_grad_norm):
+    torch = pytest.importorskip("torch")
+    ours = parameters()
+    config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
+    optimizer = AdamW(ours, [False, False], config, SINGLE, Groups(1))
+    twins = [torch.nn.Parameter(torch.from_numpy(parameter.asnumpy().copy())) for parameter in ours]
+    groups = [{"params": twins[:1], "weight_decay": 0.1}, {"params": twins[1:], "weight_decay": 0.0}]
+    twin = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
+    for step in range(1, 5):
+        flat = np.random.default_rng(step).normal(size=17).astype(np.float32)
+        norm = optimizer(Tensor(flat), Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32))
+        np.testing.assert_allclose(norm.asnumpy(), np.linalg.norm(flat), rtol=1e-5)
+        twins[0].grad, twins[1].grad = torch.from_numpy(flat[:12].reshape(3, 4)), torch.from_numpy(flat[12:].copy())
+        if max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(twins, max_grad_norm)
+        twin.step()
+        for parameter, wanted in zip(ours, twins, strict=True):
+            np.testing.assert_allclose(parameter.asnumpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_learning_rate_by_hand():
+    config = train_config(steps=11, learning_rate=2.0, warmup_steps=2, final_share=0.5, schedule="cosine")
+    assert [learning_rate(config, step) for step in (0, 1, 2)] == [1.0, 2.0, 2.0]
+    assert learning_rate(config, 6) == pytest.approx(1 + (1 + math.cos(math.pi / 2)) / 2)
+    assert learning_rate(config, 10) == pytest.approx(1.0)
+    linear = train_config(steps=11, learning_rate=2.0, warmup_steps=0, final_share=0.0, schedule="linear")
+    assert [learning_rate(linear, step) for step in (0, 5, 10)] == pytest.approx([2.0, 1.0, 0.0])
+    assert learning_rate(train_config(learning_rate=3.0), 99) == 3.0
