@@ -11,7 +11,7 @@ from stages.model_config import Dtype
 from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
 from stages.weights.formats import Format
 from stages.weights.outputs import OutputFiles
-from stages.weights.sources import Tensor
+from stages.weights.sources import PARAM_MAP_NAME, Tensor
 from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
@@ -83,4 +83,4 @@ def write_complete(
     if file_format == "ckpt":
         return
     files_of = {name: names[number_of[name]] for name in tensors}
-    (out / "param_name_map.json").write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")
+    (out / PARAM_MAP_NAME).write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")

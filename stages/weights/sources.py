@@ -15,6 +15,7 @@ from stages.weights.prefixes import plain_name, plain_strategy
 from stages.weights.slicing import Strategy, TensorLayout, slice_of
 
 INDEX_NAME = "model.safetensors.index.json"
+PARAM_MAP_NAME = "param_name_map.json"
 _RANK_DIRECTORY = re.compile(r"rank_(\d+)")
 _STEP_FILE = re.compile(r".*-(\d+)_(\d+)\.safetensors")  # mindspore: PREFIX_rank_N-EPOCH_STEP.safetensors
 
@@ -54,18 +55,20 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file or of a complete (not rank-wise) directory.
 
     Args:
-        path: a .safetensors file; or a directory with model.safetensors.index.json,
-            param_name_map.json, or *.safetensors.
+        path: a .safetensors file; or a directory with model.safetensors.index.json or *.safetensors.
+            Of several files a param_name_map.json tells which count; beside a single file it is
+            ignored, because mindrlhf leaves one with its own names in directories that it loads.
 
     Raises:
         InputError: naming file and tensor.
     """
     if path.is_file():
         return dict(read_header(path).tensors)
-    for index_name in (INDEX_NAME, "param_name_map.json"):
-        if (path / index_name).is_file():
-            return _indexed(path / index_name)
+    if (path / INDEX_NAME).is_file():
+        return _indexed(path / INDEX_NAME)
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    if len(files) > 1 and (path / PARAM_MAP_NAME).is_file():
+        return _indexed(path / PARAM_MAP_NAME)
     if not files:
         pickles = sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")])
         if pickles:
@@ -158,22 +161,20 @@ def _rank_number(path: Path) -> re.Match[str] | None:
     return _RANK_DIRECTORY.fullmatch(path.name) if path.is_dir() else None
 
 
-def open_rank(directory: Path) -> dict[str, StoredTensor]:
-    """The tensors of one rank, unprefixed: its only file, or the newest of MindSpore's checkpoints."""
+def open_rank(directory: Path) -> Header:
+    """One rank's tensors, unprefixed: of its only file, or of the newest of MindSpore's checkpoints."""
     files = sorted(directory.glob("*.safetensors"))
     if len(files) > 1:
         steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}
         if len(steps) < len(files):
-            raise InputError(
-                directory,
-                f"{len(files)} files",
-                "must hold one safetensors file",
-                "leave only the checkpoint meant",
-            )
+            rule = "must hold one safetensors file"
+            raise InputError(directory, f"{len(files)} files", rule, "leave only the checkpoint meant")
         files = sorted(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))[-1:]
     if not files:
         raise InputError(directory, None, "holds no safetensors file", "give complete rank directories")
-    return {plain_name(name): stored for name, stored in read_header(files[0]).tensors.items()}
+    header = read_header(files[0])
+    tensors = {plain_name(name): stored for name, stored in header.tensors.items()}
+    return Header(header.file, tensors, header.metadata)
 
 
 def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
@@ -193,8 +194,8 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
         )
     pieces: dict[str, dict[tuple[tuple[int, int], ...], Piece]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for rank, stored_tensors in ranks.items():
-        for name, stored in stored_tensors.items():
+    for rank, header in ranks.items():
+        for name, stored in header.tensors.items():
             layout = _layout_of(name, stored, strategy)
             shape = shapes.setdefault(name, full_shape(layout, stored.shape or (1,)))
             box = slice_of(layout, shape, rank, f"{stored.file}: {name}")
@@ -215,11 +216,14 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
     }
 
 
-def _check_held(ranks: Mapping[int, Mapping[str, StoredTensor]], strategy: Strategy, root: Path) -> None:
-    weights = {name for names in ranks.values() for name in names}
-    for rank, names in ranks.items():
-        for name in weights & strategy.tensors.keys():
-            if strategy.holds(name, rank) and name not in names:
+def _check_held(ranks: Mapping[int, Header], strategy: Strategy, root: Path) -> None:
+    """Every rank must have what its stage holds, unless MindSpore was told to save each slice once."""
+    names = {name for header in ranks.values() for name in header.tensors} & strategy.tensors.keys()
+    for rank, header in ranks.items():
+        if header.metadata.get("remove_redundancy") == "True":
+            continue
+        for name in names:
+            if strategy.holds(name, rank) and name not in header.tensors:
                 raise InputError(
                     root / f"rank_{rank}", name, "this tensor is missing", "give the complete checkpoint"
                 )

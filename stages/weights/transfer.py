@@ -88,9 +88,14 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
     workers = [threading.Thread(target=work, daemon=True) for _ in range(threads - 1)]
     for worker in workers:
         worker.start()
-    work()
-    for worker in workers:
-        worker.join()
+    try:
+        work()
+        for worker in workers:
+            worker.join()
+    except BaseException as error:  # Ctrl-C: the caller closes the files, so nobody may write any more
+        errors.append(error)
+        for worker in workers:
+            worker.join()
     if errors:
         raise errors[0]
     return done[0]

@@ -121,3 +121,26 @@ def test_no_rank_directory(ranks):
     (ranks / "ranks" / "rank_0" / "second.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match="must hold one safetensors file"):
         _merge(ranks)
+
+
+def test_checkpoints_saved_without_redundancy(tmp_path):
+    """MindSpore's remove_redundancy: of equal slices one rank has one, and the metadata says so."""
+    model = make_model()
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, make_layout(data_parallel=2, model_parallel=2), tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    merge_directory(tmp_path / "ranks", tmp_path / "strategy", tmp_path / "expected")
+    metadata = {"format": "ms", "remove_redundancy": "True"}
+    for rank in range(4):
+        file = tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors"
+        bits = read_bits(file)
+        mine = {name: array for i, (name, array) in enumerate(sorted(bits.items())) if i % 2 == rank // 2}
+        write_safetensors(file, mine, "bfloat16", metadata)
+    merge_directory(tmp_path / "ranks", tmp_path / "strategy", tmp_path / "out")
+    for folder in ("out", "expected"):
+        (tmp_path / folder / "param_name_map.json").unlink()
+    found, expected = (
+        read_bits(tmp_path / folder / "model-00001-of-00001.safetensors") for folder in ("out", "expected")
+    )
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)

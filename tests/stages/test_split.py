@@ -1,6 +1,9 @@
 """split against plain NumPy slicing, against MindSpore's own transform, and on damaged inputs."""
 
 import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -222,3 +225,34 @@ def test_reads_strategies_of_mindrlhf(tmp_path):
     for rank in range(4):
         file = f"rank_{rank}/model.safetensors"
         assert (tmp_path / "out_plain" / file).read_bytes() == (tmp_path / "out_prefixed" / file).read_bytes()
+
+
+def test_killed_in_the_middle_nothing_counts_as_done(tmp_path):
+    _prepared(tmp_path, model_parallel=2)
+    code = """
+import os, signal, sys
+from pathlib import Path
+from stages.split import split_directory
+def kill(done, total):
+    if done > total / 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+root = Path(sys.argv[1])
+split_directory(root / "hf", root / "strategy", root / "out", progress=kill)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_progress_ends_at_the_bytes_written(tmp_path, monkeypatch):
+    bits = _prepared(tmp_path, data_parallel=2)
+    monkeypatch.setattr("stages.weights.transfer.CHUNK_BYTES", 500)
+    told = []
+    split_directory(
+        tmp_path / "hf", tmp_path / "strategy", tmp_path / "out", progress=lambda *now: told.append(now)
+    )
+    total = 2 * sum(one.nbytes for one in bits.values())
+    assert told[-1] == (total, total) and len(told) > 50
+    assert told == sorted(told)

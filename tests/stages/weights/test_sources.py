@@ -102,3 +102,9 @@ def test_empty_directories(tmp_path):
         open_directory(tmp_path / "none")
     with pytest.raises(InputError, match="holds no safetensors file"):
         open_rank(tmp_path)
+
+
+def test_a_name_map_that_mindrlhf_left_beside_a_single_file(tmp_path):
+    bits = write_hf(tmp_path, make_model())
+    (tmp_path / "param_name_map.json").write_text('{"model.norm_out.weight": "model.safetensors"}')
+    assert open_directory(tmp_path).keys() == bits.keys()
