@@ -1,0 +1,110 @@
+"""GSM8K as MindRecord beside mindrlhf's rlhf_data.py: whole processes, and rows encoded per second.
+
+The peer is an option: --mindrlhf CHECKOUT [--python INTERPRETER] [--peer-path PYTHONPATH], in an environment
+that can import mindrlhf and mindformers. --data holds gsm8k/ and qwen2.5-tokenizer/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from stages.config import read
+from stages.fetch.config import DatasetConfig
+from stages.fetch.jsonl import Row, read_lines
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.stage import make_encoder
+from stages.tokenize.stream import ROWS_PER_BATCH
+from tests.benchmarks.figures import Figure, at_least, paired_medians, wall_s, write
+from tests.stages.fetch.settings import SHARED, gsm8k_values, values
+
+RUNS = 3
+WHOLE_BAR = 3.0
+ENCODE_BAR = 15_000
+PROMPT, SEQUENCE = 2048, 4096  # rlhf_data.py's defaults
+OURS = Path(sys.executable).parent / "grpoflow"
+SETTINGS = {"compat": "mindrlhf", "max_prompt_length": PROMPT, "seq_length": SEQUENCE}
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, write results/tokenize.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks tokenize", description=__doc__)
+    parser.add_argument("--data", type=Path, default=SHARED / "data")
+    parser.add_argument("--mindrlhf", type=Path)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--peer-path", default="")
+    options = parser.parse_args(arguments)
+    source, tokenizer = options.data / "gsm8k" / "train.jsonl", options.data / "qwen2.5-tokenizer"
+    if not source.is_file() or not tokenizer.is_dir():
+        names = (("whole_ratio", WHOLE_BAR, "ratio"), ("encode_rows_per_s", ENCODE_BAR, "rows/s"))
+        return write("tokenize", [at_least(name, None, bar, unit) for name, bar, unit in names])
+    with tempfile.TemporaryDirectory() as directory:
+        return write("tokenize", _measure(Path(directory), source, tokenizer, options))
+
+
+def _measure(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> list[Figure]:
+    encoded = at_least("encode_rows_per_s", _encode_rows_per_s(source, tokenizer), ENCODE_BAR, "rows/s")
+    ours = partial(_fresh, root, partial(_ours, root, source, tokenizer))
+    if options.mindrlhf is None:
+        (took,) = paired_medians(RUNS, ours)
+        return [at_least("whole_ratio", None, WHOLE_BAR), encoded, Figure("whole_s", took, "s")]
+    theirs = partial(_fresh, root, partial(_theirs, root, source, tokenizer, options))
+    took, peer = paired_medians(RUNS, ours, theirs)
+    return [
+        at_least("whole_ratio", peer / took, WHOLE_BAR),
+        encoded,
+        Figure("whole_s", took, "s"),
+        Figure("whole_peer_s", peer, "s"),
+    ]
+
+
+def _fresh(root: Path, run: Callable[[], float]) -> float:
+    """Run without the files of the run before."""
+    for file in root.glob("train.mindrecord*"):
+        file.unlink()
+    return run()
+
+
+def _ours(root: Path, source: Path, tokenizer: Path) -> float:
+    files = ["--input", str(source), "--tokenizer", str(tokenizer), "--out", str(root)]
+    overrides = [f"tokenize.{key}={value}" for key, value in SETTINGS.items()]
+    return wall_s([str(OURS), "tokenize", *files, "dataset=gsm8k", *overrides], root)
+
+
+def _theirs(root: Path, source: Path, tokenizer: Path, options: argparse.Namespace) -> float:
+    script = options.mindrlhf / "examples" / "grpo" / "qwen_grpo_tutorial" / "rlhf_data.py"
+    arguments = {
+        "vocab_path": tokenizer / "vocab.json",
+        "merges_file_path": tokenizer / "merges.txt",
+        "file_path": source,
+        "output_path": root / "train.mindrecord",
+        "max_prompt_length": PROMPT,
+        "seq_length": SEQUENCE,
+        "dataset_type": "gsm8k",
+    }
+    paths = os.pathsep.join(filter(None, (str(options.mindrlhf), options.peer_path)))
+    command = [options.python, str(script), *(f"--{key}={value}" for key, value in arguments.items())]
+    return wall_s(command, root, {"PYTHONPATH": paths})
+
+
+def _encode_rows_per_s(source: Path, tokenizer: Path) -> float:
+    """Median over whole passes: questions and ground truths of all rows to ids."""
+    dataset = read(DatasetConfig, gsm8k_values(str(source.parent)))
+    encoder = make_encoder(
+        tokenizer, None, dataset, read(TokenizeConfig, values("tokenize", "gsm8k") | SETTINGS)
+    )
+    rows = [entry for entry in read_lines(source, encoder.columns) if isinstance(entry, Row)]
+    passes = []
+    for _ in range(RUNS + 1):
+        began = time.perf_counter()
+        for start in range(0, len(rows), ROWS_PER_BATCH):
+            encoder.encode(rows[start : start + ROWS_PER_BATCH], with_answers=False)
+        passes.append(len(rows) / (time.perf_counter() - began))
+    return statistics.median(passes[1:])
