@@ -1,0 +1,117 @@
+"""The whole stage on several workers under msrun, against the same stage in one process."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from launch import job
+from pipeline import graph
+from pipeline.config import load as compose
+from stages.__main__ import main
+from stages.weights.tensors import load, merge_ranks
+
+SMALL = [
+    "model.hidden_size=32", "model.intermediate_size=48", "model.initializer_range=0.2", "dataset.train_rows=64",
+    "dataset.test_rows=8", "rollout.num_generations=4", "rollout.max_tokens=12", "train.prompts_per_step=4",
+    "train.steps=3", "train.warmup_steps=0", "train.learning_rate=0.01", "train.beta=0.1", "train.checkpoint_every=1",
+    "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:shortness]", "reward.weights=[1,0.1,1]",
+    "sft.enabled=false",
+]  # fmt: skip
+ONE = ["layout.train.model_parallel=1", "layout.generate.data_parallel=1", "layout.generate.model_parallel=1"]
+DATA2 = ["layout.train.data_parallel=2", "layout.train.model_parallel=1"]
+GENERATE_MODEL2 = ["layout.generate.data_parallel=1", "layout.generate.model_parallel=2", "train.num_iterations=2"]
+MICRO2 = [*ONE, "layout.train.micro_batch_num=2", "train.num_iterations=2"]
+
+
+def shortness(completions, solutions):
+    """A reward that random weights earn differently from one completion to the next."""
+    return [len(completion) / 20 for completion in completions]
+
+
+def run(root, stage, config):
+    """Run one stage of `config` below `root`, as the pipeline would; its output's path."""
+    (entry,) = (entry for entry in graph.stages(config) if entry.name == stage)
+    output, work = root / stage, root / "work" / stage
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    work.mkdir(parents=True, exist_ok=True)
+    plain = config.plain()
+    spec = {
+        "stage": stage, "config": {name: plain[name] for name in entry.sections},
+        "inputs": {name: str(root / source) for name, source in entry.inputs.items()},
+        "output": str(output), "work": str(work), "progress_file": str(root / "progress.jsonl"),
+    }  # fmt: skip
+    file = root / f"{stage}.json"
+    file.write_text(json.dumps(spec), encoding="utf-8")
+    if stage == "grpo":
+        logs = root / "logs"
+        logs.mkdir(exist_ok=True)
+        program = ["-m", "stages", stage, str(file)]
+        job.run(program, workers=entry.workers, job=root.name, log_dir=logs, launcher=config.launcher)
+    else:
+        assert main([stage, str(file)]) == 0
+    return output
+
+
+def prepare(root, overrides):
+    config = compose([*SMALL, *overrides])
+    for stage in ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"):
+        run(root, stage, config)
+    return config
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """The run on a single card: metrics rows and trained weights."""
+    return trained(tmp_path_factory.mktemp("one"), ONE)
+
+
+def trained(root, overrides):
+    config = prepare(root, overrides)
+    output = run(root, "grpo", config)
+    return metrics(output), merge_ranks(output / "train", root / "strategy" / "train_strategy")
+
+
+def metrics(output):
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def assert_same_training(found, wanted, keys=("reward", "loss", "kl", "entropy", "grad_norm", "completion_length")):
+    for row, other in zip(found[0], wanted[0], strict=True):
+        for key in keys:
+            np.testing.assert_allclose(row[key], other[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}")
+    for name, array in wanted[1].items():
+        np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
+
+
+def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_path):
+    """mp2 for training, dp2 for generating: reshard, sharded update, and a second attempt from a checkpoint."""
+    assert_same_training(trained(tmp_path, []), one)
+    assert one[0][0]["reward_std"] > 0 and one[0][0]["grad_norm"] > 0  # there was something to learn
+    first = {rank: load(tmp_path / f"grpo/train/rank_{rank}/model.safetensors") for rank in (0, 1)}
+    rows = metrics(tmp_path / "grpo")
+
+    output = run(tmp_path, "grpo", compose(SMALL))  # its work directory still has step 2's checkpoint
+    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 2
+    again = metrics(output)
+    assert [row["step"] for row in again] == [1, 2, 3]
+    assert {key: again[2][key] for key in ("loss", "grad_norm", "reward")} == {
+        key: rows[2][key] for key in ("loss", "grad_norm", "reward")
+    }
+    for rank, wanted in first.items():
+        found = load(output / f"train/rank_{rank}/model.safetensors")
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_data_parallel_training_equals_one_card(one, tmp_path):
+    assert_same_training(trained(tmp_path, DATA2), one)
+
+
+@pytest.mark.slow
+def test_tensor_parallel_generation_equals_one_card(tmp_path):
+    """Several updates per rollout, so that old log-probabilities count, with and without micro-batches."""
+    wanted = trained(tmp_path / "one", MICRO2)
+    assert_same_training(trained(tmp_path / "two", GENERATE_MODEL2), wanted)
