@@ -248,7 +248,7 @@ def _in_turn(runs: int, outputs: list[Path], *sides: Callable[[], Cost]) -> list
 
 
 def _copy_ratio(root: Path, runs: int) -> float:
-    """Wall time of split to that of copying the same bytes, both until the disk has them."""
+    """Time of split to that of copying the same bytes, both until the disk has them."""
     ratios = []
     for _ in range(runs):
         times = []
@@ -256,20 +256,22 @@ def _copy_ratio(root: Path, runs: int) -> float:
             for name in ("out", "copy"):
                 _remove(root / name)
             os.sync()
+            cost = work()
             began = time.perf_counter()
-            work()
             os.sync()
-            times.append(time.perf_counter() - began)
+            times.append(cost.wall_s + time.perf_counter() - began)
         ratios.append(times[1] / times[0])
     for name in ("out", "copy"):
         _remove(root / name)
     return statistics.median(ratios)
 
 
-def _copy(root: Path) -> None:
+def _copy(root: Path) -> Cost:
     (root / "copy").mkdir()
+    began = time.perf_counter()
     for file in (root / "hf").glob("*.safetensors"):
         shutil.copyfile(file, root / "copy" / file.name)
+    return Cost(time.perf_counter() - began, 0.0)
 
 
 def _remove(path: Path) -> None:
