@@ -85,6 +85,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         *(["seed"] if random_weights else []),
     )
     dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
+    fetch_files = external_files(config.model) + (external_files(config.dataset) if builtin_tokenizer else ())
     weights = "sft" if config.sft.enabled else "split"
     size = config.model.weight_bytes
     layouts = {role: config.layout.role(role) for role in ROLES}
@@ -95,7 +96,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             "fetch",
             1,
             fetch_reads,
-            external=external_files(config.model),
+            external=fetch_files,
             bytes_written=size if random_weights else None,
         ),
         Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),

@@ -10,6 +10,7 @@ from stages.fetch.config import check_dataset
 from stages.grpo.config import check_train
 from stages.layout import ROLES, Role, RoleLayout
 from stages.rewards.config import check_reward
+from stages.tokenize.config import check_tokenize
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -136,6 +137,7 @@ def _training(config: Config) -> Iterator[Problem]:
     train, generate = config.train, config.layout.generate
     yield from check_train(train, config.rollout)
     yield from check_reward(config.reward)
+    yield from check_tokenize(config.tokenize)
     if train.prompts_per_step % generate.data_parallel:
         yield Problem(
             "train.prompts_per_step",

@@ -89,3 +89,12 @@ def test_workers_follow_the_train_layout() -> None:
     assert planned().spec("grpo").workers == 2
     assert planned("layout=dp1_mp1_pp1").spec("grpo").workers == 1
     assert {spec.workers for spec in planned().specs if spec.name != "grpo"} == {1}
+
+
+def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+    base = ("dataset=gsm8k", f"dataset.path={tmp_path}")
+    before = planned(*base).spec("fetch").key
+    (tmp_path / "train.jsonl").write_text('{"question": "1+2?", "answer": "#### 2"}\n')
+    assert planned(*base).spec("fetch").key != before
