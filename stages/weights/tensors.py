@@ -11,6 +11,7 @@ from stages.errors import InputError
 from stages.model_config import Dtype
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.outputs import OutputFiles
+from stages.weights.prefixes import is_clone
 from stages.weights.slicing import Strategy, read_strategy, slice_of
 from stages.weights.sources import open_directory, open_ranks, whole
 from stages.weights.transfer import read_tensor
@@ -57,9 +58,12 @@ def write_ranks(full: Mapping[str, Array], strategy: Path, out_root: Path, dtype
         dtype: storage dtype.
 
     Raises:
-        InputError: a tensor is not in the strategy or does not divide; the disk is full.
+        InputError: weights and strategy list different tensors, one does not divide, or the disk is full.
     """
     layouts = read_strategy(strategy)
+    for name in layouts.tensors:
+        if name not in full and not is_clone(name):
+            raise InputError(strategy, name, "the strategy lists this tensor, the weights lack it")
     for rank in range(layouts.ranks):
         write_rank(slices_of(full, layouts, rank), out_root / f"rank_{rank}" / FILE_NAME, dtype)
 

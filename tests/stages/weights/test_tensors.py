@@ -86,3 +86,13 @@ def test_a_tensor_that_the_strategy_lacks(tmp_path):
     write_strategy(make_model(), make_layout(), tmp_path)
     with pytest.raises(InputError, match=r"value_head=\[2\]: the strategy does not list"):
         slices_of({"value_head": np.zeros(2, np.float32)}, read_strategy(tmp_path), 0)
+
+
+def test_a_tensor_that_the_weights_lack(tmp_path):
+    model = make_model()
+    write_strategy(model, make_layout(), tmp_path / "strategy")
+    full = _full(model)
+    del full["lm_head.weight"]
+    with pytest.raises(InputError, match=r"lm_head.weight: the strategy lists this tensor"):
+        write_ranks(full, tmp_path / "strategy", tmp_path / "ranks", None)
+    assert not (tmp_path / "ranks").exists()
