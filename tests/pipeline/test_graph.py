@@ -34,7 +34,7 @@ def test_stages_come_after_their_inputs() -> None:
     [
         ("train.beta=0.02", "grpo"),
         ("evaluate.k=4", "evaluate"),
-        ("sft.batch_size=32", "sft"),
+        ("sft.batch_size=48", "sft"),
     ],
 )
 def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: str) -> None:
