@@ -92,13 +92,12 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
         if heads % mp:
             found.append(f"{name}={heads} is not divisible by model_parallel={mp}: mindformers refuses it")
     tied = model.tie_word_embeddings
-    if tied and pp > 1 and (layout.data_parallel > 1 or layout.enable_parallel_optimizer):
-        found.append(
-            "tied embeddings with pipeline_stage>1 and data_parallel>1: MindSpore's front end aborted"
-        )
+    replicated = layout.data_parallel * cp > 1 or (mp > 1 and _replicates_embedding(model, layout))
+    if tied and pp > 1 and replicated:
+        found.append("tied embeddings with pipeline_stage>1 on replicas: MindSpore's front end aborted")
     elif tied and pp > 1:
         found.append("tied embeddings with pipeline_stage>1: only stage 0's ranks hold the embedding")
-    if tied and cp > 1 and not layout.vocab_emb_dp:
+    if tied and cp > 1 and not _replicates_embedding(model, layout):
         found.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
     if layout.expert_parallel > 1:
         found.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")

@@ -67,7 +67,7 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
     errors: list[BaseException] = []
     done, total = [0], sum(move.written_bytes for move in moves)
 
-    def work() -> None:
+    def carry_on() -> None:
         scratch = _Scratch()
         with _Descriptors() as descriptors:
             while not errors:
@@ -75,27 +75,29 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
                     chunk = next(chunks, None)
                 if chunk is None:
                     return
-                try:
-                    written = _carry(*chunk, descriptors, scratch)
-                except BaseException as error:
-                    errors.append(error)
-                    return
+                written = _carry(*chunk, descriptors, scratch)
                 with lock:
                     done[0] += written
                     if progress is not None:
                         progress(done[0], total)
 
+    def work() -> None:
+        try:
+            carry_on()
+        except BaseException as error:
+            errors.append(error)
+
     workers = [threading.Thread(target=work, daemon=True) for _ in range(threads - 1)]
     for worker in workers:
         worker.start()
-    try:
-        work()
-        for worker in workers:
-            worker.join()
-    except BaseException as error:  # Ctrl-C: the caller closes the files, so nobody may write any more
-        errors.append(error)
-        for worker in workers:
-            worker.join()
+    work()
+    # Whatever happened (Ctrl-C included), nobody may write any more when the caller closes the files.
+    while any(worker.is_alive() for worker in workers):
+        try:
+            for worker in workers:
+                worker.join()
+        except KeyboardInterrupt as error:
+            errors.append(error)
     if errors:
         raise errors[0]
     return done[0]
