@@ -5,6 +5,7 @@ Plain NumPy has no bfloat16: its elements are kept as the upper 16 bits of a flo
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,16 @@ def raw_dtype(code: str) -> np.dtype[Any]:
 def bf16_from_f32(values: Array) -> Array:
     """Round float32 to bfloat16, nearest even; NaN stays NaN. Returns uint16 of the same shape."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)  # rounding could turn a NaN into infinity
-    return np.asarray(np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16))
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)
+    rounded += bits
+    rounded >>= np.uint32(16)
+    result = rounded.astype(np.uint16)
+    nan = np.isnan(values)
+    if nan.any():  # rounding could have turned it into infinity
+        result[nan] = (bits[nan] >> np.uint32(16)).astype(np.uint16) | np.uint16(0x40)
+    return np.asarray(result)
 
 
 def f32_from_bf16(bits: Array) -> Array:
@@ -66,13 +74,24 @@ def cast(raw: Array, source: str, target: str) -> Array:
     """
     if source == target or source not in FLOATS:
         return raw
+    if source != "F32" and target != "F32":
+        return np.asarray(np.take(_table(source, target), raw))
     values = as_float32(raw, source)
     if target == "BF16":
         return bf16_from_f32(values)
-    if target == "F16":
-        with np.errstate(over="ignore"):  # beyond 65504 becomes infinity, as in every framework
-            return np.asarray(values.astype(np.float16).view(np.uint16))
-    return np.asarray(values.view(np.uint32))
+    return _f16_from_f32(values) if target == "F16" else np.asarray(values.view(np.uint32))
+
+
+@functools.cache
+def _table(source: str, target: str) -> Array:
+    """All values of one 16-bit type in the other: looking up is faster than going by way of float32."""
+    values = as_float32(np.arange(2**16, dtype=np.uint16), source)
+    return bf16_from_f32(values) if target == "BF16" else _f16_from_f32(values)
+
+
+def _f16_from_f32(values: Array) -> Array:
+    with np.errstate(over="ignore"):  # beyond 65504 becomes infinity, as in every framework
+        return np.asarray(values.astype(np.float16).view(np.uint16))
 
 
 def as_float32(raw: Array, source: str) -> Array:

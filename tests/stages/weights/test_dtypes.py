@@ -80,3 +80,12 @@ def test_other_types_keep_theirs():
 @pytest.mark.parametrize("code", ITEM_BYTES)
 def test_raw_types_have_the_width(code):
     assert raw_dtype(code).itemsize == ITEM_BYTES[code]
+
+
+@pytest.mark.parametrize(("source", "target"), [("BF16", "F16"), ("F16", "BF16")])
+def test_16_bit_types_cast_as_by_way_of_float32(source, target):
+    bits = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    found = cast(bits, source, target)
+    expected = cast(cast(bits, source, "F32"), "F32", target)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == np.uint16 and found.shape == bits.shape
