@@ -60,7 +60,13 @@ def run(context: Context) -> None:
     S = prompts.ids.shape[1]
     model = Qwen2(shape, positions=S + rollout.max_tokens)
     decoder = Decoder(
-        model, rollout, min(config.batch_prompts, len(prompts)), 1, S, vocabulary.special.eos, vocabulary.special.pad
+        model,
+        rollout,
+        min(config.batch_prompts, len(prompts)),
+        1,
+        S,
+        vocabulary.special.eos,
+        vocabulary.special.pad,
     )
     answers = {}
     for number, name in enumerate(("before", "after")):
@@ -76,7 +82,12 @@ def run(context: Context) -> None:
 
 
 def answer(
-    decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, config: EvaluateConfig, reward: RewardConfig, seed: int
+    decoder: Decoder,
+    prompts: Prompts,
+    vocabulary: Vocabulary,
+    config: EvaluateConfig,
+    reward: RewardConfig,
+    seed: int,
 ) -> Answers:
     """Greedy completions of all prompts, and sampled ones of the first."""
     from stages.grpo.sampling import uniforms
@@ -103,7 +114,9 @@ def complete(
         # The last batch is filled up with its first prompt: another shape would be compiled anew.
         rows = np.arange(start, start + decoder.P)
         rows = np.where(rows < len(prompts), rows, start)
-        done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows])
+        done = decoder.generate(
+            prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows]
+        )
         texts += vocabulary.texts(done.ids, done.lengths)[: len(prompts) - start]
     return texts
 

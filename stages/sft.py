@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ from stages.rewards.functions import accuracy_reward
 from stages.sft_config import SftConfig
 from stages.weights.tensors import merge_ranks, write_ranks
 
+if TYPE_CHECKING:
+    from stages.grpo.data import Examples, Prompts
+    from stages.grpo.model import Qwen2
+
 
 def run(context: Context) -> None:
     """Merge split's shards, train, and write shards for all three roles.
@@ -36,11 +40,7 @@ def run(context: Context) -> None:
     """
     worker.start()
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
-    from stages.grpo.learner import Learner
-    from stages.grpo.loss import SupervisedLoss, token_weights
-    from stages.grpo.metrics import StepLog
     from stages.grpo.model import Qwen2
-    from stages.grpo.parallel import SINGLE, Groups
     from stages.grpo.parameters import fuse, unfuse
     from stages.grpo.rollout import Decoder
 
@@ -54,40 +54,63 @@ def run(context: Context) -> None:
     if len(examples) < config.batch_size:
         raise InputError("sft.batch_size", config.batch_size, f"must be at most the {len(examples)} examples")
 
-    S, T = max(prompts.ids.shape[1], examples.prompt.shape[1]), max(rollout.max_tokens, examples.completion.shape[1])
-    model = Qwen2(shape, positions=S + T)
+    model = Qwen2(shape, positions=longest(prompts, examples, rollout))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
-    whole = [False] * len(model.trainable_params())
-    learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)
-    decoder = Decoder(model, rollout, len(checked), 1, checked.ids.shape[1], vocabulary.special.eos, vocabulary.special.pad)
+    ids = vocabulary.special
+    decoder = Decoder(model, rollout, len(checked), 1, checked.ids.shape[1], ids.eos, ids.pad)
 
-    log = StepLog(context.output / "metrics.jsonl", last_step=0)
-    reached, stopped = None, "steps"
-    for step, rows in zip(range(1, config.steps + 1), batches(len(examples), config.batch_size, context.seed), strict=False):
-        began = time.monotonic()
-        weights = token_weights(examples.mask[rows], "dapo")
-        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weights)
-        loss, norm, rate = learner.update([batch])
-        tokens = examples.mask[rows].sum() / (time.monotonic() - began)
-        row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm, "tokens_per_s": tokens}
-        if step % config.check_every == 0 or step == config.steps:
-            answers = decoder.generate(checked.ids, checked.lengths, None)
-            texts = vocabulary.texts(answers.ids, answers.lengths)
-            reached = row["accuracy_check"] = float(np.mean(accuracy_reward(texts, list(checked.solutions))))
-            context.progress(step, config.steps, f"loss {row['loss']:.3f}, accuracy {reached:.3f}", "step")
-        log.append([row])
-        if config.stop_accuracy is not None and reached is not None and reached >= config.stop_accuracy:
-            stopped = "accuracy"
-            break
+    def accuracy() -> float:
+        answers = decoder.generate(checked.ids, checked.lengths, None)
+        texts = vocabulary.texts(answers.ids, answers.lengths)
+        return float(np.mean(accuracy_reward(texts, list(checked.solutions))))
+
+    result = train(context, config, model, examples, accuracy)
     trained = unfuse(shape, model.weights())
     for role in ROLES:
         write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.torch_dtype)
-    summary = {"steps": step, "accuracy_check": reached, "stopped": stopped}
-    (context.output / "result.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def longest(prompts: Prompts, examples: Examples, rollout: RolloutConfig) -> int:
+    """Longest prompt and completion together, in tokens, in checks and in training."""
+    checks = prompts.ids.shape[1] + rollout.max_tokens
+    return int(max(checks, examples.prompt.shape[1] + examples.completion.shape[1]))
+
+
+def train(
+    context: Context, config: SftConfig, model: Qwen2, examples: Examples, accuracy: Callable[[], float]
+) -> dict[str, Any]:
+    """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
+    from stages.grpo.learner import Learner
+    from stages.grpo.loss import SupervisedLoss, token_weights
+    from stages.grpo.metrics import StepLog
+    from stages.grpo.parallel import SINGLE, Groups
+
+    whole = [False] * len(model.names)
+    learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)
+    log = StepLog(context.output / "metrics.jsonl", last_step=0)
+    reached = None
+    order = batches(len(examples), config.batch_size, context.seed)
+    for step in range(1, config.steps + 1):
+        began, rows = time.monotonic(), next(order)
+        mask = examples.mask[rows]
+        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None])
+        loss, norm, rate = learner.update([(*batch, token_weights(mask, "dapo"))])
+        speed = float(mask.sum()) / (time.monotonic() - began)
+        row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm}
+        row["tokens_per_s"] = speed
+        if step % config.check_every == 0 or step == config.steps:
+            reached = row["accuracy_check"] = accuracy()
+            message = f"loss {row['loss']:.3f}, accuracy {reached:.3f}"
+            context.progress(step, config.steps, message, "step")
+        log.append([row])
+        if config.stop_accuracy is not None and reached is not None and reached >= config.stop_accuracy:
+            return {"steps": step, "accuracy_check": reached, "stopped": "accuracy"}
+    return {"steps": config.steps, "accuracy_check": reached, "stopped": "steps"}
 
 
 def batches(rows: int, size: int, seed: int) -> Iterator[NDArray[Any]]:
-    """Row numbers of one batch after the other: each epoch in an order of its own, its last part batch left out."""
+    """Row numbers of batch after batch: each epoch in an order of its own, without its last, smaller one."""
     epoch = 0
     while True:
         order = np.random.default_rng([seed, epoch]).permutation(rows)

@@ -15,7 +15,7 @@ def group_advantages(rewards: NDArray[Any], scale: bool) -> tuple[NDArray[np.flo
 
     Args:
         rewards: [P, G], one row per prompt.
-        scale: divide by the deviation (with G - 1, as torch.std in TRL); Dr. GRPO (arXiv:2503.20783) does not.
+        scale: divide by the deviation (over G - 1, as TRL does); Dr. GRPO (arXiv:2503.20783) does not.
 
     Returns:
         advantages [P, G], float32, and the share of groups whose rewards are all equal (they teach nothing).

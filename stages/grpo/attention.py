@@ -51,7 +51,9 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
     return attended.transpose((0, 2, 1, 3)).reshape((P * S, Q * D)), k, v
 
 
-def attend_with_prompt(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, G: int) -> Tensor:
+def attend_with_prompt(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, mask: Tensor, G: int
+) -> Tensor:
     """Completions' tokens attend to their prompt and to their own tokens before them.
 
     Args:
@@ -76,5 +78,7 @@ def attend_with_prompt(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Te
     to_own = scores(q.reshape((P * K * G, R * T, D)), k).reshape((P, K * G * R, T, T))
     shares = ops.softmax(ops.concat((to_prompt, to_own), -1) + mask, -1)
     attended = weigh(shares[:, :, :, :S].reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
-    attended = attended + weigh(shares[:, :, :, S:].reshape((P * K * G, R * T, T)), v).reshape((P, K, G, R, T, D))
+    attended = attended + weigh(shares[:, :, :, S:].reshape((P * K * G, R * T, T)), v).reshape(
+        (P, K, G, R, T, D)
+    )
     return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))

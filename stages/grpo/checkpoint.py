@@ -26,7 +26,9 @@ Arrays = Mapping[str, NDArray[np.float32]]
 class Checkpoints:
     """The checkpoints of one run, in one directory that all workers see."""
 
-    def __init__(self, directory: Path, rank: int, world: int, keep: int, barrier: Callable[[], None]) -> None:
+    def __init__(
+        self, directory: Path, rank: int, world: int, keep: int, barrier: Callable[[], None]
+    ) -> None:
         """Take over where and how many.
 
         Args:
@@ -81,7 +83,9 @@ class Checkpoints:
         try:
             state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(path / "state.json", None, f"can't be read: {error}", "remove this checkpoint") from error
+            raise InputError(
+                path / "state.json", None, f"can't be read: {error}", "remove this checkpoint"
+            ) from error
         return arrays, state
 
     def _path(self, step: int) -> Path:

@@ -91,7 +91,9 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
     """Every rule between fields that the sections `train` and `rollout` break."""
     problems = []
     if train.warmup_steps > train.steps:
-        problems.append(Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}"))
+        problems.append(
+            Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
+        )
     if rollout.min_tokens > rollout.max_tokens:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
         problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))

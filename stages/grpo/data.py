@@ -38,7 +38,10 @@ class Prompts:
     def take(self, rows: Sequence[int] | NDArray[Any]) -> Prompts:
         """Some rows, in the order given; S stays."""
         return Prompts(
-            self.ids[rows], self.lengths[rows], tuple(self.texts[i] for i in rows), tuple(self.solutions[i] for i in rows)
+            self.ids[rows],
+            self.lengths[rows],
+            tuple(self.texts[i] for i in rows),
+            tuple(self.solutions[i] for i in rows),
         )
 
 

@@ -32,10 +32,13 @@ class Objective(nn.Cell):
         super().__init__()
         self.model, self.loss, self.temperature = model, loss, temperature
 
-    def construct(self, prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor) -> tuple[Tensor, Tensor]:
+    def construct(
+        self, prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """As Qwen2.construct, then the loss of its result with `arrays`."""
         logprob, entropy = self.model(prompt, length, completion, self.temperature)
-        return self.loss(logprob, entropy, *arrays)
+        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *arrays)
+        return result
 
 
 class Learner:
@@ -62,7 +65,9 @@ class Learner:
         grad = ms.value_and_grad(Objective(model, loss, temperature), None, parameters, has_aux=True)
 
         @ms.jit
-        def gradient(prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor) -> tuple[Tensor, Tensor]:
+        def gradient(
+            prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor
+        ) -> tuple[Tensor, Tensor]:
             (_, sums), parts = grad(prompt, length, completion, *arrays)
             return sums, ops.concat([part.reshape((-1,)) for part in parts])
 

@@ -36,7 +36,8 @@ def token_weights(mask: Array, loss_type: str) -> Array:
         divisor = np.maximum(mask.sum(), 1)
     else:
         divisor = np.array(B * T)
-    return (mask / divisor).astype(np.float32)
+    weights: Array = (mask / divisor).astype(np.float32)
+    return weights
 
 
 class GrpoLoss(nn.Cell):
@@ -49,9 +50,15 @@ class GrpoLoss(nn.Cell):
         self.low, self.high, self.beta = 1 - config.epsilon_low, 1 + config.epsilon_high, config.beta
 
     def construct(
-        self, logprob: Tensor, entropy: Tensor, old: Tensor, reference: Tensor, advantage: Tensor, weight: Tensor,
+        self,
+        logprob: Tensor,
+        entropy: Tensor,
+        old: Tensor,
+        reference: Tensor,
+        advantage: Tensor,
+        weight: Tensor,
         mask: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """The loss, and sums over tokens for the metrics.
 
         Args:

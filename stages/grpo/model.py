@@ -19,7 +19,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.attention import attend_within, attend_with_prompt, causal_mask, prompt_mask
+from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
 from stages.grpo.parallel import SINGLE, CopyToGroup, Place, SumOverGroup
 from stages.model_config import ModelConfig
 
@@ -27,7 +27,7 @@ product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
 
 
 def rotary_table(model: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """cos and signed sin [positions, D] of the rotary embedding.
+    """Cos and signed sin [positions, D] of the rotary embedding.
 
     rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves and the sign that
     transformers' rotate_half puts on the swapped part stands in the table.
@@ -40,12 +40,12 @@ def rotary_table(model: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """x [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
+    """X [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
     return x * ops.rsqrt(ops.mean(x * x, -1, True) + epsilon) * weight
 
 
 def local_ids(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
-    """Rows of ids [N] in a card's part that begins at id `first`: 0 for others' ids; and 1.0 where it is its own."""
+    """Rows of ids [N] in a card's part of the vocabulary, 0 for others' ids; and 1.0 where it is its own."""
     local = ids - first
     own = ops.logical_and(local >= 0, local < count)
     return ops.select(own, local, ops.zeros_like(local)), own.astype(ms.float32)
@@ -85,7 +85,7 @@ class Layer(nn.Cell):
         self.leave = SumOverGroup(group) if group else nn.Identity()
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [N, H], cos and sin [N, 1, D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
+        """X [N, H], cos and sin [N, 1, D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
         y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv) + self.qkv_bias
         y = y.reshape((-1, self.Q + 2 * self.K, self.D))
         qk = y[:, : self.Q + self.K]
@@ -94,7 +94,7 @@ class Layer(nn.Cell):
         return qk[:, : self.Q] * self.D**-0.5, qk[:, self.Q :], y[:, self.Q + self.K :]
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """x [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
+        """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
         x = x + self.leave(product(attended, self.output))
         y = product(self.enter(rms_norm(x, self.ffn_norm, self.epsilon)), self.gate_up)
         return x + self.leave(product(ops.silu(y[:, : self.F]) * y[:, self.F :], self.down))
@@ -121,7 +121,9 @@ class Qwen2(nn.Cell):
         self.H, self.epsilon = model.hidden_size, model.rms_norm_eps
         self.vocab_size, self.cards = model.vocab_size, place.model_parallel
         self.split_embedding = split_embedding and group is not None
-        self.split_head = self.split_embedding if model.tie_word_embeddings else split_head and group is not None
+        self.split_head = (
+            self.split_embedding if model.tie_word_embeddings else split_head and group is not None
+        )
         self.V = model.vocab_size // (place.model_parallel if self.split_head else 1)
         rows = model.vocab_size // (place.model_parallel if self.split_embedding else 1)
         self.embedding_ids = (place.model_index * rows, rows) if self.split_embedding else (0, rows)
@@ -150,30 +152,34 @@ class Qwen2(nn.Cell):
         return dict(zip(self.names, values, strict=True))
 
     def embed(self, ids: Tensor) -> Tensor:
-        """ids [N] to [N, H]."""
+        """Ids [N] to [N, H]."""
         if not self.split_embedding:
             return ops.gather(self.embedding, ids, 0)
         local, here = local_ids(ids, *self.embedding_ids)
         return self.leave(ops.gather(self.embedding, local, 0) * here.expand_dims(1))
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """positions [N] to cos and sin [N, 1, D]."""
-        return ops.gather(self.cos, positions, 0).expand_dims(1), ops.gather(self.sin, positions, 0).expand_dims(1)
+        """Positions [N] to cos and sin [N, 1, D]."""
+        return ops.gather(self.cos, positions, 0).expand_dims(1), ops.gather(
+            self.sin, positions, 0
+        ).expand_dims(1)
 
     def logits(self, x: Tensor) -> Tensor:
-        """x [N, H] after the last layer to this card's logits [N, V]."""
+        """X [N, H] after the last layer to this card's logits [N, V]."""
         x = rms_norm(x, self.norm, self.epsilon)
         return product(self.enter(x) if self.split_head else x, self.head)
 
     def all_logits(self, x: Tensor) -> Tensor:
-        """x [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
+        """X [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
         logits = self.logits(x)
         if not self.split_head:
             return logits
         gathered = self.all_gather(logits).reshape((self.cards, -1, self.V))
         return gathered.transpose((1, 0, 2)).reshape((-1, self.vocab_size))
 
-    def construct(self, prompt: Tensor, length: Tensor, completion: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def construct(
+        self, prompt: Tensor, length: Tensor, completion: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
         """Log-probability of each token of given completions, and the entropy of its distribution.
 
         Args:
@@ -205,7 +211,11 @@ class Qwen2(nn.Cell):
         cos, sin = self.rotary(ops.concat((prompt_positions.reshape((-1,)), positions.reshape((-1,)))))
         within = prompt_mask(length, S) + causal_mask(S)
         beside = ops.concat(
-            (ops.broadcast_to(prompt_mask(length, S), (P, 1, T, S)), ops.broadcast_to(causal_mask(T), (P, 1, T, T))), -1
+            (
+                ops.broadcast_to(prompt_mask(length, S), (P, 1, T, S)),
+                ops.broadcast_to(causal_mask(T), (P, 1, T, T)),
+            ),
+            -1,
         )
         x = self.embed(ops.concat((prompt.reshape((-1,)), completion.reshape((-1,)))))
         for layer in self.layers:
@@ -216,7 +226,7 @@ class Qwen2(nn.Cell):
         return x
 
     def token_logprobs(self, logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of ids [N] under logits [N, V], and entropy [N]; summed over the vocabulary's cards.
+        """Log-probability of ids [N] under logits [N, V], and entropy [N], over all cards' vocabulary.
 
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """

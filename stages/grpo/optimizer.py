@@ -33,7 +33,7 @@ def learning_rate(config: OptimizerConfig, step: int) -> float:
 
 
 class AdamW(nn.Cell):
-    """Decoupled weight decay, Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW."""
+    """Adam with decoupled weight decay, as torch.optim.AdamW. Source: arXiv:1711.05101, algorithm 2."""
 
     def __init__(
         self, parameters: Sequence[Parameter], split: Sequence[bool], config: OptimizerConfig, place: Place,
@@ -56,10 +56,10 @@ class AdamW(nn.Cell):
         self.m = Parameter(Tensor(np.zeros(sum(sizes), np.float32)), name="adam_m", requires_grad=False)
         self.v = Parameter(Tensor(np.zeros(sum(sizes), np.float32)), name="adam_v", requires_grad=False)
         matrix = [len(shape) > 1 for shape in self.shapes]
-        self.decay = Tensor(np.repeat(np.float32(matrix) * np.float32(config.weight_decay), sizes))
+        self.decay = Tensor(np.repeat(np.array(matrix, np.float32) * np.float32(config.weight_decay), sizes))
         # A weight that every card of the group holds must count once in the norm.
         share = [1.0 if part else 1.0 / place.model_parallel for part in split]
-        self.share = Tensor(np.repeat(np.float32(share), sizes))
+        self.share = Tensor(np.repeat(np.array(share, np.float32), sizes))
         model_group, data_group = groups.of(place.model_ranks), groups.of(place.data_ranks)
         self.sum_model = ops.AllReduce(ops.ReduceOp.SUM, model_group) if model_group else None
         self.sum_data = ops.AllReduce(ops.ReduceOp.SUM, data_group) if data_group else None

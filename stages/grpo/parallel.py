@@ -127,15 +127,15 @@ class Gather(nn.Cell):
         """Take over the group's name and its number of workers."""
         super().__init__()
         self.size = size
-        self.all_gather = ops.AllGather(group) if group else None
+        self.all_gather: Any = ops.AllGather(group) if group else None
 
     @ms.jit
     def construct(self, x: Tensor) -> Tensor:
-        """x [n, ...] of each worker to [size * n, ...]."""
+        """X [n, ...] of each worker to [size * n, ...]."""
         return self.all_gather(x)
 
     def arrays(self, array: Array) -> Array:
-        """array [n, ...] of each worker, float32 or int32, to [size, n, ...], in the order of ranks."""
+        """Array [n, ...] of each worker, float32 or int32, to [size, n, ...], in the order of ranks."""
         if self.all_gather is None:
             return array[None]
         gathered: Array = self(Tensor(np.ascontiguousarray(array))).asnumpy()
@@ -175,7 +175,10 @@ class Reshard:
 
     def _full(self, name: str, shape: tuple[int, ...], pieces: Array) -> Array:
         layout = self.source.tensors[name]
-        axes = [1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis] for axis in layout.tensor_map]
+        axes = [
+            1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis]
+            for axis in layout.tensor_map
+        ]
         full = np.empty([size * parts for size, parts in zip(shape, axes, strict=True)], np.float32)
         for rank, piece in zip(self.place.model_ranks, pieces, strict=True):
             full[slice_of(layout, full.shape, rank, name)] = piece.reshape(shape)

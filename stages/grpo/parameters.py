@@ -48,7 +48,9 @@ def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
     for name, sources in parts(model):
         for source in sources:
             if source not in tensors:
-                raise InputError(source, None, "the weights lack this tensor", "split the model that conf names")
+                raise InputError(
+                    source, None, "the weights lack this tensor", "split the model that conf names"
+                )
         result[name] = np.concatenate([np.asarray(tensors[source], np.float32) for source in sources])
     return result
 
@@ -57,7 +59,7 @@ def unfuse(model: ModelConfig, fused: Mapping[str, Array]) -> dict[str, Array]:
     """The inverse of `fuse`: views by the checkpoint's names."""
     heads, kv = model.num_attention_heads, model.num_key_value_heads
     shares = {3: (heads, kv, kv), 2: (1, 1), 1: (1,)}  # rows of the stacked tensors, in proportion
-    result = {}
+    result: dict[str, Array] = {}
     for name, targets in parts(model):
         share = shares[len(targets)]
         unit = len(fused[name]) // sum(share)

@@ -102,7 +102,9 @@ class Decoder(nn.Cell):
         return Completions(ids, *lengths(ids, self.eos))
 
     @ms.jit
-    def prefill(self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: Tensor) -> tuple[Tensor, Tensor]:
+    def prefill(
+        self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Fill the prompts' caches and draw the first tokens [B]; done [B]."""
         P, S, G = self.P, self.S, self.G
         positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S)).reshape((-1,))
@@ -110,7 +112,8 @@ class Decoder(nn.Cell):
         mask = prompt_mask(length, S) + causal_mask(S)
         x = self.model.embed(prompt.reshape((-1,)))
         for i, layer in enumerate(self.model.layers):
-            attended, keys, values = attend_within(*layer.project(x, cos, sin), mask)
+            q, k, v = layer.project(x, cos, sin)
+            attended, keys, values = attend_within(q, k, v, mask)
             ops.assign(self.prompt_keys[i], keys)
             ops.assign(self.prompt_values[i], values)
             x = layer.finish(x, attended)

@@ -69,7 +69,7 @@ class NextToken(nn.Cell):
         return ops.select(ops.broadcast_to(greedy, drawn.shape), likeliest, drawn)
 
     def filtered(self, logits: Tensor) -> Tensor:
-        """Unnormalised probabilities [B, V]; 0 for what top_k, top_p and min_p drop, in transformers' order."""
+        """Unnormalised probabilities [B, V]; 0 for what top_k, top_p, min_p drop, in transformers' order."""
         config = self.config
         if config.top_k is not None and config.top_k < logits.shape[-1]:
             kth = ops.topk(logits, config.top_k)[0][:, -1:]

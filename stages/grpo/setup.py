@@ -72,9 +72,13 @@ def check_local(layout: LayoutConfig, train: TrainConfig, rollout: RolloutConfig
                 problems.append(Problem(f"layout.{role}.{key}", getattr(one, key), rule, "set it to 1"))
         if one.enable_parallel_optimizer:
             rule = "the local trainer keeps each card's optimizer state whole"
-            problems.append(Problem(f"layout.{role}.enable_parallel_optimizer", True, rule, "set it to false"))
+            problems.append(
+                Problem(f"layout.{role}.enable_parallel_optimizer", True, rule, "set it to false")
+            )
         if one.cards != layout.train.cards:
-            problems.append(Problem(f"layout.{role}", one.name, f"must occupy {layout.train.cards} cards as train does"))
+            problems.append(
+                Problem(f"layout.{role}", one.name, f"must occupy {layout.train.cards} cards as train does")
+            )
         shares = one.data_parallel * (one.micro_batch_num if role != "generate" else 1)
         if train.prompts_per_step % shares:
             rule = f"must be a multiple of {shares} (layout.{role}: data_parallel x micro_batch_num)"

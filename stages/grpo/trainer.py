@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
@@ -21,17 +20,18 @@ from stages.grpo.advantage import group_advantages
 from stages.grpo.checkpoint import Checkpoints
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary
-from stages.grpo.learner import Learner, tensors
+from stages.grpo.learner import Learner
+from stages.grpo.logprobs import LogProbs, everyone
 from stages.grpo.loss import GrpoLoss, token_weights
 from stages.grpo.metrics import peak_memory_gib
-from stages.grpo.parallel import Gather, Groups, Place, Reshard
+from stages.grpo.parallel import Gather, Groups, Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
 from stages.grpo.setup import RoleModel, build
-from stages.layout import LayoutConfig, Role, RoleLayout
+from stages.layout import LayoutConfig, Role
 from stages.model_config import ModelConfig
-from stages.rewards import score
+from stages.rewards import RewardScores, score
 from stages.rewards.config import RewardConfig
 from stages.weights.tensors import load
 
@@ -55,41 +55,59 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """A step's prompts, completions and rewards, the same on every worker."""
+
+    prompts: Prompts
+    completions: Completions
+    texts: list[str]
+    """Of the B completions."""
+    rewards: RewardScores
+
+    @property
+    def mask(self) -> Array:
+        """1.0 on the completions' tokens, end tokens included [B, T]."""
+        slots = np.arange(self.completions.ids.shape[1])
+        return (slots < self.completions.lengths[:, None]).astype(np.float32)
+
+    def metrics(self) -> dict[str, float]:
+        """Rewards and lengths, for metrics.jsonl."""
+        rewards, done = self.rewards, self.completions
+        parts = {name: float(values.mean()) for name, values in rewards.parts.items()}
+        return {
+            "reward": float(rewards.total.mean()),
+            "reward_std": float(rewards.total.std()),
+            **{f"reward/{name}": value for name, value in parts.items()},
+            **({"accuracy": parts["accuracy"]} if "accuracy" in parts else {}),
+            "completion_length": float(done.lengths.mean()),
+            "completion_length_max": float(done.lengths.max()),
+            "completion_cut_share": float(done.cut.mean()),
+        }
+
+    def rows(self, step: int, count: int) -> list[dict[str, Any]]:
+        """The first completions, for completions.jsonl."""
+        G = len(self.texts) // len(self.prompts)
+        return [
+            {
+                "step": step,
+                "prompt": self.prompts.texts[i // G],
+                "completion": self.texts[i],
+                "solution": self.prompts.solutions[i // G],
+                "reward": float(self.rewards.total[i]),
+                "parts": {name: float(values[i]) for name, values in self.rewards.parts.items()},
+                "length": int(self.completions.lengths[i]),
+            }
+            for i in range(min(count, len(self.texts)))
+        ]
+
+
+@dataclass(frozen=True)
 class StepResult:
-    """One step's numbers and texts, the same on every worker (times are this worker's)."""
+    """One step's numbers and texts, the same on every worker (but times are its own)."""
 
     metrics: dict[str, float]
     rows: list[dict[str, Any]]
     """The step's first completions, for completions.jsonl."""
-
-
-class LogProbs:
-    """Log-probabilities of given completions under one role's weights."""
-
-    def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
-        """Take over the role; `world` gathers over all workers."""
-        self.place, self.micro_batches, self.world = role.place, layout.micro_batch_num, world
-        model = role.model
-
-        @ms.jit
-        def forward(prompt: Tensor, length: Tensor, completion: Tensor) -> Tensor:
-            return model(prompt, length, completion, temperature)[0]
-
-        self.forward = forward
-
-    def __call__(self, prompt: Array, length: Array, completion: Array) -> Array:
-        """[P, S], [P], [P, G, T] of all workers to [P, G, T] on every worker; each computes its own rows."""
-        mine = self.place.rows(len(prompt))
-        batches = zip(*(np.split(array[mine], self.micro_batches) for array in (prompt, length, completion)), strict=True)
-        logprobs = np.concatenate([self.forward(*tensors(batch)).asnumpy() for batch in batches])
-        rows = everyone(self.world, self.place, logprobs.reshape(-1, *completion.shape[1:]))
-        return rows
-
-
-def everyone(world: Gather, place: Place, rows: Array) -> Array:
-    """Rows [n, ...] of each data-parallel worker to [data_parallel * n, ...], in order, on all workers."""
-    per_rank = world.arrays(rows)[:: place.model_parallel]  # model-parallel workers all have the same rows
-    return per_rank.reshape(-1, *rows.shape[1:])
 
 
 class Trainer:
@@ -120,14 +138,22 @@ class Trainer:
             job.rollout.num_generations, data.ids.shape[1], vocabulary.special.eos, vocabulary.special.pad,
         )  # fmt: skip
         self.learner = Learner(
-            self.policy.model, GrpoLoss(job.train), job.train, place, groups, self.policy.split, job.rollout.temperature
+            self.policy.model,
+            GrpoLoss(job.train),
+            job.train,
+            place,
+            groups,
+            self.policy.split,
+            job.rollout.temperature,
         )
         self.old_logprobs = LogProbs(self.policy, job.layout.train, job.rollout.temperature, self.world)
         self.reference_logprobs: LogProbs | None = None
         if job.train.beta > 0:
             reference = self._role("reference", groups)
             reference.model.load(fuse(job.model, self._shard("reference")))
-            self.reference_logprobs = LogProbs(reference, job.layout.reference, job.rollout.temperature, self.world)
+            self.reference_logprobs = LogProbs(
+                reference, job.layout.reference, job.rollout.temperature, self.world
+            )
 
     def _role(self, role: Role, groups: Groups) -> RoleModel:
         positions = self.data.ids.shape[1] + self.job.rollout.max_tokens
@@ -146,89 +172,74 @@ class Trainer:
             epoch: np.random.default_rng([self.job.seed, int(epoch)]).permutation(len(self.data))
             for epoch in np.unique(epochs)
         }
-        return np.array([orders[epoch][i] for epoch, i in zip(epochs, positions % len(self.data), strict=True)])
+        return np.array(
+            [orders[epoch][i] for epoch, i in zip(epochs, positions % len(self.data), strict=True)]
+        )
 
-    def rollout(self, step: int, prompts: Prompts) -> Completions:
-        """Completions [P*G, T] of all workers, on all workers, from the current policy."""
-        job, place = self.job, self.generator.place
-        self.generator.model.load(fuse(job.model, self.reshard(unfuse(job.model, self.policy.model.weights()))))
+    def sample(self, step: int) -> Sampled:
+        """Completions of the current policy for the prompts of `step`, scored, on all workers."""
+        job, place, G = self.job, self.generator.place, self.job.rollout.num_generations
+        prompts = self.data.take(self.batch(step))
+        shards = self.reshard(unfuse(job.model, self.policy.model.weights()))
+        self.generator.model.load(fuse(job.model, shards))
         mine = place.rows(len(prompts))
-        G = job.rollout.num_generations
         draws = uniforms((job.seed, step), len(prompts) * G, job.rollout.max_tokens)
-        own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws[mine.start * G : mine.stop * G])
+        draws = draws[mine.start * G : mine.stop * G]
+        own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws)
         ids = everyone(self.world, place, own.ids)
-        return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
+        completions = Completions(ids, *lengths(ids, self.vocabulary.special.eos))
+        texts = self.vocabulary.texts(ids, completions.lengths)
+        rewards = score(job.reward, texts, [solution for solution in prompts.solutions for _ in range(G)])
+        return Sampled(prompts, completions, texts, rewards)
 
     def step(self, step: int) -> StepResult:
         """One step of GRPO: P prompts, B completions, train.num_iterations updates."""
         began = time.monotonic()
         config, G = self.job.train, self.job.rollout.num_generations
-        prompts = self.data.take(self.batch(step))
-        completions = self.rollout(step, prompts)
-        texts = self.vocabulary.texts(completions.ids, completions.lengths)
-        solutions = [solution for solution in prompts.solutions for _ in range(G)]
-        rewards = score(self.job.reward, texts, solutions)
-        advantages, zero_variance = group_advantages(rewards.total.reshape(-1, G), config.scale_advantages)
+        sampled = self.sample(step)
+        advantages, zero_variance = group_advantages(
+            sampled.rewards.total.reshape(-1, G), config.scale_advantages
+        )
         rolled = time.monotonic()
-
-        ids = completions.ids.reshape(len(prompts), G, -1)
-        mask = (np.arange(ids.shape[2]) < completions.lengths[:, None]).astype(np.float32)
-        reference = old = np.zeros(ids.shape, np.float32)
+        prompt, length = sampled.prompts.ids, sampled.prompts.lengths
+        completion = sampled.completions.ids.reshape(len(prompt), G, -1)
+        reference = old = np.zeros(completion.shape, np.float32)
         if self.reference_logprobs is not None:
-            reference = self.reference_logprobs(prompts.ids, prompts.lengths, ids)
+            reference = self.reference_logprobs(prompt, length, completion)
         if config.num_iterations > 1:
-            old = self.old_logprobs(prompts.ids, prompts.lengths, ids)
+            old = self.old_logprobs(prompt, length, completion)
         scored = time.monotonic()
-
-        weight = token_weights(mask, config.loss_type).reshape(ids.shape)
-        arrays = (
-            prompts.ids, prompts.lengths, ids, old, reference, advantages[..., None], weight, mask.reshape(ids.shape)
-        )  # fmt: skip
+        weight = token_weights(sampled.mask, config.loss_type)
+        weight, mask = (array.reshape(completion.shape) for array in (weight, sampled.mask))
+        arrays = (prompt, length, completion, old, reference, advantages[..., None], weight, mask)
         for _ in range(config.num_iterations):
             sums, norm, rate = self.learner.update(self._micro_batches(arrays))
-        sums = everyone(self.world, self.policy.place, sums[None]).sum(0)
+        loss, *token_sums = everyone(self.world, self.policy.place, sums[None]).sum(0)
         ended = time.monotonic()
 
         tokens, step_s = float(mask.sum()), ended - began
+        kl, entropy, clipped = (float(value) / tokens for value in token_sums)
         metrics = {
-            "reward": float(rewards.total.mean()),
-            "reward_std": float(rewards.total.std()),
-            **{f"reward/{name}": float(values.mean()) for name, values in rewards.parts.items()},
-            **({"accuracy": float(rewards.parts["accuracy"].mean())} if "accuracy" in rewards.parts else {}),
-            "kl": float(sums[1]) / tokens,
-            "entropy": float(sums[2]) / tokens,
-            "loss": float(sums[0]),
+            **sampled.metrics(),
+            "zero_variance_share": zero_variance,
+            "kl": kl,
+            "entropy": entropy,
+            "loss": float(loss),
             "grad_norm": norm,
             "lr": rate,
-            "clip_fraction": float(sums[3]) / tokens,
-            "completion_length": tokens / len(mask),
-            "completion_length_max": float(completions.lengths.max()),
-            "completion_cut_share": float(completions.cut.mean()),
-            "zero_variance_share": zero_variance,
+            "clip_fraction": clipped,
             "rollout_s": rolled - began,
             "reference_s": scored - rolled,
             "train_s": ended - scored,
             "step_s": step_s,
             "tokens_per_s": tokens / step_s,
-            "completions_per_s": len(mask) / step_s,
+            "completions_per_s": len(sampled.texts) / step_s,
             "peak_memory_gib": peak_memory_gib(),
         }
-        rows = [
-            {
-                "step": step,
-                "prompt": prompts.texts[i // G],
-                "completion": texts[i],
-                "solution": solutions[i],
-                "reward": float(rewards.total[i]),
-                "parts": {name: float(values[i]) for name, values in rewards.parts.items()},
-                "length": int(completions.lengths[i]),
-            }
-            for i in range(min(config.logged_completions, len(texts)))
-        ]
-        return StepResult(metrics, rows)
+        return StepResult(metrics, sampled.rows(step, config.logged_completions))
 
     def _micro_batches(self, arrays: Sequence[Array]) -> list[list[Array]]:
-        """This worker's rows of arrays [P, ...], cut into micro-batches; the loss's arrays become [p*G, ...]."""
+        """This worker's rows of arrays [P, ...] in micro-batches; the loss's arrays become [p*G, ...]."""
         mine = self.policy.place.rows(len(arrays[0]))
         count = self.job.layout.train.micro_batch_num
         pieces = [np.split(array[mine], count) for array in arrays]

@@ -8,7 +8,9 @@ def test_by_hand():
     rewards = np.array([[1.0, 0.0, 0.0, 1.0], [0.5, 0.5, 0.5, 0.5]])
     advantages, zero = group_advantages(rewards, scale=True)
     deviation = np.sqrt(4 * 0.25 / 3)
-    np.testing.assert_allclose(advantages[0], np.array([0.5, -0.5, -0.5, 0.5]) / (deviation + 1e-4), rtol=1e-6)
+    np.testing.assert_allclose(
+        advantages[0], np.array([0.5, -0.5, -0.5, 0.5]) / (deviation + 1e-4), rtol=1e-6
+    )
     assert (advantages[1] == 0).all() and zero == 0.5
 
 

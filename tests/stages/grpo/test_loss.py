@@ -12,12 +12,27 @@ MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
 
 def train_config(**changes):
     values = {
-        "steps": 4, "learning_rate": 1e-3, "schedule": "constant", "warmup_steps": 0, "final_share": 1.0,
-        "weight_decay": 0.0, "adam_beta1": 0.9, "adam_beta2": 0.95, "adam_epsilon": 1e-8, "max_grad_norm": 1.0,
-        "prompts_per_step": 2, "num_iterations": 2, "epsilon_low": 0.2, "epsilon_high": 0.3, "beta": 0.1,
-        "loss_type": "dapo", "scale_advantages": True, "checkpoint_every": 0, "keep_checkpoints": 1,
+        "steps": 4,
+        "learning_rate": 1e-3,
+        "schedule": "constant",
+        "warmup_steps": 0,
+        "final_share": 1.0,
+        "weight_decay": 0.0,
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.95,
+        "adam_epsilon": 1e-8,
+        "max_grad_norm": 1.0,
+        "prompts_per_step": 2,
+        "num_iterations": 2,
+        "epsilon_low": 0.2,
+        "epsilon_high": 0.3,
+        "beta": 0.1,
+        "loss_type": "dapo",
+        "scale_advantages": True,
+        "checkpoint_every": 0,
+        "keep_checkpoints": 1,
         "logged_completions": 0,
-    }  # fmt: skip
+    }
     return read(TrainConfig, {**values, **changes})
 
 
@@ -73,7 +88,9 @@ def test_padding_of_any_value_does_not_count():
     config = train_config()
     base = np.zeros((2, 4), np.float32)
     wild = np.where(MASK > 0, base, 300.0).astype(np.float32)
-    arguments = [Tensor(x) for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo"), MASK)]
+    arguments = [
+        Tensor(x) for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo"), MASK)
+    ]
     (loss, _), gradient = ms.value_and_grad(GrpoLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
     assert np.isfinite(loss.asnumpy()) and (gradient.asnumpy()[MASK == 0] == 0).all()
 

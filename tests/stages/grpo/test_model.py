@@ -1,38 +1,55 @@
 import mindspore as ms
 import numpy as np
 import pytest
-from tests.stages.grpo import small
 
 from stages.grpo.learner import tensors
 from stages.grpo.model import Qwen2
 from stages.grpo.parameters import EMBEDDING, HEAD, fuse
 from stages.grpo.rollout import Decoder
 from stages.grpo.sampling import uniforms
+from tests.stages.grpo import small
 
 HF_NAMES = {
-    "attention.wq": "self_attn.q_proj", "attention.wk": "self_attn.k_proj", "attention.wv": "self_attn.v_proj",
-    "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
-    "feed_forward.w2": "mlp.down_proj", "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-}  # fmt: skip
+    "attention.wq": "self_attn.q_proj",
+    "attention.wk": "self_attn.k_proj",
+    "attention.wv": "self_attn.v_proj",
+    "attention.wo": "self_attn.o_proj",
+    "feed_forward.w1": "mlp.gate_proj",
+    "feed_forward.w3": "mlp.up_proj",
+    "feed_forward.w2": "mlp.down_proj",
+    "attention_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
 
 
 def transformers_twin(model, weights):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     config = transformers.Qwen2Config(
-        hidden_size=model.hidden_size, num_hidden_layers=model.num_hidden_layers,
-        num_attention_heads=model.num_attention_heads, num_key_value_heads=model.num_key_value_heads,
-        intermediate_size=model.intermediate_size, vocab_size=model.vocab_size, rms_norm_eps=model.rms_norm_eps,
-        max_position_embeddings=model.max_position_embeddings, tie_word_embeddings=model.tie_word_embeddings,
-        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta}, rope_theta=model.rope_theta,
-        eos_token_id=1, pad_token_id=0, bos_token_id=None, attn_implementation="eager",
-    )  # fmt: skip
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        num_key_value_heads=model.num_key_value_heads,
+        intermediate_size=model.intermediate_size,
+        vocab_size=model.vocab_size,
+        rms_norm_eps=model.rms_norm_eps,
+        max_position_embeddings=model.max_position_embeddings,
+        tie_word_embeddings=model.tie_word_embeddings,
+        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
+        rope_theta=model.rope_theta,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+        attn_implementation="eager",
+    )
     twin = transformers.Qwen2ForCausalLM(config).eval()
     state = {}
     for name, array in weights.items():
         for ours, theirs in HF_NAMES.items():
             name = name.replace(ours, theirs)
-        name = name.replace("tok_embeddings.embedding_weight", "embed_tokens.weight").replace("norm_out", "norm")
+        name = name.replace("tok_embeddings.embedding_weight", "embed_tokens.weight").replace(
+            "norm_out", "norm"
+        )
         state[name] = torch.from_numpy(array)
     missing, unexpected = twin.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
@@ -49,7 +66,9 @@ def test_logprobs_equal_transformers(tied, capsys):
     twin, torch = transformers_twin(model, weights)
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
-    got, entropy = (values.asnumpy().reshape(P, G, T) for values in ours(*tensors([prompt, length, completion]), 0.7))
+    got, entropy = (
+        values.asnumpy().reshape(P, G, T) for values in ours(*tensors([prompt, length, completion]), 0.7)
+    )
     largest = 0.0
     for p in range(P):
         for g in range(G):
@@ -125,7 +144,9 @@ def test_padding_of_prompts_changes_nothing():
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     wider = np.pad(prompt, ((0, 0), (0, 3)), constant_values=50)
     short = ours(*tensors([prompt, length, completion]), 1.0)[0].asnumpy()
-    np.testing.assert_allclose(ours(*tensors([wider, length, completion]), 1.0)[0].asnumpy(), short, atol=2e-5)
+    np.testing.assert_allclose(
+        ours(*tensors([wider, length, completion]), 1.0)[0].asnumpy(), short, atol=2e-5
+    )
 
 
 def test_names_cover_the_checkpoint():

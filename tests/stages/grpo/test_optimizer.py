@@ -4,16 +4,19 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor
-from tests.stages.grpo.test_loss import train_config
 
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.parallel import SINGLE, Groups
+from tests.stages.grpo.test_loss import train_config
 
 
 def parameters():
     random = np.random.default_rng(0)
     shapes = {"matrix": (3, 4), "bias": (5,)}
-    return [Parameter(Tensor(random.normal(size=shape).astype(np.float32)), name=name) for name, shape in shapes.items()]
+    return [
+        Parameter(Tensor(random.normal(size=shape).astype(np.float32)), name=name)
+        for name, shape in shapes.items()
+    ]
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])
@@ -29,7 +32,10 @@ def test_equals_torch(max_grad_norm):
         flat = np.random.default_rng(step).normal(size=17).astype(np.float32)
         norm = optimizer(Tensor(flat), Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32))
         np.testing.assert_allclose(norm.asnumpy(), np.linalg.norm(flat), rtol=1e-5)
-        twins[0].grad, twins[1].grad = torch.from_numpy(flat[:12].reshape(3, 4)), torch.from_numpy(flat[12:].copy())
+        twins[0].grad, twins[1].grad = (
+            torch.from_numpy(flat[:12].reshape(3, 4)),
+            torch.from_numpy(flat[12:].copy()),
+        )
         if max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(twins, max_grad_norm)
         twin.step()

@@ -2,9 +2,9 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
-from tests.stages.grpo import small
 
 from stages.grpo.sampling import NextToken, lengths, uniforms
+from tests.stages.grpo import small
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))
 

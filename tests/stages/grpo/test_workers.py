@@ -13,15 +13,30 @@ from stages.__main__ import main
 from stages.weights.tensors import load, merge_ranks
 
 SMALL = [
-    "model.hidden_size=32", "model.intermediate_size=48", "model.initializer_range=0.2", "dataset.train_rows=64",
-    "dataset.test_rows=8", "rollout.num_generations=4", "rollout.max_tokens=12", "train.prompts_per_step=4",
-    "train.steps=3", "train.warmup_steps=0", "train.learning_rate=0.01", "train.beta=0.1", "train.checkpoint_every=1",
-    "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:shortness]", "reward.weights=[1,0.1,1]",
+    "model.hidden_size=32",
+    "model.intermediate_size=48",
+    "model.initializer_range=0.2",
+    "dataset.train_rows=64",
+    "dataset.test_rows=8",
+    "rollout.num_generations=4",
+    "rollout.max_tokens=12",
+    "train.prompts_per_step=4",
+    "train.steps=3",
+    "train.warmup_steps=0",
+    "train.learning_rate=0.01",
+    "train.beta=0.1",
+    "train.checkpoint_every=1",
+    "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:shortness]",
+    "reward.weights=[1,0.1,1]",
     "sft.enabled=false",
-]  # fmt: skip
+]
 ONE = ["layout.train.model_parallel=1", "layout.generate.data_parallel=1", "layout.generate.model_parallel=1"]
 DATA2 = ["layout.train.data_parallel=2", "layout.train.model_parallel=1"]
-GENERATE_MODEL2 = ["layout.generate.data_parallel=1", "layout.generate.model_parallel=2", "train.num_iterations=2"]
+GENERATE_MODEL2 = [
+    "layout.generate.data_parallel=1",
+    "layout.generate.model_parallel=2",
+    "train.num_iterations=2",
+]
 MICRO2 = [*ONE, "layout.train.micro_batch_num=2", "train.num_iterations=2"]
 
 
@@ -39,10 +54,13 @@ def run(root, stage, config):
     work.mkdir(parents=True, exist_ok=True)
     plain = config.plain()
     spec = {
-        "stage": stage, "config": {name: plain[name] for name in entry.sections},
+        "stage": stage,
+        "config": {name: plain[name] for name in entry.sections},
         "inputs": {name: str(root / source) for name, source in entry.inputs.items()},
-        "output": str(output), "work": str(work), "progress_file": str(root / "progress.jsonl"),
-    }  # fmt: skip
+        "output": str(output),
+        "work": str(work),
+        "progress_file": str(root / "progress.jsonl"),
+    }
     file = root / f"{stage}.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
     if stage == "grpo":
@@ -78,16 +96,20 @@ def metrics(output):
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def assert_same_training(found, wanted, keys=("reward", "loss", "kl", "entropy", "grad_norm", "completion_length")):
+def assert_same_training(
+    found, wanted, keys=("reward", "loss", "kl", "entropy", "grad_norm", "completion_length")
+):
     for row, other in zip(found[0], wanted[0], strict=True):
         for key in keys:
-            np.testing.assert_allclose(row[key], other[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}")
+            np.testing.assert_allclose(
+                row[key], other[key], rtol=2e-4, atol=2e-5, err_msg=f"{key}, step {row['step']}"
+            )
     for name, array in wanted[1].items():
         np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
 
 
 def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_path):
-    """mp2 for training, dp2 for generating: reshard, sharded update, and a second attempt from a checkpoint."""
+    """mp2 for training, dp2 for generating; then a second attempt, from a checkpoint."""
     assert_same_training(trained(tmp_path, []), one)
     assert one[0][0]["reward_std"] > 0 and one[0][0]["grad_norm"] > 0  # there was something to learn
     first = {rank: load(tmp_path / f"grpo/train/rank_{rank}/model.safetensors") for rank in (0, 1)}

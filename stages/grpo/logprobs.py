@@ -1,0 +1,49 @@
+"""Log-probabilities of completions under one role's weights, each worker computing its own rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+from numpy.typing import NDArray
+
+from stages.grpo.learner import tensors
+from stages.grpo.parallel import Gather, Place
+from stages.grpo.setup import RoleModel
+from stages.layout import RoleLayout
+
+Array = NDArray[Any]
+
+
+class LogProbs:
+    """Log-probabilities of given completions under one role's weights."""
+
+    def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
+        """Take over the role; `world` gathers over all workers."""
+        self.place, self.micro_batches, self.world = role.place, layout.micro_batch_num, world
+        model = role.model
+
+        @ms.jit
+        def forward(prompt: Tensor, length: Tensor, completion: Tensor) -> Tensor:
+            return model(prompt, length, completion, temperature)[0]
+
+        self.forward = forward
+
+    def __call__(self, prompt: Array, length: Array, completion: Array) -> Array:
+        """[P, S], [P], [P, G, T] of all workers to [P, G, T] on every worker; each computes its own rows."""
+        mine = self.place.rows(len(prompt))
+        batches = zip(
+            *(np.split(array[mine], self.micro_batches) for array in (prompt, length, completion)),
+            strict=True,
+        )
+        logprobs = np.concatenate([self.forward(*tensors(batch)).asnumpy() for batch in batches])
+        rows = everyone(self.world, self.place, logprobs.reshape(-1, *completion.shape[1:]))
+        return rows
+
+
+def everyone(world: Gather, place: Place, rows: Array) -> Array:
+    """Rows [n, ...] of each data-parallel worker to [data_parallel * n, ...], in order, on all workers."""
+    per_rank = world.arrays(rows)[:: place.model_parallel]  # model-parallel workers all have the same rows
+    return per_rank.reshape(-1, *rows.shape[1:])

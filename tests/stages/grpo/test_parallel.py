@@ -1,0 +1,63 @@
+import numpy as np
+
+from stages.grpo.parallel import Place, Reshard
+from stages.grpo.parameters import fuse, unfuse
+from stages.strategy.files import Strategy, TensorLayout
+from stages.weights.slicing import slice_of
+from tests.stages.grpo import small
+
+
+def layout(dev_matrix, tensor_map):
+    return TensorLayout(
+        dev_matrix=dev_matrix,
+        tensor_map=tensor_map,
+        opt_weight_shard_step=0,
+        opt_weight_shard_size=0,
+        stages=(0,),
+    )
+
+
+class Exchange:
+    """Stands for the AllGather between workers: knows what each of them holds."""
+
+    def __init__(self, shards):
+        self.flat = np.stack(
+            [np.concatenate([array.reshape(-1) for array in rank.values()]) for rank in shards]
+        )
+
+    def arrays(self, array):
+        assert array.shape == self.flat[0].shape
+        return self.flat
+
+
+def test_places():
+    place = Place(data_parallel=2, data_index=1, model_parallel=4, model_index=2)
+    assert place.model_ranks == [4, 5, 6, 7] and place.data_ranks == [2, 6]
+    assert place.rows(6) == slice(3, 6)
+
+
+def test_reshard_puts_rows_and_columns_together():
+    random = np.random.default_rng(0)
+    full = {"rows": random.random((4, 3)), "columns": random.random((2, 6)), "whole": random.random(5)}
+    full = {name: array.astype(np.float32) for name, array in full.items()}
+    source = {"rows": layout((2,), (0, -1)), "columns": layout((2,), (-1, 0)), "whole": layout((2,), (-1,))}
+    target = {name: layout((2,), tuple(-1 for _ in array.shape)) for name, array in full.items()}
+    shards = [
+        {name: array[slice_of(source[name], array.shape, rank)] for name, array in full.items()}
+        for rank in (0, 1)
+    ]
+    strategies = [Strategy(tensors=tensors, stages=1, cards_per_stage=2) for tensors in (source, target)]
+    for rank in (0, 1):
+        place = Place(data_parallel=1, data_index=0, model_parallel=2, model_index=rank)
+        found = Reshard(*strategies, place, rank, Exchange(shards))(shards[rank])
+        for name, array in full.items():
+            np.testing.assert_array_equal(found[name], array)
+
+
+def test_fused_weights_come_apart_again():
+    model = small.model_config(num_attention_heads=8, tie_word_embeddings=False)
+    weights = small.weights(model)
+    back = unfuse(model, fuse(model, weights))
+    assert back.keys() == weights.keys()
+    for name, array in weights.items():
+        np.testing.assert_array_equal(back[name], array)
