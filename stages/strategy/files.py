@@ -20,6 +20,9 @@ from stages.errors import InputError
 from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
+"""mindformers' name of a merged file."""
+MERGED_DIRECTORY = "merge_strategy"
+"""Where mindrlhf keeps its merged files, one per role: *_merged_strategy.ckpt."""
 _RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
 _STAGE_PREFIX = re.compile(r"(\d+)-(.+)", re.DOTALL)
 
@@ -110,17 +113,19 @@ def read_strategy(path: Path) -> Strategy:
     """Read a merged strategy file, a rank's file (one pipeline stage only), or a directory of either.
 
     Args:
-        path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt, *_merged_strategy.ckpt,
-            ckpt_strategy_rank_R.ckpt (mindformers) or strategy_R.ckpt (mindrlhf).
+        path: a .ckpt file, or a directory with merged_ckpt_strategy.ckpt or ckpt_strategy_rank_R.ckpt
+            (mindformers), merge_strategy/*_merged_strategy.ckpt or strategy_R.ckpt (mindrlhf).
 
     Raises:
         InputError: not a strategy file, stages missing, or one stage of several without the others.
     """
     if not path.is_dir():
         return _assemble({0: _parse(path)}, path)
-    merged = [
-        file for file in (path / MERGED_NAME, *sorted(path.glob("*_merged_strategy.ckpt"))) if file.is_file()
-    ]
+    places = (MERGED_NAME, "*_merged_strategy.ckpt", f"{MERGED_DIRECTORY}/*_merged_strategy.ckpt")
+    merged = sorted(file for place in places for file in path.glob(place))
+    if len(merged) > 1:
+        names = ", ".join(file.name for file in merged)
+        raise InputError(path, names, "holds several roles' strategies", "give one of these files")
     if merged:
         return _assemble({0: _parse(merged[0])}, merged[0])
     ranks = sorted(

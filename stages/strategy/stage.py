@@ -9,7 +9,7 @@ from pathlib import Path
 from stages.context import Context
 from stages.layout import ROLES, LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
-from stages.strategy.files import MERGED_NAME, TensorLayout, encode, encode_merged
+from stages.strategy.files import MERGED_DIRECTORY, MERGED_NAME, TensorLayout, encode, encode_merged
 from stages.strategy.layouts import parameter_layouts, warnings, with_clones
 
 # mindrlhf e8a8fc1 names each role's parameters as they hang in its network of that role.
@@ -18,11 +18,7 @@ _MINDRLHF_PREFIX = {
     "generate": "grpo_model.policy_model.model.",
     "reference": "model.",
 }
-_MINDRLHF_MERGED = {
-    "train": "train_policy_merged_strategy.ckpt",
-    "generate": "infer_policy_merged_strategy.ckpt",
-    "reference": "infer_ref_merged_strategy.ckpt",
-}
+_MINDRLHF_NAME = {"train": "train_policy", "generate": "infer_policy", "reference": "infer_ref"}
 
 
 def run(context: Context) -> None:
@@ -45,24 +41,28 @@ def write_strategy(
         layout: the role's parallel_config.
         out: directory to write to; made if missing.
         path: config path of `layout`, for messages.
-        role: None: mindformers' names (ckpt_strategy_rank_R.ckpt, merged_ckpt_strategy.ckpt).
-            A role: mindrlhf's names (strategy_R.ckpt, merge_strategy/…_merged_strategy.ckpt) and
-            its prefix before every parameter.
+        role: None: mindformers' names, out/ckpt_strategy_rank_R.ckpt and out/merged_ckpt_strategy.ckpt.
+            A role: mindrlhf's, out/train_policy_strategy/strategy_R.ckpt and
+            out/merge_strategy/train_policy_merged_strategy.ckpt (infer_policy and infer_ref for the
+            other roles), with its prefix before every parameter.
 
     Raises:
         ConfigError: the layout does not fit the model.
     """
     prefix = "" if role is None else _MINDRLHF_PREFIX[role]
     stages = [_prefixed(tensors, prefix) for tensors in parameter_layouts(model, layout, path)]
-    out.mkdir(parents=True, exist_ok=True)
+    ranks, merged = out / "ckpt_strategy_rank_{}.ckpt", out / MERGED_NAME
+    if role is not None:
+        name = _MINDRLHF_NAME[role]
+        ranks = out / f"{name}_strategy" / "strategy_{}.ckpt"
+        merged = out / MERGED_DIRECTORY / f"{name}_merged_strategy.ckpt"
+    for file in (ranks, merged):
+        file.parent.mkdir(parents=True, exist_ok=True)
     cards = layout.cards // layout.pipeline_stage
-    file_name = "ckpt_strategy_rank_{}.ckpt" if role is None else "strategy_{}.ckpt"
     for stage, tensors in enumerate(stages):
         content = encode(tensors, stage)
         for rank in range(stage * cards, (stage + 1) * cards):
-            (out / file_name.format(rank)).write_bytes(content)
-    merged = out / MERGED_NAME if role is None else out / "merge_strategy" / _MINDRLHF_MERGED[role]
-    merged.parent.mkdir(exist_ok=True)
+            ranks.with_name(ranks.name.format(rank)).write_bytes(content)
     merged.write_bytes(encode_merged(stages))
 
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from stages.errors import InputError
 from stages.strategy.files import read_strategy
 from stages.strategy.stage import write_strategy
 from tests.stages.strategy.golden import RAW, cases, fields, load
@@ -73,15 +74,25 @@ def test_reads_the_raw_files_of_mindspore():
     assert strategy.tensors["adam_m.lm_head.weight"] == strategy.tensors["lm_head.weight"]
 
 
-@pytest.mark.parametrize("role", ["train", "generate", "reference"])
-def test_mindrlhf_names(tmp_path, role):
-    write_strategy(make_model(), make_layout(model_parallel=2), tmp_path, role=role)
-    assert (tmp_path / "strategy_0.ckpt").is_file() and (tmp_path / "strategy_1.ckpt").is_file()
-    (merged,) = (tmp_path / "merge_strategy").iterdir()
-    assert merged.name.endswith("_merged_strategy.ckpt")
-    prefix = {"train": "grpo_model_train.policy_model.model.", "generate": "grpo_model.policy_model.model."}
-    assert prefix.get(role, "model.") + "model.norm_out.weight" in read_strategy(merged).tensors
-    assert "adam_v." + prefix.get(role, "model.") + "lm_head.weight" in read_strategy(tmp_path).tensors
+MINDRLHF = {
+    "train": ("train_policy", "grpo_model_train.policy_model.model."),
+    "generate": ("infer_policy", "grpo_model.policy_model.model."),
+    "reference": ("infer_ref", "model."),
+}
+
+
+def test_mindrlhf_names(tmp_path):
+    for role, (name, prefix) in MINDRLHF.items():
+        write_strategy(make_model(), make_layout(model_parallel=2, pipeline_stage=2), tmp_path, role=role)
+        ranks = tmp_path / f"{name}_strategy"
+        assert {file.name for file in ranks.iterdir()} == {f"strategy_{rank}.ckpt" for rank in range(4)}
+        merged = read_strategy(tmp_path / "merge_strategy" / f"{name}_merged_strategy.ckpt")
+        assert {f"{prefix}model.norm_out.weight", f"adam_v.{prefix}lm_head.weight"} <= merged.tensors.keys()
+        assert read_strategy(ranks) == merged
+        if role == "train":
+            assert read_strategy(tmp_path) == merged
+    with pytest.raises(InputError, match="holds several roles' strategies"):
+        read_strategy(tmp_path)
 
 
 def test_72b_on_64_cards_takes_less_than_a_second(tmp_path):
