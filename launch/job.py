@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import psutil
-
 from launch import msrun, process
 from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
@@ -41,13 +39,6 @@ def run(
     """
     python = Path(sys.executable)
     log = log_dir / "stage.log"
-    calmed = workers == 1
-
-    def poll(child: psutil.Process) -> None:
-        nonlocal calmed
-        calmed = calmed or msrun.calm(child, workers)
-        on_poll()
-
     try:
         return process.run(
             describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
@@ -56,7 +47,7 @@ def run(
             env=msrun.environment(python, {**os.environ, **(env or {})}),
             timeout_s=launcher.timeout_s,
             grace_s=launcher.grace_s,
-            on_poll=poll,
+            on_poll=on_poll,
         )
     except ProcessFailed as error:
         culprit = _first_to_fail(log_dir) if workers > 1 else None

@@ -8,8 +8,6 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from launch.errors import LaunchError
 
 
@@ -33,6 +31,8 @@ def command(
     if msrun is None:
         raise LaunchError(f"{python.parent}/msrun: not found; install mindspore 2.7.0 into that environment")
     return [
+        str(python),
+        str(Path(__file__).with_name("paced_msrun.py")),
         msrun,
         f"--worker_num={workers}",
         f"--local_worker_num={workers}",
@@ -67,23 +67,3 @@ def find_port(address: str, wanted: int | None) -> int:
                 "choose another, or leave it null to have a free one found"
             ) from error
         return int(probe.getsockname()[1])
-
-
-def calm(msrun: psutil.Process, workers: int) -> bool:
-    """Let msrun itself run only when a core is idle, once its scheduler and workers have started.
-
-    msrun --join=True waits in a loop without a pause (mindspore 2.7.0,
-    parallel/cluster/process_entity/_api.py, join_processes) and takes a whole core from its own
-    workers. A child inherits the scheduling class, so it is changed only when all have started.
-
-    Returns:
-        True when there is nothing left to do.
-    """
-    try:
-        children = [child for child in msrun.children() if "tail" not in child.name()]
-        if len(children) <= workers:
-            return False
-        os.sched_setscheduler(msrun.pid, os.SCHED_IDLE, os.sched_param(0))
-    except (psutil.Error, OSError):
-        return False  # it is ending, or about to start: the next poll knows more
-    return True

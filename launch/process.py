@@ -44,7 +44,7 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
     grace_s: float = 8.0,
-    on_poll: Callable[[psutil.Process], None] = lambda process: None,
+    on_poll: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Run `command` to its end, with stdout and stderr in `log`.
 
@@ -55,7 +55,7 @@ def run(
         env: the whole environment of the child; None is this process's own.
         timeout_s: longest wall time; None is no limit.
         grace_s: seconds between SIGTERM and SIGKILL when the child has to be stopped.
-        on_poll: called ten times a second with the child, for example to show its progress.
+        on_poll: called ten times a second, for example to show the child's progress.
 
     Raises:
         ProcessFailed: on any exit code but 0.
@@ -84,7 +84,7 @@ def run(
             if time.monotonic() >= next_sample:
                 peak = max(peak, _tree_memory_gib(process))
                 next_sample = time.monotonic() + MEMORY_SAMPLE_S
-            on_poll(process)
+            on_poll()
             time.sleep(POLL_S)
     finally:  # an interrupt ends here too: nothing of the tree may outlive it
         try:

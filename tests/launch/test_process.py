@@ -67,7 +67,7 @@ def test_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
 def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
 
-    def interrupt(_: psutil.Process) -> None:
+    def interrupt() -> None:
         if pid_file.exists() and pid_file.read_text():
             raise KeyboardInterrupt
 
