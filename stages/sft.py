@@ -51,6 +51,9 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
+    if config.batch_size % config.micro_batch_num:
+        rule = f"must be a multiple of sft.micro_batch_num={config.micro_batch_num}"
+        raise InputError("sft.batch_size", config.batch_size, rule)
     if len(examples) < config.batch_size:
         raise InputError("sft.batch_size", config.batch_size, f"must be at most the {len(examples)} examples")
 
@@ -95,7 +98,8 @@ def train(
         began, rows = time.monotonic(), next(order)
         mask = examples.mask[rows]
         batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None])
-        loss, norm, rate = learner.update([(*batch, token_weights(mask, "dapo"))])
+        parts = [np.split(array, config.micro_batch_num) for array in (*batch, token_weights(mask, "dapo"))]
+        loss, norm, rate = learner.update(list(zip(*parts, strict=True)))
         speed = float(mask.sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm}
         row["tokens_per_s"] = speed

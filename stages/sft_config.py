@@ -18,6 +18,8 @@ class SftConfig(OptimizerConfig):
     """false: grpo starts from split's weights."""
     batch_size: Positive
     """Examples per update."""
+    micro_batch_num: Positive
+    """Parts of a batch whose gradients are summed before an update; bounds the memory for logits."""
     stop_accuracy: Annotated[float, Gt(0), Le(1)] | None
     """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps."""
     check_every: Positive
