@@ -109,6 +109,8 @@ def _add_tools(add: Callable[..., argparse.ArgumentParser]) -> None:
         "export", "write a mindformers checkpoint as a Hugging Face directory", "SRC HF_REFERENCE OUT_DIR"
     )
     _paths(export, "source", "reference", "out")
+    for command in (convert, split, reshard):
+        command.add_argument("--format", choices=("safetensors", "ckpt"), default="safetensors")
     for command in (convert, split, merge, export):
         command.add_argument("--dtype", choices=DTYPES, type=_dtype, help="cast; default: keep")
     tokenize = add(

@@ -50,7 +50,9 @@ def convert(options: Namespace) -> int:
     from stages.convert import convert_directory
 
     with _bytes("convert") as told:
-        convert_directory(options.source, options.out, options.qkv_concat, options.dtype, told)
+        convert_directory(
+            options.source, options.out, options.qkv_concat, options.dtype, told, options.format
+        )
     return EXIT_DONE
 
 
@@ -60,7 +62,13 @@ def split(options: Namespace) -> int:
 
     with _bytes("split") as told:
         split_directory(
-            options.source, options.strategy, options.out, _ranks(options.ranks), options.dtype, told
+            options.source,
+            options.strategy,
+            options.out,
+            _ranks(options.ranks),
+            options.dtype,
+            told,
+            options.format,
         )
     return EXIT_DONE
 
@@ -86,6 +94,7 @@ def reshard(options: Namespace) -> int:
             options.out,
             _ranks(options.ranks),
             told,
+            options.format,
         )
     return EXIT_DONE
 

@@ -123,6 +123,9 @@ def test_a_node_cuts_its_own_share(tmp_path: Path) -> None:
     ]
     assert main(arguments) == 0
     assert sorted(rank_directories(tmp_path / "ranks")) == [1, 3]
+    arguments[3] = str(tmp_path / "ckpt")
+    assert main([*arguments, "--format", "ckpt"]) == 0
+    assert [file.suffix for file in (tmp_path / "ckpt" / "rank_1").iterdir()] == [".ckpt"]
 
 
 @pytest.mark.parametrize("text", ["", "x", "3-1", "1-", "1,,2"])
