@@ -108,6 +108,7 @@ def assert_same_training(
         np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.slow
 def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_path):
     """mp2 for training, dp2 for generating; then a second attempt, from a checkpoint."""
     assert_same_training(trained(tmp_path, []), one)
@@ -128,6 +129,7 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
+@pytest.mark.slow
 def test_data_parallel_training_equals_one_card(one, tmp_path):
     assert_same_training(trained(tmp_path, DATA2), one)
 
