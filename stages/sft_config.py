@@ -22,6 +22,8 @@ class SftConfig(OptimizerConfig):
     """Parts of a batch whose gradients are summed before an update; bounds the memory for logits."""
     stop_accuracy: Annotated[float, Gt(0), Le(1)] | None
     """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps."""
+    stop_checks: Positive
+    """Checks in a row whose mean must reach stop_accuracy; one alone jumps too much from step to step."""
     check_every: Positive
     """Updates between checks of the greedy accuracy."""
     check_prompts: Annotated[int, Ge(1)]

@@ -1,6 +1,10 @@
+from collections import deque
+from dataclasses import replace
+
 import numpy as np
 
-from stages.sft import batches
+from pipeline.config import load
+from stages.sft import batches, reached
 
 
 def test_every_epoch_sees_each_row_at_most_once_in_an_order_of_its_own():
@@ -14,3 +18,12 @@ def test_every_epoch_sees_each_row_at_most_once_in_an_order_of_its_own():
 def test_the_seed_decides_the_order():
     assert next(batches(100, 50, seed=1)).tolist() == next(batches(100, 50, seed=1)).tolist()
     assert next(batches(100, 50, seed=1)).tolist() != next(batches(100, 50, seed=2)).tolist()
+
+
+def test_one_lucky_check_does_not_stop_training():
+    config = load([]).sft
+    assert config.stop_accuracy == 0.5 and config.stop_checks == 3
+    assert not reached(deque([0.9], maxlen=3), config)
+    assert not reached(deque([0.2, 0.4, 0.59], maxlen=3), config)
+    assert reached(deque([0.4, 0.5, 0.6], maxlen=3), config)
+    assert not reached(deque([1.0, 1.0, 1.0], maxlen=3), replace(config, stop_accuracy=None))
