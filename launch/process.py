@@ -21,7 +21,7 @@ from launch.errors import ProcessFailed, ProcessTimedOut
 
 JOB_VARIABLE = "GRPOFLOW_JOB"
 POLL_S = 0.1
-MEMORY_SAMPLE_S = 1.0
+MEMORY_SAMPLE_S = 0.25
 TAIL_LINES = 20
 
 
@@ -33,7 +33,7 @@ class Outcome:
     """Unix time, seconds."""
     ended: float
     peak_memory_gib: float
-    """Highest sum of resident memory over the process tree, sampled once a second."""
+    """Highest sum of resident memory over the process tree, sampled four times a second."""
 
 
 def run(
