@@ -1,0 +1,1 @@
+"""Hydra's groups: values, never logic."""

@@ -124,7 +124,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         Stage(
             "sft",
             1,
-            ("model", "layout", "rollout", "reward", "sft", "seed"),
+            ("model", "sft", "seed"),
             {"split": "split", **common},
             bytes_written=sum(ranks.values()),
             skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
@@ -141,7 +141,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         Stage(
             "evaluate",
             1,
-            ("model", "layout", "rollout", "reward", "evaluate", "seed"),
+            ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": weights, "after": "grpo", **common},
         ),
         Stage(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from stages.context import Context
 from stages.errors import InputError
 from stages.grpo import worker
-from stages.grpo.config import RolloutConfig
+from stages.grpo.config import greedy
 from stages.layout import ROLES
 from stages.model_config import ModelConfig
 from stages.rewards.functions import accuracy_reward
@@ -47,7 +47,6 @@ def run(context: Context) -> None:
     from stages.grpo.rollout import Decoder
 
     shape, config = context.section(ModelConfig, "model"), context.section(SftConfig, "sft")
-    rollout = context.section(RolloutConfig, "rollout")
     strategy, records = context.inputs["strategy"], context.inputs["tokenize"]
     vocabulary = Vocabulary.of(context.inputs["fetch"], shape)
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
@@ -59,10 +58,12 @@ def run(context: Context) -> None:
     if len(examples) < config.batch_size:
         raise InputError("sft.batch_size", config.batch_size, f"must be at most the {len(examples)} examples")
 
-    model = Qwen2(shape, positions=longest(prompts, examples, rollout))
+    model = Qwen2(shape, positions=longest(prompts, examples, config.max_tokens))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
     ids = vocabulary.special
-    decoder = Decoder(model, rollout, len(checked), 1, checked.ids.shape[1], ids.eos, ids.pad)
+    decoder = Decoder(
+        model, greedy(config.max_tokens), len(checked), 1, checked.ids.shape[1], ids.eos, ids.pad
+    )
 
     def accuracy() -> float:
         answers = decoder.generate(checked.ids, checked.lengths, None)
@@ -76,9 +77,9 @@ def run(context: Context) -> None:
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def longest(prompts: Prompts, examples: Examples, rollout: RolloutConfig) -> int:
+def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
     """Longest prompt and completion together, in tokens, in checks and in training."""
-    checks = prompts.ids.shape[1] + rollout.max_tokens
+    checks = prompts.ids.shape[1] + max_tokens
     return int(max(checks, examples.prompt.shape[1] + examples.completion.shape[1]))
 
 

@@ -26,5 +26,7 @@ class SftConfig(OptimizerConfig):
     """Checks in a row whose mean must reach stop_accuracy; one alone jumps too much from step to step."""
     check_every: Positive
     """Updates between checks of the greedy accuracy."""
+    max_tokens: Annotated[int, Ge(2)]
+    """Longest answer in checks, in tokens; rollout.max_tokens unless said otherwise."""
     check_prompts: Annotated[int, Ge(1)]
     """Prompts of each check: the last rows of the training data, which sft leaves out."""

@@ -16,7 +16,7 @@ Share = Annotated[float, Ge(0), Le(1)]
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """How completions are sampled from the policy (sft's check and evaluate use the lengths only)."""
+    """How completions are sampled from the policy."""
 
     num_generations: Annotated[int, Ge(2)]
     """Completions per prompt: the group G of GRPO. DeepSeekMath uses 64, TRL's default is 8."""
@@ -85,6 +85,19 @@ class TrainConfig(OptimizerConfig):
     """Complete checkpoints that stay; older ones are removed."""
     logged_completions: NonNegative
     """Completions of each step written to completions.jsonl."""
+
+
+def greedy(max_tokens: int) -> RolloutConfig:
+    """Settings for decoding without sampling; of a rollout only the length matters there."""
+    return RolloutConfig(
+        num_generations=2,
+        max_tokens=max_tokens,
+        min_tokens=0,
+        temperature=1.0,
+        top_k=None,
+        top_p=None,
+        min_p=None,
+    )
 
 
 def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:

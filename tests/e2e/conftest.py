@@ -55,25 +55,34 @@ class Finished:
         return [line.split(":")[0] for line in self.stderr.splitlines() if line.endswith(": started")]
 
 
-def command(store: Path, *overrides: str) -> list[str]:
+def luigi(store: Path, *overrides: str) -> list[str]:
     """The command that a user types."""
-    luigi = str(Path(sys.executable).parent / "luigi")
+    program = str(Path(sys.executable).parent / "luigi")
     return [
-        luigi,
+        program,
         "--module",
         "pipeline",
         "RunGRPO",
         "--overrides",
-        json.dumps([*CHEAP, f"store={store}", *overrides]),
+        json.dumps([f"store={store}", *overrides]),
     ]
 
 
-def run(store: Path, *overrides: str) -> Finished:
-    """Type it, and wait."""
-    done = subprocess.run(
-        command(store, *overrides), capture_output=True, text=True, timeout=500, cwd=store.parent
-    )
+def command(store: Path, *overrides: str) -> list[str]:
+    """The same with the cheap settings."""
+    return luigi(store, *CHEAP, *overrides)
+
+
+def run_plain(store: Path, *overrides: str) -> Finished:
+    """Type it without the cheap settings, and wait."""
+    line = luigi(store, *overrides)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def run(store: Path, *overrides: str) -> Finished:
+    """Type it with them, and wait."""
+    return run_plain(store, *CHEAP, *overrides)
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,8 @@ def test_stages_come_after_their_inputs() -> None:
     ("override", "first"),
     [
         ("train.beta=0.02", "grpo"),
+        ("rollout.temperature=0.7", "grpo"),
+        ("reward.weights=[1.0,0.5]", "grpo"),
         ("evaluate.k=4", "evaluate"),
         ("sft.batch_size=48", "sft"),
     ],
