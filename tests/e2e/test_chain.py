@@ -29,7 +29,7 @@ def test_the_whole_chain_runs(finished: tuple[Path, Finished]) -> None:
     assert float(result["gain"]) == pytest.approx(
         float(result["accuracy_grpo"]) - float(result["accuracy_sft"]), abs=2e-4
     )
-    assert Path(result["report"]).read_text().startswith("<!doctype html>")
+    assert Path(result["report"]).read_text().startswith("<!DOCTYPE html>")
     assert list(verify(Store(store), deep=True)) == []
     assert sorted(manifests(store)) == sorted(CHAIN)
 
@@ -88,7 +88,7 @@ def test_a_killed_stage_is_built_again_and_nothing_else(
 
 def test_a_killed_grpo_goes_on_from_its_last_checkpoint(without: Callable[..., Path]) -> None:
     store = without("grpo")
-    process = crash.start(store, "grpo", ".work/grpo-*/checkpoints/*")
+    process = crash.start(store, "grpo", ".work/grpo-*/checkpoints/step_*/state.json")
     crash.kill_everything(process, store)
     again = run(store)
     assert again.exit_code == 0, again.stderr
@@ -152,10 +152,10 @@ def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path: Path) -> None:
 
 
 def test_an_invalid_configuration_ends_with_two_before_anything_runs(tmp_path: Path) -> None:
-    failed = run(tmp_path / "store", "layout=dp1_mp3_pp1", "train.beta=-1")
+    failed = run(tmp_path / "store", "layout=dp1_mp3_pp1", "train.warmup_steps=9")
     assert failed.exit_code == 2
     assert "layout.train.model_parallel=3: must divide" in failed.stderr
-    assert "train.beta=-1" in failed.stderr
+    assert "train.warmup_steps=9: at most train.steps=4" in failed.stderr
     assert not (tmp_path / "store").exists()
 
 
