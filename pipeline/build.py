@@ -168,12 +168,3 @@ def _git_commit() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return shown.stdout.strip()
-
-
-def elapsed(seconds: float) -> str:
-    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
-    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"

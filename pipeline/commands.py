@@ -16,10 +16,10 @@ from rich.table import Table
 
 from launch import environment
 from pipeline import collect, explain, history
-from pipeline.build import elapsed
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem
 from pipeline.history import Record
+from pipeline.progress import elapsed
 from pipeline.run import prepare_plan
 from pipeline.store import Store
 from pipeline.verify import artifacts, quarantine

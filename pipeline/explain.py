@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import job
-from pipeline.build import command, disk_shortage, elapsed
+from pipeline.build import command, disk_shortage
 from pipeline.fingerprint import without_paths
 from pipeline.graph import Plan, StageSpec
+from pipeline.progress import elapsed
 from pipeline.store import Manifest, Store
 
 

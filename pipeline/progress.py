@@ -86,6 +86,15 @@ class Display:
         return table
 
 
+def elapsed(seconds: float) -> str:
+    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+
+
 def _count(line: dict[str, Any]) -> str:
     unit = f" {line['unit']}" if line.get("unit") else ""
     return f"{line.get('step', 0):g}/{line.get('total', 0):g}{unit}"

@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.build import elapsed
 from pipeline.graph import Plan
+from pipeline.progress import elapsed
 from pipeline.store import Store
 
 
