@@ -62,6 +62,7 @@ def test_rope_theta_may_stand_where_transformers_5_writes_it(source, output):
     config["rope_parameters"] = {"rope_theta": config.pop("rope_theta"), "rope_type": "default"}
     (source / "config.json").write_text(json.dumps(config))
     link(local(source), output)
+    assert json.loads((output / "config.json").read_text())["rope_parameters"] == config["rope_parameters"]
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])

@@ -46,8 +46,10 @@ def test_the_band_is_there_only_with_a_spread():
 )
 def test_odd_values_can_be_drawn(values):
     rows = [{"step": i, "reward": v, "accuracy": v, "reward_std": v} for i, v in enumerate(values)]
-    for drawing in draw_all(GRPO, rows, "g"):
-        ElementTree.fromstring(drawing.svg)
+    drawings = draw_all(GRPO, rows, "g")
+    assert drawings
+    for drawing in drawings:
+        assert ElementTree.fromstring(drawing.svg).tag.endswith("svg")
 
 
 def test_no_rows_no_figures():

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -95,20 +94,19 @@ def test_mindrlhf_names(tmp_path):
         read_strategy(tmp_path)
 
 
-def test_72b_on_64_cards_takes_less_than_a_second(tmp_path):
+def test_72b_on_64_cards_has_a_file_per_rank_and_a_merged_one(tmp_path):
     model = make_model(
         hidden_size=8192, num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
         intermediate_size=29568, vocab_size=152064,
     )  # fmt: skip
     layout = make_layout(data_parallel=2, model_parallel=8, pipeline_stage=4, enable_parallel_optimizer=True)
-    start_s = time.perf_counter()
     write_strategy(model, layout, tmp_path)
-    took_s = time.perf_counter() - start_s
     assert len(list(tmp_path.iterdir())) == 65
-    assert took_s < 1
+    assert len(read_strategy(tmp_path).tensors) >= 80 * 12 + 3
 
 
 def test_mindspore_can_be_imported_after_our_reader():
     pytest.importorskip("mindspore")
     code = "import stages.strategy.files, mindspore"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
