@@ -7,52 +7,85 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from launch import job
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
+from pipeline.attempt import Attempt, attempt
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
 
 RECORDED = ("grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core")
 ROOM = "free space, or choose another store with store=DIR"
+SPEC = "spec.json"
 FULL_BYTES = 1 << 20  # less than this, and even logs are lost
-Progress = Callable[[dict[str, Any] | None], None]
 
 
-def build(spec: StageSpec, store: Store, launcher: LauncherConfig, on_progress: Progress) -> Manifest:
+class Watcher(Protocol):
+    """Who is told how an artifact comes about."""
+
+    def wait(self, stage: str) -> None:
+        """Another process builds it."""
+
+    def start(self, stage: str) -> None:
+        """It is built now."""
+
+    def progress(self, stage: str, line: dict[str, Any] | None) -> None:
+        """Ten times a second: the stage's latest progress line, or None."""
+
+
+def build(spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watcher) -> bool:
     """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
 
     Args:
         spec: the stage.
         store: where its inputs are and its artifact goes.
         launcher: how its processes run.
-        on_progress: called ten times a second with the stage's latest progress line, or None.
+        watcher: is told what happens.
+
+    Returns:
+        Whether the stage ran here; False when another process has built it.
 
     Raises:
         StageFailed: the process ended badly; nothing is committed, checkpoints and logs stay.
         StoreError: the store could not be written.
     """
-    with store.lock(spec.key):
+    with store.lock(spec.key, lambda: watcher.wait(spec.name)):
         if store.problem(spec.key) is None:
-            return store.manifest(spec.key)
-        job.end_leftovers(_job_name(spec, store))  # before their directories are touched again
-        store.quarantine(spec.key)
-        shortage = disk_shortage(spec, store)
-        if shortage is not None:
-            raise StoreError(shortage)
-        staging = store.stage(spec.key)
-        try:
-            manifest = _run(spec, store, staging, launcher, on_progress)
-            store.commit(staging, manifest)
-        finally:
-            store.discard(staging)
-        return manifest
+            return False
+        watcher.start(spec.name)
+        with attempt(store, spec.key) as seat:
+            job.end_leftovers(seat.job)  # a dead owner's, before their directories are touched again
+            store.quarantine_damaged(spec.key)
+            _check_inputs(spec, store)
+            shortage = disk_shortage(spec, store)
+            if shortage is not None:
+                raise StoreError(shortage)
+            manifest = _run(spec, store, seat, launcher, watcher)
+            store.commit(seat.staging, manifest)
+            seat.done()
+        return True
+
+
+def _check_inputs(spec: StageSpec, store: Store) -> None:
+    """Read every input to its last byte: hours of computing must not rest on a flipped bit.
+
+    It costs little, since the stage is about to read the same bytes.
+
+    Raises:
+        StageFailed: an input is damaged; it is moved away, so that the next run builds it again.
+    """
+    for name, key in spec.inputs.items():
+        problem = store.problem(key, deep=True)
+        if problem is not None:
+            moved = store.quarantine(key)
+            cause = f"its input {name} ({key}) is damaged: {problem}"
+            remedy = f"moved to {moved}; type the same command again: it builds {key.stage} anew"
+            raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
 def disk_shortage(spec: StageSpec, store: Store) -> str | None:
@@ -67,32 +100,31 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {ROOM}"
 
 
-def command(spec: StageSpec, store: Store) -> list[str]:
+def command(spec: StageSpec, logs: Path) -> list[str]:
     """Arguments of the interpreter for a stage's process."""
-    return ["-m", "stages", spec.name, str(store.log_dir(spec.key) / "spec.json")]
-
-
-def _job_name(spec: StageSpec, store: Store) -> str:
-    return str(store.path(spec.key))
+    return ["-m", "stages", spec.name, str(logs / SPEC)]
 
 
 def _run(
-    spec: StageSpec, store: Store, staging: Path, launcher: LauncherConfig, on_progress: Progress
+    spec: StageSpec, store: Store, seat: Attempt, launcher: LauncherConfig, watcher: Watcher
 ) -> Manifest:
-    logs = store.log_dir(spec.key)
+    logs = seat.logs
     progress = logs / "progress.jsonl"
     progress.write_text("", encoding="utf-8")
-    (logs / "spec.json").write_text(
-        json.dumps(_spec_file(spec, store, staging, progress), indent=1), encoding="utf-8"
-    )
+    (logs / SPEC).write_text(json.dumps(_spec_file(spec, store, seat, progress), indent=1), encoding="utf-8")
+
+    def poll() -> None:
+        seat.beat()
+        watcher.progress(spec.name, _last_line(progress))
+
     try:
         outcome = job.run(
-            command(spec, store),
+            command(spec, logs),
             workers=spec.workers,
-            job=_job_name(spec, store),
+            job=seat.job,
             log_dir=logs,
             launcher=launcher,
-            on_poll=lambda: on_progress(_last_line(progress)),
+            on_poll=poll,
         )
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
@@ -117,13 +149,13 @@ def _run(
     )
 
 
-def _spec_file(spec: StageSpec, store: Store, staging: Path, progress: Path) -> dict[str, Any]:
+def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> dict[str, Any]:
     return {
         "stage": spec.name,
         "config": spec.config,
         "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
-        "output": str(staging),
-        "work": str(store.work_dir(spec.key)),
+        "output": str(seat.staging),
+        "work": str(seat.work),
         "progress_file": str(progress),
     }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline import history
+from pipeline.attempt import is_held
 from pipeline.history import Record
 from pipeline.store import Store
 from pipeline.verify import artifacts
@@ -24,7 +25,7 @@ class Garbage:
     path: Path
     bytes: int
     kind: str
-    """artifact, work (checkpoints of an attempt), logs, or quarantine."""
+    """artifact, work (files and checkpoints of an attempt), logs, or quarantine."""
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
@@ -61,11 +62,17 @@ def _garbage(store: Store, runs: Iterable[Record]) -> Iterable[Garbage]:
     for path in artifacts(store):
         if f"{path.parent.name}/{path.name}" not in needed:
             yield Garbage(path, _bytes(path), "artifact")
-    flat = {artifact.replace("/", "-") for artifact in needed}
+    flat = {artifact.replace("/", "-"): artifact for artifact in needed}
     for kind, directory in (("work", ".work"), ("logs", ".logs")):
         for path in sorted((store.root / directory).glob("*")):
-            if path.name not in flat:
+            artifact = flat.get(path.name.partition("+")[0])  # +1: the seat of a second attempt
+            finished = kind == "work" and artifact is not None and (store.root / artifact).exists()
+            if artifact is None or (finished and not is_held(path)):
                 yield Garbage(path, _bytes(path), kind)
+    for path in sorted(store.root.glob("*/.building-*")):
+        digits = path.name.removeprefix(".building-").partition("+")[0]
+        if f"{path.parent.name}/{digits}" not in needed:
+            yield Garbage(path, _bytes(path), "work")
     for path in sorted((store.root / ".quarantine").glob("*")):
         yield Garbage(path, _bytes(path), "quarantine")
 

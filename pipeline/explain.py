@@ -66,7 +66,7 @@ def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[R
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
                 command=job.describe(
-                    command(spec, store),
+                    command(spec, store.log_dir(spec.key)),
                     workers=spec.workers,
                     log_dir=store.log_dir(spec.key),
                     launcher=plan.config.launcher,

@@ -36,6 +36,10 @@ class Display:
         """Stage -> waiting, cached, running, done or failed."""
         return {name: row["state"] for name, row in self._rows.items()}
 
+    def wait(self, stage: str) -> None:
+        """Another process builds what this stage would."""
+        self._say(f"{stage}: waiting, since another process builds it")
+
     def start(self, stage: str) -> None:
         """A stage has begun."""
         self._rows[stage] = {"state": "running", "since": time.monotonic()}
@@ -56,14 +60,15 @@ class Display:
             self._last_plain = time.monotonic()
             self._say(f"{stage}: {_count(line)} {line.get('message', '')}".rstrip())
 
-    def finish(self, stage: str, state: str, note: str = "") -> None:
-        """The stage is done, or has failed."""
+    def finish(self, stage: str, state: str) -> None:
+        """The stage is done, cached (another process was faster), or has failed."""
         row = self._rows[stage]
         row.update(state=state, took=time.monotonic() - row.get("since", time.monotonic()))
         if self._live is not None:
             self._live.stop()
             self._live = None
-        self._say(f"{stage}: {state} after {row['took']:.1f} s {note}".rstrip())
+        took = f" after {row['took']:.1f} s" if "since" in row else ""
+        self._say(f"{stage}: {state}{took}")
 
     def _is_live(self) -> bool:
         """A live table needs a terminal, and one process (Luigi forks with several workers)."""

@@ -74,14 +74,8 @@ class Run:
 
     def build(self, stage: str) -> None:
         """Run one stage, and tell its progress and its end."""
-        self.display.start(stage)
         try:
-            build(
-                self.plan.spec(stage),
-                self.store,
-                self.plan.config.launcher,
-                lambda line: self.display.progress(stage, line),
-            )
+            ran = build(self.plan.spec(stage), self.store, self.plan.config.launcher, self.display)
         except REPORTED as error:
             self._failed(stage, str(error))
             raise
@@ -90,7 +84,7 @@ class Run:
                 stage, "interrupted; finished stages and checkpoints are kept: type the same command to go on"
             )
             raise
-        self.display.finish(stage, "done")
+        self.display.finish(stage, "done" if ran else "cached")
 
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")

@@ -2,7 +2,7 @@
 
     STORE/STAGE/FIRST-16-DIGITS/     one artifact: its files and manifest.json
     STORE/STAGE/.building-...        an attempt; renamed when it is whole
-    STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one
+    STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one (attempt.py)
     STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
     STORE/.quarantine/...            what was found damaged
     STORE/runs.jsonl                 history, one line per event
@@ -20,12 +20,12 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from pipeline.errors import StoreError
 from pipeline.fingerprint import file_digest
@@ -33,6 +33,8 @@ from pipeline.fingerprint import file_digest
 MANIFEST = "manifest.json"
 FORMAT = 1
 DIGITS = 16
+NEVER_RUN = "never run"
+SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise StoreError(_told(error, self.root)) from error
+            raise told(error, self.root) from error
 
     def path(self, key: Key) -> Path:
         """Where the artifact is, or would be."""
@@ -128,8 +130,13 @@ class Store:
         """Logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat
 
-    def problem(self, key: Key) -> str | None:
-        """None when the artifact is whole (by names and sizes), otherwise what is wrong with it.
+    def problem(self, key: Key, deep: bool = False) -> str | None:
+        """None when the artifact is whole, otherwise what is wrong with it.
+
+        Args:
+            key: which artifact.
+            deep: compare every file's digest; otherwise names, sizes and the digests of small files,
+                which is where results, configurations and indices stand.
 
         Raises:
             StoreError: the store may not be looked into.
@@ -137,20 +144,20 @@ class Store:
         path = self.path(key)
         try:
             if not path.is_dir():
-                return "never run"
+                return NEVER_RUN
         except OSError as error:
-            raise StoreError(_told(error, path)) from error
+            raise told(error, path) from error
         try:
             manifest = self.manifest(key)
         except StoreError as error:
             return str(error)
-        for name, entry in manifest.files.items():
-            try:
-                size = (path / name).stat().st_size
-            except OSError:
-                return f"output missing: {name}"
-            if size != entry["size"]:
-                return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
+        try:
+            for name, entry in manifest.files.items():
+                problem = _file_problem(path, name, entry, deep)
+                if problem is not None:
+                    return problem
+        except OSError as error:
+            return f"output unreadable: {error.filename} ({error.strerror})"
         return None
 
     def manifest(self, key: Key) -> Manifest:
@@ -176,39 +183,27 @@ class Store:
         return sorted(found, key=lambda manifest: manifest.ended, reverse=True)
 
     @contextlib.contextmanager
-    def lock(self, key: Key) -> Iterator[None]:
-        """Hold the artifact's lock; others that want to build it wait.
+    def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the artifact's lock; others that want to build it wait, and `on_wait` tells so.
 
-        The lock saves work. Should it not hold (some NFS mounts), commit still keeps the store right.
+        The lock saves work. Should it not hold (some NFS mounts), attempts and commit still keep the
+        store right.
         """
         directory = self.root / ".locks"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            with FileLock(directory / f"{key.flat}.lock", mode=0o664):
-                yield
+            lock = FileLock(directory / f"{key.flat}.lock", mode=0o664)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                on_wait()
+                lock.acquire()
         except OSError as error:
-            raise StoreError(_told(error, self.root)) from error
-
-    def stage(self, key: Key) -> Path:
-        """A fresh, empty directory beside the artifact's place; clears the leftovers of dead attempts.
-
-        Call it with the lock held.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
+            raise told(error, self.root) from error
         try:
-            parent = self.path(key).parent
-            parent.mkdir(parents=True, exist_ok=True)
-            for left in parent.glob(f".building-{key.fingerprint[:DIGITS]}-*"):
-                _remove(left)
-            staging = parent / f".building-{key.fingerprint[:DIGITS]}-{uuid.uuid4().hex[:8]}"
-            staging.mkdir()
-            self.work_dir(key).mkdir(parents=True, exist_ok=True)
-            self.log_dir(key).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(_told(error, self.root)) from error
-        return staging
+            yield
+        finally:
+            lock.release()
 
     def commit(self, staging: Path, manifest: Manifest) -> Path:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
@@ -223,8 +218,7 @@ class Store:
             if not files:
                 raise StoreError(f"{key}: the stage wrote no file")
             _write_manifest(staging, {**asdict(manifest), "files": files})
-            if final.exists() and self.problem(key) is not None:
-                self.quarantine(key)
+            self.quarantine_damaged(key)
             try:
                 staging.rename(final)
             except OSError as error:
@@ -232,23 +226,38 @@ class Store:
                     raise
                 _remove(staging)  # somebody else was first, and theirs is whole
             _fsync_directory(final.parent)
-            _remove(self.work_dir(key))
         except OSError as error:
-            raise StoreError(_told(error, staging)) from error
+            raise told(error, staging) from error
         return final
-
-    def discard(self, staging: Path) -> None:
-        """Remove a failed attempt's files; its checkpoints and logs stay."""
-        _remove(staging)
 
     def quarantine(self, key: Key) -> Path | None:
         """Move a damaged artifact out of the way, for a person to look at."""
-        if not self.path(key).exists():
-            return None
         target = self.root / ".quarantine" / f"{key.flat}-{uuid.uuid4().hex[:8]}"
         target.parent.mkdir(parents=True, exist_ok=True)
-        self.path(key).rename(target)
+        try:
+            self.path(key).rename(target)
+        except FileNotFoundError:
+            return None
         return target
+
+    def quarantine_damaged(self, key: Key) -> None:
+        """Move the artifact away if it is there and not whole; an absent one is not damaged."""
+        if self.problem(key) not in (None, NEVER_RUN):
+            self.quarantine(key)
+
+
+def _file_problem(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:
+    try:
+        size = (root / name).stat().st_size
+    except FileNotFoundError:
+        return f"output missing: {name}"
+    if size != entry["size"]:
+        return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
+    if deep or size <= SMALL_BYTES:
+        found = file_digest(root / name)
+        if found != entry["sha256"]:
+            return f"output corrupt: {name} has sha256 {found[:12]}…, committed with {entry['sha256'][:12]}…"
+    return None
 
 
 def _settle(directory: Path) -> dict[str, dict[str, Any]]:
@@ -294,7 +303,8 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
 
 
-def _told(error: OSError, where: Path) -> str:
+def told(error: OSError, where: Path) -> StoreError:
+    """The failure of an operating system call on the store, with what to do about it."""
     hints = {
         errno.ENOSPC: "free space there, or choose another store with store=DIR",
         errno.EDQUOT: "free quota there, or choose another store with store=DIR",
@@ -303,4 +313,4 @@ def _told(error: OSError, where: Path) -> str:
         errno.EPERM: "make it writable for you, or choose another store with store=DIR",
     }
     remedy = hints.get(error.errno or 0, "choose another store with store=DIR")
-    return f"{error.filename or where}: {error.strerror}; {remedy}"
+    return StoreError(f"{error.filename or where}: {error.strerror}; {remedy}")

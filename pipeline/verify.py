@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import REPORTED, StoreError
-from pipeline.fingerprint import file_digest
 from pipeline.store import DIGITS, MANIFEST, Key, Manifest, Store
 from stages.errors import StageError
 from stages.tokenize.records import check_pair
@@ -63,13 +62,11 @@ def quarantine(store: Store, finding: Finding) -> Path | None:
 
 def _problem(store: Store, path: Path, deep: bool) -> str | None:
     key = Key(path.parent.name, _fingerprint(path))
-    problem = store.problem(key)
+    problem = store.problem(key, deep)
     if problem is not None:
         return problem
     manifest = store.manifest(key)
-    return (
-        _unlisted(path, manifest) or _content(path, manifest) or (_digests(path, manifest) if deep else None)
-    )
+    return _unlisted(path, manifest) or _content(path, manifest)
 
 
 def _fingerprint(path: Path) -> str:
@@ -97,12 +94,4 @@ def _content(path: Path, manifest: Manifest) -> str | None:
                 check_pair(path / name)
         except StageError as error:
             return f"output corrupt: {error}"
-    return None
-
-
-def _digests(path: Path, manifest: Manifest) -> str | None:
-    for name, entry in manifest.files.items():
-        found = file_digest(path / name)
-        if found != entry["sha256"]:
-            return f"output corrupt: {name} has sha256 {found[:12]}…, committed with {entry['sha256'][:12]}…"
     return None

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from pipeline.graph import Plan
 from pipeline.run import prepare_plan
-from pipeline.store import Manifest, Store
+from pipeline.store import Store
 from tests.benchmarks.figures import Figure, at_most, paired_medians, wall_s, write
+from tests.pipeline.artifacts import commit_spec
 
 RUNS = 5
 DVC_BAR = 0.6
@@ -69,26 +70,7 @@ def _fill(plan: Plan, store: Store) -> None:
     """Commit an artifact for every stage, without running any."""
     result = '{"prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0, "gain": 0}'
     for spec in plan.specs:
-        staging = store.stage(spec.key)
-        (staging / "result.json").write_text(result, encoding="utf-8")
-        store.commit(
-            staging,
-            Manifest(
-                stage=spec.name,
-                fingerprint=spec.key.fingerprint,
-                code_version=spec.version,
-                config=dict(spec.config),
-                inputs={name: key.fingerprint for name, key in spec.inputs.items()},
-                external={},
-                versions={},
-                git_commit=None,
-                seed=None,
-                started=0.0,
-                ended=1.0,
-                host="",
-                peak_memory_gib=0.0,
-            ),
-        )
+        commit_spec(store, spec, {"result.json": result})
 
 
 def _dvc_project(root: Path, plan: Plan, dvc: str) -> partial[float]:

@@ -113,4 +113,4 @@ def without(copy: Path) -> Callable[..., Path]:
 
 def manifests(store: Path) -> dict[str, float]:
     """Stage -> time of its commit (one artifact per stage)."""
-    return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("*/*/manifest.json")}
+    return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/*/manifest.json")}

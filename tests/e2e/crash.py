@@ -55,16 +55,19 @@ def start(store: Path, stage: str | None = None, sign: str | None = None) -> sub
 def durations(store: Path) -> dict[str, float]:
     """Stage -> seconds that it took."""
     found = {}
-    for file in store.glob("*/*/manifest.json"):
+    for file in store.glob("[!.]*/*/manifest.json"):
         manifest = json.loads(file.read_text())
         found[manifest["stage"]] = manifest["ended"] - manifest["started"]
     return found
 
 
-def trial(finished: Path, place: Path, stage: str, share: float) -> None:
+def trial(finished: Path, place: Path, stage: str, share: float) -> bool:
     """Kill `stage` after `share` of the time that it usually takes, in a copy of a finished store.
 
     Asserts that what is there afterwards is whole, and that the next run does this stage and no other.
+
+    Returns:
+        Whether the kill came before the commit.
     """
     store = Path(shutil.copytree(finished, place / "store", symlinks=True))
     usual = durations(store)[stage]
@@ -80,6 +83,37 @@ def trial(finished: Path, place: Path, stage: str, share: float) -> None:
     after = manifests(store)
     assert {name: after[name] for name in before} == before
     assert after.keys() == {*before, stage}
+    _nothing_left(store)
+    os.rename(place / "store", place / f"done-{stage}-{share:.3f}")
+    return bool(again.started)
+
+
+def chain_trial(finished: Path, place: Path, share: float) -> bool:
+    """Kill a run that began with nothing, after `share` of the time that all stages usually take.
+
+    Asserts that what is there afterwards is whole and that the next run repeats none of it.
+
+    Returns:
+        Whether the kill came before the last commit.
+    """
+    usual = durations(finished)
+    store = place / "store"
+    process = start(store)
+    time.sleep(share * sum(usual.values()))
+    kill_everything(process, store)
+    assert list(verify(Store(store), deep=True)) == []
+    before = manifests(store)
+    again = run(store)
+    assert again.exit_code == 0, again.stderr
+    assert set(again.started) == usual.keys() - before.keys()
+    after = manifests(store)
+    assert {name: after[name] for name in before} == before
+    _nothing_left(store)
+    return bool(again.started)
+
+
+def _nothing_left(store: Path) -> None:
+    """The store holds whole artifacts, and nothing of the attempts at them."""
     assert list(verify(Store(store), deep=True)) == []
     assert not list(store.glob("*/.building-*"))
-    os.rename(place / "store", place / f"done-{stage}-{share:.3f}")
+    assert not list(store.glob(".work/*"))

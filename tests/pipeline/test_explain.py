@@ -8,7 +8,8 @@ from pipeline.config import load
 from pipeline.explain import Row, as_json, explain
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, StageSpec, plan
-from pipeline.store import Manifest, Store
+from pipeline.store import Store
+from tests.pipeline.artifacts import commit_spec
 
 
 def planned(*overrides: str) -> Plan:
@@ -16,25 +17,7 @@ def planned(*overrides: str) -> Plan:
 
 
 def commit(spec: StageSpec, store: Store) -> None:
-    manifest = Manifest(
-        stage=spec.name,
-        fingerprint=spec.key.fingerprint,
-        code_version=spec.version,
-        config=dict(spec.config),
-        inputs={name: key.fingerprint for name, key in spec.inputs.items()},
-        external=dict(spec.external),
-        versions={},
-        git_commit=None,
-        seed=None,
-        started=100.0,
-        ended=107.5,
-        host="here",
-        peak_memory_gib=0.0,
-    )
-    with store.lock(spec.key):
-        staging = store.stage(spec.key)
-        (staging / "file").write_text(spec.name)
-        store.commit(staging, manifest)
+    commit_spec(store, spec, {"file": spec.name}, started=100.0, ended=107.5)
 
 
 def rows(plan: Plan, store: Store) -> dict[str, Row]:

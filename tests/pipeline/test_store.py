@@ -6,33 +6,26 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.attempt import attempt
 from pipeline.errors import StoreError
-from pipeline.store import MANIFEST, Key, Manifest, Store
+from pipeline.store import MANIFEST, Key, Store
+from tests.pipeline.artifacts import commit, manifest_of
 
 KEY = Key("tokenize", "ab" * 32)
-MANIFEST_OF_KEY = Manifest(
-    stage=KEY.stage,
-    fingerprint=KEY.fingerprint,
-    code_version=1,
-    config={"tokenize": {"seq_length": 8}},
-    inputs={"fetch": "cd" * 32},
-    external={},
-    versions={"numpy": "1.26.4"},
-    git_commit=None,
-    seed=0,
-    started=1.0,
-    ended=2.0,
-    host="here",
-    peak_memory_gib=0.1,
-)
+KNOWN = {
+    "config": {"tokenize": {"seq_length": 8}},
+    "inputs": {"fetch": "cd" * 32},
+    "versions": {"numpy": "1.26.4"},
+    "seed": 0,
+    "started": 1.0,
+    "ended": 2.0,
+    "host": "here",
+    "peak_memory_gib": 0.1,
+}
 
 
 def committed(store: Store, text: str = "content") -> Path:
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        (staging / "sub").mkdir()
-        (staging / "sub" / "file").write_text(text)
-        return store.commit(staging, MANIFEST_OF_KEY)
+    return commit(store, KEY, {"sub/file": text}, **KNOWN)
 
 
 def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
@@ -49,7 +42,7 @@ def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
             "sha256": "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73",
         }
     }
-    assert replace(manifest, files={}) == MANIFEST_OF_KEY
+    assert replace(manifest, files={}) == manifest_of(KEY, **KNOWN)
     assert (path / "sub" / "file").stat().st_mode & 0o777 == 0o444
     assert not store.work_dir(KEY).exists()
 
@@ -96,25 +89,9 @@ def change(path: Path, **values: object) -> None:
 
 def test_nothing_written_is_not_an_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        with pytest.raises(StoreError, match="wrote no file"):
-            store.commit(staging, MANIFEST_OF_KEY)
+    with pytest.raises(StoreError, match="wrote no file"):
+        commit(store, KEY, {})
     assert store.problem(KEY) == "never run"
-
-
-def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    with store.lock(KEY):
-        dead = store.stage(KEY)
-        (dead / "half").write_text("half")
-        (store.work_dir(KEY) / "checkpoint").write_text("step 3")
-    assert store.problem(KEY) == "never run"
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        assert not dead.exists()
-        assert list(staging.iterdir()) == []
-        assert (store.work_dir(KEY) / "checkpoint").read_text() == "step 3"
 
 
 def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Path) -> None:
@@ -125,7 +102,7 @@ def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Pat
         staging.mkdir(parents=True)
         (staging / "file").write_text(text)
         stagings.append(staging)
-    threads = [threading.Thread(target=store.commit, args=(s, MANIFEST_OF_KEY)) for s in stagings]
+    threads = [threading.Thread(target=store.commit, args=(s, manifest_of(KEY))) for s in stagings]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -139,10 +116,9 @@ def test_a_link_counts_with_its_target(tmp_path: Path) -> None:
     source.parent.mkdir()
     source.write_text("content")
     store = Store(tmp_path / "store")
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        (staging / "weights").symlink_to(source)
-        store.commit(staging, MANIFEST_OF_KEY)
+    with attempt(store, KEY) as seat:
+        (seat.staging / "weights").symlink_to(source)
+        store.commit(seat.staging, manifest_of(KEY))
     assert store.manifest(KEY).files["weights"]["link"] == str(source)
     assert source.stat().st_mode & 0o200  # the user's file is left as it was
     source.unlink()
@@ -156,9 +132,5 @@ def test_a_store_that_is_a_file_is_told(tmp_path: Path) -> None:
 
 
 def test_manifest_name_is_reserved(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        (staging / MANIFEST).write_text("{}")
-        with pytest.raises(StoreError, match="reserved"):
-            store.commit(staging, MANIFEST_OF_KEY)
+    with pytest.raises(StoreError, match="reserved"):
+        commit(Store(tmp_path), KEY, {MANIFEST: "{}"})

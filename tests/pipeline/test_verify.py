@@ -3,10 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from pipeline.store import MANIFEST, Key, Manifest, Store
+from pipeline.store import MANIFEST, Key, Store
 from pipeline.verify import quarantine, verify
+from tests.pipeline.artifacts import commit
 
 KEY = Key("split", "ab" * 32)
 
@@ -14,26 +15,8 @@ KEY = Key("split", "ab" * 32)
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
-    manifest = Manifest(
-        KEY.stage,
-        KEY.fingerprint,
-        1,
-        {},
-        {},
-        {},
-        {},
-        None,
-        None,
-        started=0,
-        ended=1,
-        host="",
-        peak_memory_gib=0,
-    )
-    with store.lock(KEY):
-        staging = store.stage(KEY)
-        save_file({"weight": np.arange(64, dtype=np.float32)}, staging / "model.safetensors")
-        (staging / "notes").write_text("some text")
-        store.commit(staging, manifest)
+    weights = save({"weight": np.arange(2**15, dtype=np.float32)})
+    commit(store, KEY, {"model.safetensors": weights, "notes": "some text"})
     for file in store.path(KEY).iterdir():
         file.chmod(0o644)
     return store
@@ -56,10 +39,15 @@ def test_a_healthy_store_is_clean(store: Store) -> None:
     assert problems(Store(store.root / "absent"), deep=True) == []
 
 
-def test_a_flipped_bit_is_found_by_digest_only(store: Store) -> None:
-    flip(store.path(KEY) / "notes", 3)
+def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store: Store) -> None:
+    flip(store.path(KEY) / "model.safetensors", 2**16)
     assert problems(store, deep=False) == []
-    assert problems(store, deep=True)[0].startswith("output corrupt: notes has sha256")
+    assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
+
+
+def test_a_flipped_bit_of_a_small_file_is_always_found(store: Store) -> None:
+    flip(store.path(KEY) / "notes", 3)
+    assert problems(store, deep=False)[0].startswith("output corrupt: notes has sha256")
 
 
 def test_a_broken_safetensors_header_is_found_without_digests(store: Store) -> None:

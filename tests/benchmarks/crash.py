@@ -1,0 +1,71 @@
+"""kill -9 at random moments: one stage a trial on prepared stores, then the whole chain.
+
+After each kill nothing damaged counts as done, the next run completes, and no finished stage is run
+again. A trial that fails is printed and counted, and its store is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.e2e import crash
+from tests.e2e.conftest import run
+from tests.e2e.test_chain import CHAIN
+
+KILLS_BAR, CHAIN_KILLS_BAR = 200, 10
+
+
+def main(arguments: list[str]) -> bool:
+    """Kill and count, write results/crash.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks crash", description=__doc__)
+    parser.add_argument("--kills", type=int, default=KILLS_BAR, help="trials of one stage")
+    parser.add_argument("--chain-kills", type=int, default=CHAIN_KILLS_BAR, help="trials of the whole chain")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    root = Path(tempfile.mkdtemp(prefix="crash-"))
+    chance = random.Random(options.seed)
+    ready = root / "finished" / "store"
+    ready.parent.mkdir()
+    assert run(ready).exit_code == 0
+
+    # A little over 1: a kill may also come between the commit and the end of the run.
+    kills = [(CHAIN[number % len(CHAIN)], chance.uniform(0.0, 1.1)) for number in range(options.kills)]
+    chain_kills = [("chain", chance.uniform(0.0, 1.0)) for _ in range(options.chain_kills)]
+    failed, during = _all(kills, root, ready)
+    chain_failed, chain_during = _all(chain_kills, root, ready)
+    return write(
+        "crash",
+        [
+            at_least("kills", options.kills, KILLS_BAR, "trials"),
+            at_most("kills_failed", failed, 0, "trials"),
+            Figure("kills_that_cost_work", during, "trials"),
+            at_least("chain_kills", options.chain_kills, CHAIN_KILLS_BAR, "trials"),
+            at_most("chain_kills_failed", chain_failed, 0, "trials"),
+            Figure("chain_kills_that_cost_work", chain_during, "trials"),
+        ],
+    )
+
+
+def _all(kills: Sequence[tuple[str, float]], root: Path, ready: Path) -> tuple[int, int]:
+    """How many trials failed, and how many kills came before the commit."""
+    failed = during = 0
+    for number, (what, share) in enumerate(kills, start=1):
+        place = root / f"{what}-{number}"
+        place.mkdir()
+        try:
+            chain = what == "chain"
+            hit = crash.chain_trial(ready, place, share) if chain else crash.trial(ready, place, what, share)
+            shutil.rmtree(place)
+            during, outcome = during + hit, "ok"
+        except AssertionError:
+            traceback.print_exc()
+            failed, outcome = failed + 1, "FAILED"
+        print(f"{number}/{len(kills)} {what} killed at {share:.2f}: {outcome}", flush=True)
+    return failed, during

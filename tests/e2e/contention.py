@@ -1,0 +1,92 @@
+"""One round of contention: several processes build the same and overlapping graphs in one store at once."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.fingerprint import file_digest
+from pipeline.run import prepare_plan
+from pipeline.store import MANIFEST, Key, Store
+from pipeline.verify import artifacts, verify
+from tests.e2e.conftest import CHEAP, Finished, command
+
+REPOSITORY = Path(__file__).parents[2]
+GRAPHS = ([], [], ["evaluate.sample_prompts=4"], ["report.title=other"])
+"""Overrides of each process: two want the same, two the same but for the end."""
+
+
+def contend(store: Path, graphs: Sequence[Sequence[str]], locks: bool = True) -> list[Finished]:
+    """Run all graphs at once; returns how each ended."""
+    lines = [command(store, *overrides) for overrides in graphs]
+    if not locks:
+        lines = [[sys.executable, "-m", "tests.e2e.lockless", *line[1:]] for line in lines]
+    said = [(store.parent / f"{n}.out", store.parent / f"{n}.err") for n in range(len(lines))]
+    processes = []
+    for line, (out, err) in zip(lines, said, strict=True):
+        with out.open("w") as stdout, err.open("w") as stderr:
+            processes.append(subprocess.Popen(line, stdout=stdout, stderr=stderr, cwd=REPOSITORY))
+    codes = [process.wait(timeout=900) for process in processes]
+    return [
+        Finished(code, out.read_text(), err.read_text()) for code, (out, err) in zip(codes, said, strict=True)
+    ]
+
+
+def missing(store: Path, graphs: Sequence[Sequence[str]]) -> set[Key]:
+    """Artifacts that the graphs need and the store has not."""
+    place = Store(store)
+    specs = [
+        spec for overrides in graphs for spec in prepare_plan([*CHEAP, f"store={store}", *overrides])[0].specs
+    ]
+    return {spec.key for spec in specs if place.problem(spec.key) is not None}
+
+
+def damage(finished: Path, store: Path, stages: Sequence[str], chance: random.Random) -> list[str]:
+    """A copy of a finished store without some of its artifacts; returns the stages removed."""
+    shutil.copytree(finished, store, symlinks=True)
+    removed = [stage for stage in stages if chance.random() < 0.5] or [stages[0]]
+    for stage in removed:
+        shutil.rmtree(store / stage)
+    return removed
+
+
+def round_of(
+    store: Path, *, locks: bool, like: Path, graphs: Sequence[Sequence[str]] = GRAPHS
+) -> tuple[int, int]:
+    """All processes succeed, and what they leave is whole and the same as in `like`.
+
+    With locks every missing artifact is built once; without, perhaps by each process that wants it.
+
+    Returns:
+        Artifacts that were missing, and stages that ran.
+    """
+    wanted = Counter(key.stage for key in missing(store, graphs))
+    ended = contend(store, graphs, locks)
+    for one in ended:
+        assert one.exit_code == 0, one.stderr
+    started = Counter(stage for one in ended for stage in one.started)
+    assert started == wanted if locks else started.keys() == wanted.keys()
+    assert list(verify(Store(store), deep=True)) == []
+    for leftover in ("[!.]*/.building-*", ".work/*", ".quarantine/*"):
+        assert not list(store.glob(leftover))
+    expected = contents(like)
+    assert {name: digest for name, digest in contents(store).items() if name in expected} == expected
+    return sum(wanted.values()), sum(started.values())
+
+
+def contents(store: Path) -> dict[str, str]:
+    """STAGE/DIGITS/FILE -> SHA-256, without the files that tell times."""
+    return {
+        file.relative_to(store).as_posix(): file_digest(file)
+        for artifact in artifacts(Store(store))
+        for file in sorted(artifact.rglob("*"))
+        if file.is_file()
+        and artifact.parent.name != "report"
+        and file.name not in (MANIFEST, "metrics.jsonl")
+        and file.parent.name != "tensorboard"
+    }

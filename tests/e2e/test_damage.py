@@ -1,0 +1,113 @@
+"""Every kind of artifact, damaged: it is named, and exactly that one is built again."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.explain import explain
+from pipeline.run import prepare_plan
+from pipeline.store import MANIFEST, Store
+from pipeline.verify import quarantine, verify
+from tests.e2e.conftest import CHEAP, manifests, run
+from tests.e2e.test_chain import CHAIN
+
+KINDS = {
+    "fetch": {".safetensors", ".json"},
+    "tokenize": {".mindrecord", ".db", ".json"},
+    "strategy": {".ckpt"},
+    "split": {".safetensors"},
+    "sft": {".safetensors", ".json"},
+    "grpo": {".safetensors", ".jsonl", ".json"},
+    "export": {".safetensors", ".json"},
+    "report": {".html"},
+}
+
+
+def flip(file: Path, position: int) -> None:
+    """Turn one bit round, of a file that is protected against writing."""
+    file.chmod(0o644)
+    with file.open("r+b") as stream:
+        stream.seek(position)
+        byte = stream.read(1)
+        stream.seek(position)
+        stream.write(bytes([byte[0] ^ 16]))
+
+
+def files_of(artifact: Path) -> list[Path]:
+    return [
+        file
+        for file in sorted(artifact.rglob("*"))
+        if file.is_file() and not file.is_symlink() and file.stat().st_size and file.name != MANIFEST
+    ]
+
+
+def to_build(store: Path) -> list[str]:
+    """Stages that a plan would run."""
+    return [row.stage for row in explain(*prepare_plan([*CHEAP, f"store={store}"])) if row.state != "CACHED"]
+
+
+@pytest.mark.parametrize("stage", CHAIN)
+def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy: Path, stage: str) -> None:
+    store = Store(copy)
+    (artifact,) = (copy / stage).glob("[0-9a-f]*")
+    files = files_of(artifact)
+    assert KINDS.get(stage, set()) <= {file.suffix for file in files}
+    kept = artifact.with_name("kept")
+    shutil.copytree(artifact, kept, symlinks=True)
+    for file in files:
+        name = file.relative_to(artifact)
+        for damage in ("bit", "cut"):
+            shutil.rmtree(artifact)
+            shutil.copytree(kept, artifact, symlinks=True)
+            if damage == "bit":
+                flip(file, file.stat().st_size // 2)
+            else:
+                file.chmod(0o644)
+                os.truncate(file, file.stat().st_size // 2)
+                assert to_build(copy) == [stage]
+            (finding,) = verify(store, deep=True)
+            assert finding.path == artifact
+            assert str(name) in finding.problem
+    shutil.rmtree(kept)
+    quarantine(store, finding)
+    assert list(verify(store, deep=True)) == []
+    assert to_build(copy) == [stage]
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"{}", bytes(100)], ids=["none", "empty", "cut", "bare", "zeros"]
+)
+def test_a_manifest_that_tells_nothing_costs_its_stage_alone(copy: Path, content: bytes | None) -> None:
+    (artifact,) = (copy / "strategy").glob("[0-9a-f]*")
+    (artifact / MANIFEST).unlink()
+    if content is not None:
+        (artifact / MANIFEST).write_bytes(content)
+    before = manifests(copy)
+    again = run(copy)
+    assert again.exit_code == 0, again.stderr
+    assert again.started == ["strategy"]
+    after = manifests(copy)
+    assert {stage for stage in after if after[stage] != before.get(stage)} == {"strategy"}
+    assert list(verify(Store(copy), deep=True)) == []
+
+
+def test_a_damaged_input_is_not_computed_with(without: Callable[..., Path]) -> None:
+    store = without("evaluate")
+    (artifact,) = (store / "grpo").glob("[0-9a-f]*")
+    weights = max(files_of(artifact), key=lambda file: file.stat().st_size)
+    assert weights.stat().st_size > 2**16
+    flip(weights, weights.stat().st_size - 1)
+    assert to_build(store) == ["evaluate"]  # a plan does not read gigabytes
+    refused = run(store)
+    assert refused.exit_code == 1
+    assert "evaluate failed: its input after" in refused.stderr
+    assert f"{weights.name} has sha256" in refused.stderr
+    assert "type the same command again" in refused.stderr
+    assert not list((store / "evaluate").glob("[0-9a-f]*"))
+    again = run(store)
+    assert again.exit_code == 0, again.stderr
+    assert sorted(again.started) == ["evaluate", "grpo"]
+    assert list(verify(Store(store), deep=True)) == []

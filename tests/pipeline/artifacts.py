@@ -1,0 +1,43 @@
+"""Artifacts made by hand, for tests of what the store does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.attempt import attempt
+from pipeline.graph import StageSpec
+from pipeline.store import Key, Manifest, Store
+
+
+def manifest_of(key: Key, **values: Any) -> Manifest:
+    """A manifest with nothing in it but `values`."""
+    nothing: dict[str, Any] = {
+        "code_version": 1, "config": {}, "inputs": {}, "external": {}, "versions": {}, "git_commit": None,
+        "seed": None, "started": 0.0, "ended": 1.0, "host": "", "peak_memory_gib": 0.0,
+    }  # fmt: skip
+    return Manifest(key.stage, key.fingerprint, **{**nothing, **values})
+
+
+def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: Any) -> Path:
+    """Commit `files` (relative path -> content) as an artifact."""
+    with store.lock(key), attempt(store, key) as seat:
+        for name, content in files.items():
+            file = seat.staging / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path = store.commit(seat.staging, manifest_of(key, **values))
+        seat.done()
+    return path
+
+
+def commit_spec(store: Store, spec: StageSpec, files: Mapping[str, str | bytes], **values: Any) -> Path:
+    """The same as the artifact of a stage of a plan."""
+    known = {
+        "code_version": spec.version,
+        "config": dict(spec.config),
+        "inputs": {name: key.fingerprint for name, key in spec.inputs.items()},
+        "external": dict(spec.external),
+    }
+    return commit(store, spec.key, files, **{**known, **values})
