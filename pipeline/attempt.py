@@ -97,8 +97,8 @@ def _take(store: Store, key: Key, number: int) -> Attempt | None:
     """Sit down on the numbered seat, or None when somebody living sits there."""
     suffix = f"+{number}" if number else ""
     work = store.work_dir(key).with_name(key.flat + suffix)
-    work.mkdir(parents=True, exist_ok=True)
     while True:
+        work.mkdir(parents=True, exist_ok=True)
         last = _owner(work)
         if last is not None and _is_alive(last):
             return None
@@ -106,8 +106,8 @@ def _take(store: Store, key: Key, number: int) -> Attempt | None:
         try:
             mine.touch(exist_ok=False)
             mine.write_text(_me(0), encoding="utf-8")
-        except FileExistsError:
-            continue  # somebody was faster; look again
+        except (FileExistsError, FileNotFoundError):
+            continue  # somebody was faster, or has just ended; look again
         except OSError:
             mine.unlink(missing_ok=True)
             raise
@@ -129,7 +129,7 @@ def _number(owner: Path) -> int:
 def _is_alive(owner: Path) -> bool:
     """Here: whether the process exists. Elsewhere: whether its beat goes on."""
     before = _read(owner)
-    if owner.name.startswith(FREE):
+    if before is None or owner.name.startswith(FREE):
         return False
     with contextlib.suppress(ValueError, KeyError, TypeError):
         said = json.loads(before)
@@ -137,17 +137,18 @@ def _is_alive(owner: Path) -> bool:
             return bool(psutil.pid_exists(said["pid"]) and _started(said["pid"]) == said["started"])
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
-        if _read(owner) != before:
-            return True
+        now = _read(owner)
+        if now != before:
+            return now is not None
         time.sleep(min(1.0, WATCH_S))
     return False
 
 
-def _read(owner: Path) -> str:
+def _read(owner: Path) -> str | None:
     try:
         return owner.read_text(encoding="utf-8")
     except FileNotFoundError:  # given up meanwhile
-        return ""
+        return None
 
 
 def _me(beats: int) -> str:
