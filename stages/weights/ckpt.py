@@ -17,7 +17,7 @@ from stages.weights.dtypes import ITEM_BYTES
 
 SLICE_BYTES = 512 * 2**20
 
-_TENSOR_TYPE = {
+TENSOR_TYPE = {
     "BOOL": "Bool", "U8": "UInt8", "I8": "Int8", "I16": "Int16", "U16": "UInt16", "F16": "Float16",
     "BF16": "BFloat16", "I32": "Int32", "U32": "UInt32", "F32": "Float32", "I64": "Int64", "U64": "UInt64",
     "F64": "Float64",
@@ -64,7 +64,7 @@ def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:
     """The bytes before a tensor's content, which ends its Checkpoint message."""
     # A scalar has dims [0] in this format.
     fields = b"".join(_DIMS + _varint(size) for size in (shape or (0,)))
-    fields += _delimited(_TYPE, _TENSOR_TYPE[dtype].encode()) + _CONTENT + _varint(content)
+    fields += _delimited(_TYPE, TENSOR_TYPE[dtype].encode()) + _CONTENT + _varint(content)
     tensor = _TENSOR + _varint(len(fields) + content) + fields
     value = _delimited(_TAG, name.encode()) + tensor
     return _VALUE + _varint(len(value) + content) + value

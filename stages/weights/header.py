@@ -32,6 +32,8 @@ class StoredTensor:
     file: Path
     offset: int
     """First byte, from the start of the file."""
+    extents: tuple[tuple[int, int], ...] = ()
+    """(first byte, bytes) of each part when the data does not lie in one piece, as in large .ckpt tensors."""
 
     @property
     def nbytes(self) -> int:

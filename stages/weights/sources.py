@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.errors import InputError
+from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.prefixes import plain_name, plain_strategy
 from stages.weights.slicing import Strategy, TensorLayout, slice_of
@@ -17,7 +18,9 @@ from stages.weights.slicing import Strategy, TensorLayout, slice_of
 INDEX_NAME = "model.safetensors.index.json"
 PARAM_MAP_NAME = "param_name_map.json"
 _RANK_DIRECTORY = re.compile(r"rank_(\d+)")
-_STEP_FILE = re.compile(r".*-(\d+)_(\d+)\.safetensors")  # mindspore: PREFIX_rank_N-EPOCH_STEP.safetensors
+_STEP_FILE = re.compile(
+    r".*-(\d+)_(\d+)\.(?:safetensors|ckpt)"
+)  # mindspore: PREFIX_rank_N-EPOCH_STEP.safetensors
 
 
 @dataclass(frozen=True)
@@ -51,11 +54,23 @@ def whole(stored: StoredTensor, name: str | None = None) -> Tensor:
     return Tensor(name or stored.name, stored.dtype, shape, (Piece(stored, box),), scalar=not stored.shape)
 
 
+def read_file(file: Path) -> Header:
+    """What a .safetensors or .ckpt file holds; strict about both."""
+    return read_ckpt(file) if file.suffix == ".ckpt" else read_header(file)
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The weight files of a directory: safetensors, or MindSpore's older format where there are none."""
+    found = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
+    return found if directory.is_dir() else []
+
+
 def open_directory(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a safetensors file or of a complete (not rank-wise) directory.
+    """The tensors of a weight file or of a complete (not rank-wise) directory.
 
     Args:
-        path: a .safetensors file; or a directory with model.safetensors.index.json or *.safetensors.
+        path: a .safetensors or .ckpt file; or a directory with model.safetensors.index.json,
+            *.safetensors or *.ckpt.
             Of several files a param_name_map.json tells which count; beside a single file it is
             ignored, because mindrlhf leaves one with its own names in directories that it loads.
 
@@ -63,10 +78,10 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
         InputError: naming file and tensor.
     """
     if path.is_file():
-        return dict(read_header(path).tensors)
+        return dict(read_file(path).tensors)
     if (path / INDEX_NAME).is_file():
         return _indexed(path / INDEX_NAME)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else []
+    files = _weight_files(path)
     if len(files) > 1 and (path / PARAM_MAP_NAME).is_file():
         return _indexed(path / PARAM_MAP_NAME)
     if not files:
@@ -74,9 +89,9 @@ def open_directory(path: Path) -> dict[str, StoredTensor]:
         if pickles:
             read_header(pickles[0])  # says why it is refused
         raise InputError(
-            path, None, "holds no *.safetensors", "give a Hugging Face directory with safetensors"
+            path, None, "holds no *.safetensors and no *.ckpt", "give a directory with safetensors"
         )
-    return _join_headers(map(read_header, files))
+    return _join_headers(map(read_file, files))
 
 
 def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
@@ -163,16 +178,18 @@ def _rank_number(path: Path) -> re.Match[str] | None:
 
 def open_rank(directory: Path) -> Header:
     """One rank's tensors, unprefixed: of its only file, or of the newest of MindSpore's checkpoints."""
-    files = sorted(directory.glob("*.safetensors"))
+    files = _weight_files(directory)
     if len(files) > 1:
         steps = {file: match for file in files if (match := _STEP_FILE.fullmatch(file.name))}
         if len(steps) < len(files):
-            rule = "must hold one safetensors file"
+            rule = "must hold one weight file"
             raise InputError(directory, f"{len(files)} files", rule, "leave only the checkpoint meant")
         files = sorted(files, key=lambda file: (int(steps[file][1]), int(steps[file][2])))[-1:]
     if not files:
-        raise InputError(directory, None, "holds no safetensors file", "give complete rank directories")
-    header = read_header(files[0])
+        raise InputError(
+            directory, None, "holds no *.safetensors and no *.ckpt", "give complete rank directories"
+        )
+    header = read_file(files[0])
     tensors = {plain_name(name): stored for name, stored in header.tensors.items()}
     return Header(header.file, tensors, header.metadata)
 

@@ -119,7 +119,7 @@ def same_data(first: StoredTensor, second: StoredTensor) -> bool:
         for start in range(0, first.nbytes, CHUNK_BYTES):
             chunks = [np.empty(min(CHUNK_BYTES, first.nbytes - start), np.uint8) for _ in range(2)]
             for stored, chunk in zip((first, second), chunks, strict=True):
-                descriptors.read(stored, stored.offset + start, chunk)
+                descriptors.read(stored, start, chunk)
             if not np.array_equal(chunks[0], chunks[1]):
                 return False
     return True
@@ -131,11 +131,20 @@ class _Descriptors:
     def __init__(self) -> None:
         self._open: dict[Path, int] = {}
 
-    def read(self, stored: StoredTensor, offset: int, into: Array) -> None:
-        """Fill the contiguous array `into` from byte `offset` of the tensor's file."""
+    def read(self, stored: StoredTensor, start: int, into: Array) -> None:
+        """Fill the contiguous array `into` from byte `start` of the tensor's data."""
         if stored.file not in self._open:
             self._open[stored.file] = os.open(stored.file, os.O_RDONLY)
         view = _bytes(into)
+        for offset, length in stored.extents or ((stored.offset, stored.nbytes),):
+            if start >= length:
+                start -= length
+                continue
+            part = view[: length - start]
+            self._fill(stored, offset + start, part)
+            view, start = view[len(part) :], 0
+
+    def _fill(self, stored: StoredTensor, offset: int, view: memoryview) -> None:
         while view:
             count = os.preadv(self._open[stored.file], [view], offset)
             if count == 0:
@@ -221,7 +230,7 @@ def _gather(
         source_row, count, place = span
         inner = piece.stored.shape[1:]
         row_bytes = math.prod(inner) * rows.dtype.itemsize
-        offset = piece.stored.offset + (piece.row + source_row) * row_bytes
+        offset = (piece.row + source_row) * row_bytes
         place = slice(place.start - first, place.stop - first, place.step)
         if place.step == 1 and inner == tensor.shape[1:]:
             descriptors.read(piece.stored, offset, rows[place])

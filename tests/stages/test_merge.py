@@ -119,7 +119,7 @@ def test_no_rank_directory(ranks):
     with pytest.raises(InputError, match="holds no rank_K directory"):
         merge_directory(ranks / "hf", ranks / "strategy", ranks / "out")
     (ranks / "ranks" / "rank_0" / "second.safetensors").write_bytes(b"")
-    with pytest.raises(InputError, match="must hold one safetensors file"):
+    with pytest.raises(InputError, match="must hold one weight file"):
         _merge(ranks)
 
 

@@ -100,7 +100,7 @@ def test_empty_directories(tmp_path):
         open_directory(tmp_path)
     with pytest.raises(InputError, match=r"holds no \*.safetensors"):
         open_directory(tmp_path / "none")
-    with pytest.raises(InputError, match="holds no safetensors file"):
+    with pytest.raises(InputError, match=r"holds no \*.safetensors and no \*.ckpt"):
         open_rank(tmp_path)
 
 
