@@ -56,6 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--deep", action="store_true", help="read your own files again, whatever their times say"
     )
+    sweep = add(
+        "sweep", "run many points as one graph; what they share runs once", "-m train.beta=0.0,0.01 seed=0,1"
+    )
+    sweep.add_argument("-m", "--multirun", action="store_true", help="as Hydra spells it; implied")
+    sweep.add_argument("--plan", action="store_true", help="show the merged graph; starts nothing")
+    sweep.add_argument(
+        "--cards", type=int, metavar="N", help="cards of this machine (default: largest point)"
+    )
     verify = add(
         "verify", "check every artifact of the store (exit 1: damage found)", "--deep store=/data/store"
     )

@@ -54,6 +54,13 @@ def plan(options: Namespace) -> int:
     return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
 
 
+def sweep(options: Namespace) -> int:
+    """Many points as one graph."""
+    from pipeline.sweep import expand
+
+    return expand(options.overrides, options.cards, options.plan, options.config_dir)
+
+
 def verify(options: Namespace) -> int:
     """Check every committed artifact of the store."""
     store = _store(options)

@@ -1,7 +1,6 @@
 """From overrides to a resolved plain configuration, through Hydra.
 
-Layout names need no file: `layout=dp2_mp4_pp2` becomes `layout=named` plus the degrees in the name,
-placed where the choice stood, so that later overrides still win.
+Layout names need no file: hydra_plugins/grpoflow/layout_names.py makes them known to Hydra.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 
-LAYOUT_NAME = re.compile(r"dp(\d+)_mp(\d+)_pp(\d+)(?:_cp(\d+))?(?:_ep(\d+))?")
 VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
-DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel", "expert_parallel")
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -38,11 +35,10 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    arguments = [part for override in overrides for part in _expand_layout(override, config_dir)]
-    structural = tuple(argument for argument in arguments if not VALUE.match(argument))
+    structural = tuple(override for override in overrides if not VALUE.match(override))
     try:
         config = copy.deepcopy(_choices(structural, config_dir, _state(config_dir)))
-        _set_values(config, [argument for argument in arguments if VALUE.match(argument)])
+        _set_values(config, [override for override in overrides if VALUE.match(override)])
         resolved: Any = OmegaConf.to_container(config, resolve=True)
         return dict(resolved)
     except (HydraException, OmegaConfBaseException) as error:
@@ -63,7 +59,7 @@ def _choices(overrides: tuple[str, ...], config_dir: Path | None, state: object)
     if config_dir is not None:
         if not config_dir.is_dir():
             raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
-        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()}]")
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
     GlobalHydra.instance().clear()  # a task composed inside @hydra.main would be refused otherwise
     with hydra.initialize_config_module("conf", version_base="1.3"):
         return hydra.compose("config", overrides=arguments)
@@ -90,20 +86,6 @@ def _set_values(config: Any, overrides: Sequence[str]) -> None:
             OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
         except (ConfigAttributeError, ConfigKeyError) as error:
             raise ConfigCompositionException(f"Could not override '{override.key_or_group}'.") from error
-
-
-def _expand_layout(override: str, config_dir: Path | None) -> list[str]:
-    match = (
-        LAYOUT_NAME.fullmatch(override.removeprefix("layout=")) if override.startswith("layout=") else None
-    )
-    if match is None:
-        return [override]
-    own = config_dir is not None and (config_dir / "layout" / f"{match.group(0)}.yaml").exists()
-    packaged = Path(__file__).parents[1] / "conf" / "layout" / f"{match.group(0)}.yaml"
-    if own or packaged.exists():
-        return [override]
-    degrees = zip(DEGREES, match.groups(default="1"), strict=True)
-    return ["layout=named", *(f"layout.train.{key}={value}" for key, value in degrees)]
 
 
 def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) -> Problem:

@@ -35,6 +35,8 @@ class Stage:
     """The user's files that the stage reads."""
     workers: int = 1
     """Processes; more than one run under msrun."""
+    computes: bool = False
+    """Whether each process occupies a card."""
     bytes_written: int | None = None
     """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
     skipped: str | None = None
@@ -53,6 +55,7 @@ class StageSpec:
     external: Mapping[str, str]
     """User's file (as configured) -> SHA-256 of its content."""
     workers: int
+    computes: bool
     bytes_written: int | None
 
     @property
@@ -126,6 +129,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             1,
             ("model", "sft", "seed"),
             {"split": "split", **common},
+            computes=True,
             bytes_written=sum(ranks.values()),
             skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
         ),
@@ -135,6 +139,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
             workers=config.layout.train.cards,
+            computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written.
             bytes_written=ranks["train"] * (1 + 3 * (1 + config.train.keep_checkpoints)),
         ),
@@ -143,6 +148,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             1,
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": weights, "after": "grpo", **common},
+            computes=True,
         ),
         Stage(
             "export",
@@ -190,6 +196,7 @@ def plan(config: Config, digest: Digest) -> Plan:
             inputs,
             external,
             stage.workers,
+            stage.computes,
             stage.bytes_written,
         )
     return Plan(config, tuple(specs.values()), skipped)

@@ -22,7 +22,10 @@ PLAIN_EVERY_S = 15.0
 class Display:
     """States of the stages of one run."""
 
-    def __init__(self, stages: Sequence[str], cached: Sequence[str], console: Console | None = None) -> None:
+    def __init__(
+        self, stages: Sequence[str], cached: Sequence[str], label: str = "", console: Console | None = None
+    ) -> None:
+        self.label = label  # of one run among several, which share the terminal
         self._console = console or Console(stderr=True, highlight=False)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
@@ -71,11 +74,11 @@ class Display:
         self._say(f"{stage}: {state}{took}")
 
     def _is_live(self) -> bool:
-        """A live table needs a terminal, and one process (Luigi forks with several workers)."""
-        return self._console.is_terminal and self._process == os.getpid()
+        """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
+        return not self.label and self._console.is_terminal and self._process == os.getpid()
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(self.label + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
 
     def _table(self) -> Table:

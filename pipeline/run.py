@@ -43,8 +43,8 @@ def prepare_plan(
 class Run:
     """A run in this process: leased from its start to the process's end."""
 
-    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str]) -> None:
-        """Check that this machine can run `plan`, and begin.
+    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "") -> None:
+        """Check that this machine can run `plan`, and begin; `label` stands before what is told of it.
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
@@ -66,7 +66,7 @@ class Run:
                 config=plan.config.plain(),
                 artifacts={spec.name: str(spec.key) for spec in plan.specs},
             )
-        self.display = Display(names, [name for name in names if self.is_complete(name)])
+        self.display = Display(names, [name for name in names if self.is_complete(name)], label)
 
     def is_complete(self, stage: str) -> bool:
         """Whether the stage's artifact is whole."""
@@ -93,7 +93,10 @@ class Run:
 
     def report(self) -> None:
         """Print the summary and the result line, and remember the result."""
-        summary.show(self.plan, self.store, self.display.states, Console(highlight=False))
+        if not self.display.label:  # a point of a sweep has its line in the sweep's table
+            # With several workers a stage's end was seen by another process than this one.
+            states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
+            summary.show(self.plan, self.store, states, Console(highlight=False))
         history.record(
             self.store.root,
             self.id,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import shlex
@@ -76,18 +75,29 @@ class OverridesParameter(luigi.Parameter):
         return json.dumps(shlex.split(stripped))
 
 
-@functools.cache
+_runs: dict[tuple[str, str | None], Run] = {}
+
+
+def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
+    """Let RunGRPO of these parameters be `run`, which is prepared already."""
+    _runs[overrides, config_dir] = run
+
+
 def prepare(overrides: str, config_dir: str | None) -> Run:
     """Compose and plan once per process and set of overrides; ends the process on invalid input."""
-    try:
-        parsed = json.loads(overrides)
-        return Run(*prepare_plan(parsed, Path(config_dir) if config_dir else None), parsed)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"error: {problem}", file=sys.stderr)
-    except REPORTED as error:
-        print(f"error: {error}", file=sys.stderr)
-    sys.exit(EXIT_INVALID)
+    if (overrides, config_dir) not in _runs:
+        try:
+            parsed = json.loads(overrides)
+            run = Run(*prepare_plan(parsed, Path(config_dir) if config_dir else None), parsed)
+        except ConfigError as error:
+            for problem in error.problems:
+                print(f"error: {problem}", file=sys.stderr)
+            sys.exit(EXIT_INVALID)
+        except REPORTED as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(EXIT_INVALID)
+        adopt(overrides, config_dir, run)
+    return _runs[overrides, config_dir]
 
 
 class StageTask(luigi.Task):
@@ -106,8 +116,8 @@ class StageTask(luigi.Task):
     @property
     def resources(self) -> dict[str, int]:
         """Cards, of which the scheduler hands out no more than there are."""
-        workers = self._run.plan.spec(self.stage).workers
-        return {"cards": workers} if workers > 1 else {}
+        spec = self._run.plan.spec(self.stage)
+        return {"cards": spec.workers} if spec.computes else {}
 
     def requires(self) -> list[StageTask]:
         """The stages whose artifacts this one reads."""

@@ -30,8 +30,12 @@ def jobs_of(store: Path) -> set[str]:
 
 
 def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
-    """What kill -9 of the whole tree does: the orchestrator, the stage, msrun and its workers."""
+    """What kill -9 of the whole tree does: the orchestrator and its forks, the stage, msrun and its workers."""
+    forks = psutil.Process(orchestrator.pid).children(recursive=True)
     orchestrator.kill()
+    for fork in forks:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            fork.kill()
     for job in jobs_of(store):
         end_job(job, grace_s=0.0)
     orchestrator.wait()

@@ -1,0 +1,58 @@
+"""hydra/launcher=luigi: all points of a sweep in one Luigi build, so that what they share runs once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig, OmegaConf
+
+
+@dataclass
+class LuigiLauncherConf:
+    """Options of the launcher: `hydra.launcher.cards=2`."""
+
+    _target_: str = "hydra_plugins.grpoflow.luigi_launcher.LuigiLauncher"
+    cards: int | None = None
+    """Cards of this machine; null: as many as the largest point needs."""
+    plan_only: bool = False
+    """Show the merged graph and start nothing."""
+    config_dir: str | None = None
+    """Directory with config groups of the user's own."""
+
+
+ConfigStore.instance().store(
+    group="hydra/launcher", name="luigi", node=LuigiLauncherConf, provider="grpoflow"
+)
+
+
+class LuigiLauncher(Launcher):
+    """Turns override lists into points of one sweep; a sweeper may hand over several batches."""
+
+    def __init__(self, cards: int | None, plan_only: bool, config_dir: str | None) -> None:
+        self._options = (cards, plan_only, config_dir)
+        self._sweep: Any = None
+        self._tell: Any = None
+
+    def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
+        """Called once by Hydra; what runs are Luigi's tasks, and the task function is told the points."""
+        from pipeline.sweep import Sweep
+
+        wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
+        self._sweep, self._tell = Sweep(wanted, *self._options), task_function
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        """Run a batch; a point's value is its held-out accuracy, for sweepers that search."""
+        points = self._sweep.run([list(overrides) for overrides in job_overrides])
+        self._tell(points)
+        return [_returned(point, initial_job_idx + number) for number, point in enumerate(points)]
+
+
+def _returned(point: Any, number: int) -> JobReturn:
+    """What a sweeper is told; not a number where there is no result, which ends no sweep and wins none."""
+    value = point.result["accuracy_grpo"] if point.state == "finished" else float("nan")
+    job = JobReturn(overrides=point.overrides, working_dir="", task_name=str(number))
+    job.status, job.return_value = JobStatus.COMPLETED, value
+    return job

@@ -1,0 +1,277 @@
+"""A sweep: many points, one graph. Stages that points share run once, and no point stops another.
+
+Hydra expands the command line into override lists, one per point (its launcher plugin calls `Sweep`);
+here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json and table.csv. The ID
+follows from the command line, so the same command goes on with the same sweep.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import explain, history, summary
+from pipeline.errors import REPORTED, ConfigError
+from pipeline.fingerprint import canonical
+from pipeline.graph import Plan
+from pipeline.progress import elapsed
+from pipeline.run import Run, prepare_plan
+from pipeline.store import Store
+
+ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
+EXIT_DONE, EXIT_FAILED, EXIT_INVALID = 0, 1, 2
+
+
+@dataclass
+class Point:
+    """One point of a sweep."""
+
+    number: int
+    overrides: list[str]
+    state: str = "pending"
+    """pending, finished, failed, or invalid (its configuration is refused; it is left out)."""
+    message: str = ""
+    """Why it is invalid, or what failed."""
+    run: str | None = None
+    """Id of the run that it was."""
+    result: dict[str, Any] = field(default_factory=dict)
+    """The evaluation's result."""
+    artifacts: dict[str, str] = field(default_factory=dict)
+    """Stage -> STAGE/FIRST-16-DIGITS."""
+
+
+def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_dir: Path | None) -> int:
+    """Let Hydra expand `overrides` and run the points; returns the exit code.
+
+    Args:
+        overrides: Hydra's, with sweeps (`seed=1,2`), and its own (`hydra/sweeper=optuna`).
+        cards: cards of this machine; None: as many as the largest point needs.
+        plan_only: show the merged graph and start nothing.
+        config_dir: directory with the user's own config groups.
+    """
+    import hydra
+
+    launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
+    arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
+    arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if config_dir:
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
+    arguments += overrides
+    points: list[Point] = []
+    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
+    typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
+    try:
+        with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml; ours is sweep.json
+            sys.argv.append(f"hydra.sweep.dir={scratch}")
+            main()
+    except SystemExit:  # Hydra has told why
+        if not points:
+            return EXIT_INVALID
+    finally:
+        sys.argv = typed
+    states = {point.state for point in points}
+    if plan_only:
+        return EXIT_INVALID if states == {"invalid"} else EXIT_DONE
+    return EXIT_DONE if states <= {"finished", "invalid"} and "finished" in states else EXIT_FAILED
+
+
+class Sweep:
+    """The points of one command line, in as many batches as the sweeper hands over."""
+
+    def __init__(
+        self, wanted: Sequence[str], cards: int | None, plan_only: bool, config_dir: str | None
+    ) -> None:
+        """A sweep that has not begun.
+
+        Args:
+            wanted: overrides as typed, sweeps unexpanded.
+            cards: cards of this machine; None: as many as the largest point needs.
+            plan_only: show the merged graph and start nothing.
+            config_dir: directory with the user's own config groups.
+        """
+        self._wanted = list(wanted)
+        self._cards, self._plan_only = cards, plan_only
+        self._config_dir = Path(config_dir) if config_dir else None
+        self._points: list[Point] = []
+        self._store: Store | None = None
+        self.id = hashlib.sha256(canonical(self._wanted).encode()).hexdigest()[:8]
+
+    def run(self, batch: Sequence[list[str]]) -> list[Point]:
+        """Plan a batch, run what is missing, and write down what came of it."""
+        points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
+        self._points += points
+        plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
+        for point in points:
+            if point.state == "invalid":
+                print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
+        if self._plan_only:
+            show_merged(points, plans, self._store, Console(highlight=False, width=160))
+            return points
+        valid = [point for point in points if point.number in plans]
+        try:
+            if valid:
+                self._build(valid, plans)
+        finally:  # an interrupt too: what is finished is written down
+            if valid:
+                self._settle(valid, plans)
+            self._write()
+        return points
+
+    def _planned(self, point: Point) -> Plan | None:
+        try:
+            plan, self._store = prepare_plan(point.overrides, self._config_dir)
+        except ConfigError as error:
+            point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
+            return None
+        except REPORTED as error:
+            point.state, point.message = "invalid", str(error)
+            return None
+        point.artifacts = {spec.name: str(spec.key) for spec in plan.specs}
+        return plan
+
+    def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        import luigi
+
+        from pipeline.tasks import RunGRPO, adopt
+
+        config_dir = str(self._config_dir) if self._config_dir else None
+        needed = max(plan.config.cards for plan in plans.values())
+        roots = []
+        for point in points:
+            assert self._store is not None
+            run = Run(plans[point.number], self._store, point.overrides, label=f"[{point.number}] ")
+            point.run = run.id
+            overrides = json.dumps(point.overrides)
+            adopt(overrides, config_dir, run)
+            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir))
+        cards = self._cards or needed
+        luigi.configuration.get_config().set("resources", "cards", str(cards))
+        luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
+
+    def _settle(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        """What came of each point; a stage that failed is told by one run and fails all that share it."""
+        assert self._store is not None
+        known = history.runs(self._store.root)
+        failed: dict[str, str] = {}
+        for point in points:
+            run = known.get(point.run or "")
+            if run is not None and run.failed_stage is not None:
+                failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
+        for point in points:
+            plan = plans[point.number]
+            missing = [spec.name for spec in plan.specs if self._store.problem(spec.key) is not None]
+            if not missing:
+                point.state, point.result = "finished", summary.results(plan, self._store)
+                continue
+            causes = [failed[key] for stage in missing if (key := point.artifacts[stage]) in failed]
+            point.state = "failed" if causes else "pending"
+            point.message = causes[0] if causes else f"not built: {', '.join(missing)}"
+
+    def _write(self) -> None:
+        """sweep.json and table.csv, each replaced as a whole."""
+        if self._store is None:
+            return
+        place = self._store.root / "sweeps" / self.id
+        place.mkdir(parents=True, exist_ok=True)
+        values = {
+            "id": self.id,
+            "overrides": self._wanted,
+            "written": time.time(),
+            "points": [asdict(point) for point in self._points],
+        }
+        for name, text in (("sweep.json", json.dumps(values, indent=1)), ("table.csv", table(self._points))):
+            temporary = place / f".{name}"
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(place / name)
+        show(self._points, Console(highlight=False, width=None if sys.stdout.isatty() else 160))
+        states = Counter(point.state for point in self._points)
+        told = ", ".join(f"{count} {state}" for state, count in states.items())
+        print(f"sweep {self.id}: {len(self._points)} points ({told}); {place / 'table.csv'}")
+
+
+def varied(points: Sequence[Point]) -> list[str]:
+    """Keys whose values differ between points."""
+    values: dict[str, set[str]] = {}
+    for point in points:
+        for override in point.overrides:
+            key, _, value = override.partition("=")
+            values.setdefault(key, set()).add(value)
+    return [key for key, seen in values.items() if len(seen) > 1]
+
+
+def describe(point: Point, among: Sequence[Point]) -> str:
+    """A point by what tells it from the others."""
+    keys = varied(among)
+    return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
+
+
+def table(points: Sequence[Point]) -> str:
+    """One CSV row per point: number, state, the keys that differ, its result."""
+    keys = varied(points)
+    results = list(dict.fromkeys(key for point in points for key in point.result))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["point", "state", *keys, *results, "run", "message"])
+    for point in points:
+        chosen = dict(override.partition("=")[::2] for override in point.overrides)
+        row = [point.number, point.state, *(chosen.get(key, "") for key in keys)]
+        writer.writerow(
+            [*row, *(point.result.get(key, "") for key in results), point.run or "", point.message]
+        )
+    return text.getvalue()
+
+
+def show(points: Sequence[Point], console: Console) -> None:
+    """Points with what tells them apart and their accuracies, the best first."""
+    keys = varied(points)
+    shown = Table()
+    for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
+        shown.add_column(column, overflow="fold")
+    for point in sorted(points, key=lambda one: -one.result.get("accuracy_grpo", -1.0)):
+        chosen = dict(override.partition("=")[::2] for override in point.overrides)
+        figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
+        state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
+        shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
+    console.print(shown)
+
+
+def show_merged(
+    points: Sequence[Point], plans: dict[int, Plan], store: Store | None, console: Console
+) -> None:
+    """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
+    sharing: dict[str, list[int]] = {}
+    rows: dict[str, explain.Row] = {}
+    for point in points:
+        if point.number in plans and store is not None:
+            for row in explain.explain(plans[point.number], store):
+                rows.setdefault(row.fingerprint, row)
+                sharing.setdefault(row.fingerprint, []).append(point.number)
+    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
+    for column in ("stage", "state", "points", "cards", "last took", "reason"):
+        shown.add_column(column, overflow="fold")
+    for fingerprint, row in rows.items():
+        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
+        numbers = ", ".join(map(str, sharing[fingerprint]))
+        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
+    console.print(shown)
+    left = [row for row in rows.values() if row.state != "CACHED"]
+    apart = sum(len(sharing[row.fingerprint]) for row in left)
+    known = [row.last_duration_s for row in left if row.last_duration_s is not None]
+    console.print(f"{len(left)} stages to run; {apart} if each point ran alone")
+    if left:
+        unknown = len(left) - len(known)
+        more = f", and {unknown} stages that have never run" if unknown else ""
+        console.print(f"by their last durations: {elapsed(sum(known))}{more}")

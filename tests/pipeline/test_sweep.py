@@ -1,0 +1,88 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pipeline import sweep
+from pipeline.cli import main
+from pipeline.sweep import Point, Sweep, describe, table, varied
+
+POINTS = [
+    Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),
+    Point(1, ["store=s", "seed=1", "train.beta=0.1"], "failed", "stage grpo failed"),
+    Point(2, ["store=s", "seed=2", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.7, "gain": 0.3}),
+]
+
+
+def test_only_what_differs_is_told() -> None:
+    assert varied(POINTS) == ["seed"]
+    assert describe(POINTS[1], POINTS) == "seed=1"
+    assert describe(POINTS[0], POINTS[:1]) == "point 0"
+
+
+def test_the_table_has_a_row_per_point() -> None:
+    rows = list(csv.DictReader(io.StringIO(table(POINTS))))
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert [row["accuracy_grpo"] for row in rows] == ["0.5", "", "0.7"]
+    assert rows[1]["message"] == "stage grpo failed"
+    assert "store" not in rows[0]
+
+
+def test_the_best_is_shown_first() -> None:
+    console = Console(record=True, width=120, file=io.StringIO())
+    sweep.show(POINTS, console)
+    text = console.export_text()
+    assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
+
+
+def test_the_same_command_is_the_same_sweep() -> None:
+    ids = {Sweep(wanted, None, True, None).id for wanted in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
+    assert len(ids) == 2
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_plan_tells_each_shared_stage_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--plan", "-m", "store=s", "train.beta=0.0,0.1", "layout=dp2_mp1_pp1,tiny"]) == 0
+    lines = [line.split("\u2502") for line in capsys.readouterr().out.splitlines() if "RUN" in line]
+    stages = [(cells[1].strip(), cells[3].strip()) for cells in lines]
+    assert stages.count(("tokenize", "0, 1, 2, 3")) == 1
+    assert {points for stage, points in stages if stage == "split"} == {"0, 2", "1, 3"}
+    assert {points for stage, points in stages if stage == "grpo"} == {"0", "1", "2", "3"}
+    assert not (place / "s" / "grpo").exists()
+
+
+def test_invalid_points_are_left_out_and_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--plan", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
+    told = capsys.readouterr()
+    assert "left out layout=dp1_mp3_pp1: layout.train.model_parallel=3: must divide" in told.err
+    assert "1 points, one graph" in told.out
+
+
+@pytest.mark.parametrize("overrides", [["layout=dp1_mp3_pp1"], ["no.such.key=1,2"], ["model=huge,tiny"]])
+def test_a_sweep_without_a_valid_point_ends_with_two(
+    place: Path, capsys: pytest.CaptureFixture[str], overrides: list[str]
+) -> None:
+    assert main(["sweep", "--plan", *overrides]) == 2
+    assert capsys.readouterr().err
+    assert not (place / "store").exists()
+
+
+def test_what_failed_is_told_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point that fails leaves the others alone, and the table says why."""
+    (tmp_path / "bad").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "bad" / f"{name}.jsonl").write_text("not json\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", "dataset=gsm8k", f"dataset.path={tmp_path / 'bad'}", "seed=0,1"]) == 1
+    (written,) = tmp_path.glob("store/sweeps/*/sweep.json")
+    points = json.loads(written.read_text())["points"]
+    assert [point["state"] for point in points] == ["failed", "failed"]
+    assert all("fetch" in point["message"] for point in points)
