@@ -30,7 +30,7 @@ def jobs_of(store: Path) -> set[str]:
 
 
 def kill_everything(orchestrator: subprocess.Popen[str], store: Path) -> None:
-    """What kill -9 of the whole tree does: the orchestrator and its forks, the stage, msrun and its workers."""
+    """What kill -9 of the whole tree does: orchestrator and its forks, stage, msrun and its workers."""
     forks = psutil.Process(orchestrator.pid).children(recursive=True)
     orchestrator.kill()
     for fork in forks:
