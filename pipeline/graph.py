@@ -77,29 +77,14 @@ class Plan:
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph of engine=local, in order."""
-    builtin_tokenizer = config.model.source == "builtin" and config.model.tokenizer_path is None
-    random_weights = config.model.source == "builtin"
-    fetch_reads = (
-        "model",
-        *(["dataset"] if builtin_tokenizer else []),
-        *(["seed"] if random_weights else []),
-    )
-    dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
-    fetch_files = external_files(config.model) + (external_files(config.dataset) if builtin_tokenizer else ())
+    fetch, fetch_dataset = _fetching(config)
     weights = "sft" if config.sft.enabled else "split"
     size = config.model.weight_bytes
     layouts = {role: config.layout.role(role) for role in ROLES}
     ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     body = (
-        Stage(
-            "fetch",
-            1,
-            fetch_reads,
-            external=fetch_files,
-            bytes_written=size if random_weights else None,
-        ),
-        Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),
+        *((fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)),
         Stage(
             "convert",
             1,
@@ -154,6 +139,29 @@ def stages(config: Config) -> tuple[Stage, ...]:
     )
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
+
+
+def _fetching(config: Config) -> tuple[Stage, Stage]:
+    """The stages fetch and fetch_dataset, each with only the sections that its source reads."""
+    model, dataset = config.model, config.dataset
+    builtin = model.source == "builtin"
+    trained = builtin and model.tokenizer_path is None  # a tokenizer is trained on the dataset's text
+    downloaded = dataset.source in ("url", "modelscope")
+    fetch = Stage(
+        "fetch",
+        1,
+        ("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
+        {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
+        external=external_files(model) + (external_files(dataset) if trained else ()),
+        bytes_written=None if model.source == "local" else model.weight_bytes,
+    )
+    fetch_dataset = Stage(
+        "fetch_dataset",
+        1,
+        ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
+        external=external_files(dataset),
+    )
+    return fetch, fetch_dataset
 
 
 def plan(config: Config, digest: Digest) -> Plan:

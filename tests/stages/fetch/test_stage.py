@@ -10,6 +10,7 @@ from tests.stages.fetch.settings import (
     arith_values,
     context,
     dataset,
+    fetch_values,
     gsm8k_values,
     model,
     model_values,
@@ -28,7 +29,7 @@ FILES = {
 
 
 def fetch(tmp_path, data=None, name="fetch", **changes):
-    config = {"model": model_values(**changes), "seed": 0}
+    config = {"model": model_values(**changes), "seed": 0, "fetch": fetch_values()}
     if data:
         config["dataset"] = data
     run = context(tmp_path / name, "fetch", config)
