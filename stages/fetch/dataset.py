@@ -12,7 +12,7 @@ from typing import Any
 from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.fetch import arith, hub, url
-from stages.fetch.config import DatasetConfig, check_dataset, remote_files, split_files
+from stages.fetch.config import DATA_SUFFIXES, DatasetConfig, check_dataset, remote_files, split_files
 from stages.fetch.download import Arrived, Downloaded, Progress, adopt, take
 from stages.fetch.jsonl import check_file, write_rows
 from stages.fetch.listing import Listed, matching
@@ -149,7 +149,8 @@ def _put_splits(
 
 
 def _name(split: str, number: int, file: Path, count: int) -> str:
-    return f"{split}{file.suffix}" if count == 1 else f"{split}-{number:05d}{file.suffix}"
+    suffix = file.suffix if file.suffix in DATA_SUFFIXES else DATA_SUFFIXES[0]
+    return f"{split}{suffix}" if count == 1 else f"{split}-{number:05d}{suffix}"
 
 
 def _limit_rows(

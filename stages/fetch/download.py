@@ -45,8 +45,10 @@ class Downloaded:
     files: tuple[Arrived, ...]
 
     def record(self) -> dict[str, Any]:
-        """Plain data for result.json: what the source resolved to."""
-        return {"origin": self.origin, "files": [asdict(file) for file in self.files]}
+        """Plain data for result.json: what the source resolved to, `content` being the digest of it all."""
+        lines = sorted(f"{file.sha256}  {file.path}\n" for file in self.files)
+        content = hashlib.sha256("".join(lines).encode()).hexdigest()
+        return {"origin": self.origin, "content": content, "files": [asdict(file) for file in self.files]}
 
 
 def directory(fetch: FetchConfig, work: Path) -> Path:

@@ -82,6 +82,7 @@ def download(
     check_inside(root, wanted)
     paths = [file.path for file in wanted]
     meter = _Meter(root, wanted, progress)
+    print(f"{origin}: {len(wanted)} files, {meter.total} bytes, {meter.done} of them here", flush=True)
 
     def transfer() -> None:
         _told(

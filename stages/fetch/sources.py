@@ -17,7 +17,9 @@ REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOVING = ("master", "main")
 """ModelScope's and Git's default branches: what they name changes whenever the owner uploads."""
-SECRET_KEYS = re.compile(r"token|secret|sig|key|passw|auth|credential|jwt", re.IGNORECASE)
+SECRET_KEYS = re.compile(
+    r"token|secret|signature|passw|credential|jwt|(access|api).?key|(^|[-_])(auth|key|sig)$", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import requests
 from filelock import FileLock
 
 from stages.errors import InputError
-from stages.fetch.download import BLOCK, INCOMPLETE, Arrived, Downloaded, Progress, directory, sha256
+from stages.fetch.download import INCOMPLETE, Arrived, Downloaded, Progress, directory, sha256
 from stages.fetch.redact import redact
 from stages.fetch.retry import Passing, retrying
 from stages.fetch.sources import FetchConfig, FileConfig
 
 CONNECT_S, READ_S = 10, 60
+BLOCK = 1 << 16  # a connection that breaks off loses what has arrived of a block
 BUSY = (408, 425, 429)
 UNSATISFIABLE = 416
 CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
