@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +58,17 @@ def fingerprint(
 
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """`config` without what only says where something lies or how it comes here."""
+    kept = {section: values for section, values in config.items() if section not in MEANS}
+    return without(kept, PATH_KEYS)
+
+
+def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, Any]:
+    """`config` without some (section, key) pairs."""
     return {
-        section: {key: value for key, value in values.items() if (section, key) not in PATH_KEYS}
+        section: {key: value for key, value in values.items() if (section, key) not in keys}
         if isinstance(values, Mapping)
         else values
         for section, values in config.items()
-        if section not in MEANS
     }
 
 

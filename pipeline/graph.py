@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.fingerprint import fingerprint
+from pipeline.fingerprint import fingerprint, without
 from pipeline.store import Key
-from stages.fetch.config import external_files
+from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.layout import ROLES
 
 Digest = Callable[[Path], str]
@@ -39,6 +39,8 @@ class Stage:
     """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
     skipped: str | None = None
     """Why the stage is left out, or None."""
+    unread: frozenset[tuple[str, str]] = frozenset()
+    """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ def _fetching(config: Config) -> tuple[Stage, Stage]:
         {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
         external=external_files(model) + (external_files(dataset) if trained else ()),
         bytes_written=None if model.source == "local" else model.weight_bytes,
+        # a download of hours must not be repeated for what only later stages read
+        unread=frozenset() if builtin else frozenset(("model", key) for key in UNREAD_OF_FILES),
     )
     fetch_dataset = Stage(
         "fetch_dataset",
@@ -187,7 +191,7 @@ def plan(config: Config, digest: Digest) -> Plan:
         identity = fingerprint(
             stage.name,
             stage.version,
-            part,
+            without(part, stage.unread),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )

@@ -24,6 +24,18 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_conf
 MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_FILES)
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+UNREAD_OF_FILES = (
+    "name",
+    "max_position_embeddings",
+    "initializer_range",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "torch_dtype",
+    "param_init_type",
+    "qkv_concat",
+)
+"""Keys of the model section that fetch does not look at where the model's own files hold them."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
