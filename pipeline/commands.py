@@ -33,7 +33,8 @@ def run(options: Namespace) -> int:
     """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
     from luigi.cmdline import luigi_run
 
-    arguments = ["--module", "pipeline", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
+    # pipeline itself is imported already, without its tasks
+    arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")

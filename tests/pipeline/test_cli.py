@@ -59,6 +59,19 @@ def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "pipeline.cli", "run", "train.betta=1"],
+        ["-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", "train.betta=1"],
+        ["-c", "import pipeline; pipeline.RunGRPO(overrides='[\"train.betta=1\"]')"],
+    ],
+)
+def test_every_way_to_start_a_run_finds_its_task(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
+
+
 def test_invalid_input_is_two_and_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "train.betta=1"]) == 2
     assert capsys.readouterr().err == "error: train.betta=1: unknown key; did you mean train.beta?\n"
