@@ -19,7 +19,7 @@ from stages.fetch.download import Downloaded, Progress, bytes_here, directory, v
 from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.redact import TOKEN_VARIABLE, redact
 from stages.fetch.retry import Passing, retrying
-from stages.fetch.sources import FetchConfig
+from stages.fetch.sources import MOVING, FetchConfig
 
 if TYPE_CHECKING:
     from modelscope_hub import HubApi
@@ -82,7 +82,9 @@ def download(
     check_inside(root, wanted)
     paths = [file.path for file in wanted]
     meter = _Meter(root, wanted, progress)
-    print(f"{origin}: {len(wanted)} files, {meter.total} bytes, {meter.done} of them here", flush=True)
+    moving = " (a branch: this is what it is now)" if revision in MOVING else ""
+    told = f"{len(wanted)} files, {meter.total} bytes, {meter.done} of them here already"
+    print(f"{origin}{moving}: {told}", flush=True)
 
     def transfer() -> None:
         _told(

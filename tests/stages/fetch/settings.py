@@ -97,12 +97,12 @@ def tokenize(name: str = "arith", **changes: Any) -> TokenizeConfig:
 
 
 def context(directory: Path, stage: str, config: dict[str, Any], **inputs: Path) -> Context:
-    """A context whose output is directory/stage."""
+    """A context whose output is directory/stage; how to fetch is always in its config."""
     for name in (stage, f"{stage}.work"):
         (directory / name).mkdir(parents=True)
     return Context(
         stage=stage,
-        config=json.loads(json.dumps(config)),
+        config=json.loads(json.dumps({"fetch": fetch_values(), **config})),
         inputs=inputs,
         output=directory / stage,
         work=directory / f"{stage}.work",

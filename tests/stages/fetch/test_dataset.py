@@ -10,7 +10,6 @@ from tests.stages.fetch.settings import (
     context,
     dataset,
     fetch,
-    fetch_values,
     gsm8k_values,
     write_lines,
 )
@@ -37,7 +36,7 @@ def test_two_runs_write_the_same_bytes(tmp_path):
 
 
 def test_local_files_are_linked_not_copied_and_need_no_seed(tmp_path):
-    run = context(tmp_path, "fetch_dataset", {"dataset": gsm8k_values(), "fetch": fetch_values()})
+    run = context(tmp_path, "fetch_dataset", {"dataset": gsm8k_values()})
     stage.run(run)
     assert (run.output / "train.jsonl").resolve() == FIXTURE / "train.jsonl"
     assert json.loads((run.output / "result.json").read_text())["rows"] == {"train": 6, "test": 3}
@@ -80,7 +79,7 @@ ROWS = [json.dumps(GOOD | {"question": f"{i}?"}) + "\n" for i in range(10)]
 
 def remote(tmp_path, **changes):
     values = gsm8k_values(None, **changes)
-    run = context(tmp_path, "fetch_dataset", {"dataset": values, "fetch": fetch_values()})
+    run = context(tmp_path, "fetch_dataset", {"dataset": values})
     return run, values
 
 

@@ -154,7 +154,7 @@ def test_a_refusal_is_told_at_once(tiny, tmp_path, changes, told):
 def test_a_busy_hub_is_asked_again_and_each_time_is_told(tiny, tmp_path, capsys):
     tiny.statuses = [503, 429]
     download(tiny, tmp_path)
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("retry")]
     assert [line.split(" in ")[0] for line in lines] == ["retry 1 of 2", "retry 2 of 2"]
     assert "503" in lines[0] and "429" in lines[1]
 
@@ -244,6 +244,21 @@ def test_the_token_reaches_the_hub_and_nothing_else(tiny, tmp_path, monkeypatch,
     written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
     assert "ms-very-secret" not in told
     assert b"ms-very-secret" not in written
+
+
+def test_a_password_in_the_environments_endpoint_is_told_nowhere(tiny, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", tiny.url.replace("//", "//user:hunter2@"))
+    got = fetching.download("model", NAME, "master", take("*.json"), fetch(), tmp_path)
+    assert got.origin == f"model {NAME}@master at {tiny.url.replace('//', '//***@')}"
+    tiny.refuse = 503
+    with pytest.raises(InputError) as busy:
+        fetching.download("model", NAME, "master", take("*.json"), fetch(attempts=2), tmp_path)
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", "http://user:hunter2@127.0.0.1:9")
+    with pytest.raises(InputError) as dead:
+        fetching.download("model", NAME, "master", take("*.json"), fetch(attempts=2), tmp_path)
+    told = "".join(capfd.readouterr()) + str(got.record()) + str(busy.value) + str(dead.value)
+    assert told.count("retry 1 of 1") == 2
+    assert "hunter2" not in told
 
 
 def test_the_files_are_those_that_the_modelscope_package_itself_downloads(tiny, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ FILES = {
 
 
 def fetch(tmp_path, data=None, name="fetch", **changes):
-    config = {"model": model_values(**changes), "seed": 0, "fetch": fetch_values()}
+    config = {"model": model_values(**changes), "seed": 0}
     if data:
         config["dataset"] = data
     run = context(tmp_path / name, "fetch", config)
