@@ -19,7 +19,7 @@ from stages.fetch.download import Downloaded, Progress, bytes_here, directory, v
 from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.redact import TOKEN_VARIABLE, redact
 from stages.fetch.retry import Passing, retrying
-from stages.fetch.sources import MOVING, FetchConfig
+from stages.fetch.sources import MOVING, SHA256, FetchConfig
 
 if TYPE_CHECKING:
     from modelscope_hub import HubApi
@@ -66,17 +66,7 @@ def download(
         return _offline(kind, repository, revision, select, root)
     client = _client(fetch, downloads, work)
     origin = redact(f"{kind} {repository}@{revision} at {client.legacy.endpoint}")
-
-    def listing() -> list[Listed]:
-        found = _told(origin, lambda: client.list_repo_files(repository, kind, revision=revision))
-        # The client reports an unknown size as 0; Git's names of blobs are no digests of content.
-        return [
-            Listed(file.path, file.size or None, (file.sha256 or "").lower() or None)
-            for file in found
-            if not file.is_dir
-        ]
-
-    listed = retrying(listing, fetch, origin)
+    listed = retrying(lambda: _listing(client, kind, repository, revision, origin), fetch, origin)
     check_paths(listed, origin)
     wanted = select(listed, origin)
     check_inside(root, wanted)
@@ -104,6 +94,16 @@ def download(
     retrying(transfer, fetch, origin, lambda: bytes_here(root, paths))
     meter.finish()
     return Downloaded(origin, root, verify(root, wanted, origin))
+
+
+def _listing(client: HubApi, kind: Kind, repository: str, revision: str, origin: str) -> list[Listed]:
+    found = _told(origin, lambda: client.list_repo_files(repository, kind, revision=revision))
+    files = [file for file in found if not file.is_dir]
+    digests = [(file.sha256 or "").lower() for file in files]
+    return [  # the client reports an unknown size as 0; what is no SHA-256 vouches for nothing
+        Listed(file.path, file.size or None, digest if SHA256.fullmatch(digest) else None)
+        for file, digest in zip(files, digests, strict=True)
+    ]
 
 
 def _offline(kind: Kind, repository: str, revision: str, select: Select, root: Path) -> Downloaded:
@@ -208,7 +208,7 @@ def _judge(origin: str, error: BaseException, file: str = "") -> Exception:
     import requests
     from modelscope_hub import APIError, FileIntegrityError, NetworkError, RateLimitError, ServerError
 
-    first = redact(str(error).strip().split("\n")[0]) or type(error).__name__
+    first = _reason(error)
     if isinstance(error, OSError) and error.errno in DISK_TROUBLE:
         return error
     if isinstance(error, FileIntegrityError):
@@ -223,7 +223,16 @@ def _judge(origin: str, error: BaseException, file: str = "") -> Exception:
         return _refused(origin, error.status_code, f"{file}{first}", file)
     if isinstance(error, ValueError):
         return InputError(origin, None, f"answers with what is no listing: {first}", "check fetch.endpoint")
-    return InputError(origin, None, f"{file}{type(error).__name__}: {first}", "see the stage's log")
+    return InputError(origin, None, f"{file}{first}", "see the stage's log")
+
+
+def _reason(error: BaseException) -> str:
+    """One line about the first cause: the client wraps it in texts that say less."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    text = str(cause).strip().split("\n")[0]
+    return redact(f"{type(cause).__name__}: {text}")
 
 
 def _refused(origin: str, status: int | None, told: str, file: str) -> InputError:
