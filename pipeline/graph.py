@@ -79,14 +79,13 @@ class Plan:
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph of engine=local, in order."""
-    fetch, fetch_dataset = _fetching(config)
     weights = "sft" if config.sft.enabled else "split"
     size = config.model.weight_bytes
     layouts = {role: config.layout.role(role) for role in ROLES}
     ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     body = (
-        *((fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)),
+        *_sources(config),
         Stage(
             "convert",
             1,
@@ -143,7 +142,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
     return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
 
 
-def _fetching(config: Config) -> tuple[Stage, Stage]:
+def _sources(config: Config) -> tuple[Stage, ...]:
     """The stages fetch and fetch_dataset, each with only the sections that its source reads."""
     model, dataset = config.model, config.dataset
     builtin = model.source == "builtin"
@@ -165,7 +164,7 @@ def _fetching(config: Config) -> tuple[Stage, Stage]:
         ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
         external=external_files(dataset),
     )
-    return fetch, fetch_dataset
+    return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
 
 
 def plan(config: Config, digest: Digest) -> Plan:
