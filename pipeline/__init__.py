@@ -1,8 +1,22 @@
 """When things run: composed by Hydra, ordered by Luigi, remembered by the artifact store.
 
-`luigi --module pipeline RunGRPO` imports this package, which therefore registers the tasks.
+`luigi --module pipeline RunGRPO` imports this package, which then registers the tasks. Commands that
+start nothing (plan, show, ...) import it without Luigi, which takes longer to import than they run.
 """
 
-from pipeline.tasks import RunGRPO
+import sys
+from typing import Any
 
 __all__ = ["RunGRPO"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "RunGRPO":
+        from pipeline.tasks import RunGRPO
+
+        return RunGRPO
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if "luigi" in sys.modules:
+    from pipeline.tasks import RunGRPO

@@ -19,7 +19,16 @@ from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
 
-RECORDED = ("grpoflow", "mindspore", "numpy", "safetensors", "tokenizers", "luigi", "hydra-core")
+RECORDED = (
+    "grpoflow",
+    "mindspore",
+    "numpy",
+    "safetensors",
+    "tokenizers",
+    "luigi",
+    "hydra-core",
+    "modelscope-hub",
+)
 ROOM = "free space, or choose another store with store=DIR"
 SPEC = "spec.json"
 FULL_BYTES = 1 << 20  # less than this, and even logs are lost

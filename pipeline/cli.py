@@ -17,7 +17,8 @@ OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from 
   train.beta=0.02 train.steps=80  values of a group
   layout=dp2_mp1_pp1              any layout by its name
   store=/data/store               another artifact store
-groups: model layout dataset tokenize reward engine rollout sft train evaluate export launcher experiment"""
+groups: model layout dataset fetch tokenize reward engine rollout sft train evaluate export launcher
+  experiment"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,6 +24,7 @@ from pipeline.run import prepare_plan
 from pipeline.store import Store
 from pipeline.verify import artifacts, quarantine
 from pipeline.verify import verify as find_damage
+from stages.fetch.config import source_warnings
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_PENDING = 0, 1, 10
 
@@ -32,7 +33,8 @@ def run(options: Namespace) -> int:
     """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
     from luigi.cmdline import luigi_run
 
-    arguments = ["--module", "pipeline", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
+    # pipeline itself is imported already, without its tasks
+    arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")
@@ -46,6 +48,8 @@ def run(options: Namespace) -> int:
 def plan(options: Namespace) -> int:
     """What a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
+    for warning in source_warnings(planned.config.model, planned.config.dataset):
+        print(f"warning: {warning}", file=sys.stderr)
     rows = explain.explain(planned, store, environment.problems())
     if options.json:
         print(json.dumps(explain.as_json(planned, rows), indent=1))

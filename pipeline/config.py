@@ -23,6 +23,7 @@ from stages.convert_config import ConvertConfig
 from stages.evaluate_config import EvaluateConfig
 from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
+from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
@@ -54,6 +55,7 @@ class Config:
     model: ModelConfig
     layout: LayoutConfig
     dataset: DatasetConfig
+    fetch: FetchConfig
     tokenize: TokenizeConfig
     convert: ConvertConfig
     split: SplitConfig
@@ -86,12 +88,15 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what follows from other values: cards, degrees of generate and reference, roles to split.
+    """Fill in what follows from other values: sources, cards, degrees of generate and reference, split.roles.
 
     Values of a wrong type are left alone: reading the typed configuration reports them.
     """
     derived = copy.deepcopy(dict(values))
     try:
+        for section in (derived["model"], derived["dataset"]):
+            if section["source"] is None:
+                section["source"] = choose_source(section)
         layout, model = derived["layout"], derived["model"]
         train = layout["train"]
         cards = rules.degrees(train)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ PATH_KEYS = frozenset(
     {("model", "path"), ("model", "tokenizer_path"), ("dataset", "path"), ("dataset", "test_path")}
 )
 """Config keys that say where something lies; the content's digest stands in their place."""
+MEANS = frozenset({"fetch"})
+"""Sections that say how something comes here, and change nothing of what it holds."""
 
 
 def canonical(value: object) -> str:
@@ -55,9 +57,15 @@ def fingerprint(
 
 
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` without the keys that only say where something lies."""
+    """`config` without what only says where something lies or how it comes here."""
+    kept = {section: values for section, values in config.items() if section not in MEANS}
+    return without(kept, PATH_KEYS)
+
+
+def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, Any]:
+    """`config` without some (section, key) pairs."""
     return {
-        section: {key: value for key, value in values.items() if (section, key) not in PATH_KEYS}
+        section: {key: value for key, value in values.items() if (section, key) not in keys}
         if isinstance(values, Mapping)
         else values
         for section, values in config.items()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.fingerprint import fingerprint
+from pipeline.fingerprint import fingerprint, without
 from pipeline.store import Key
-from stages.fetch.config import external_files
+from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.layout import ROLES
 
 Digest = Callable[[Path], str]
@@ -41,6 +41,8 @@ class Stage:
     """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
     skipped: str | None = None
     """Why the stage is left out, or None."""
+    unread: frozenset[tuple[str, str]] = frozenset()
+    """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
 
 
 @dataclass(frozen=True)
@@ -80,29 +82,13 @@ class Plan:
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph of engine=local, in order."""
-    builtin_tokenizer = config.model.source == "builtin" and config.model.tokenizer_path is None
-    random_weights = config.model.source == "builtin"
-    fetch_reads = (
-        "model",
-        *(["dataset"] if builtin_tokenizer else []),
-        *(["seed"] if random_weights else []),
-    )
-    dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
-    fetch_files = external_files(config.model) + (external_files(config.dataset) if builtin_tokenizer else ())
     weights = "sft" if config.sft.enabled else "split"
     size = config.model.weight_bytes
     layouts = {role: config.layout.role(role) for role in ROLES}
     ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     body = (
-        Stage(
-            "fetch",
-            1,
-            fetch_reads,
-            external=fetch_files,
-            bytes_written=size if random_weights else None,
-        ),
-        Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),
+        *_sources(config),
         Stage(
             "convert",
             1,
@@ -162,6 +148,31 @@ def stages(config: Config) -> tuple[Stage, ...]:
     return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
 
 
+def _sources(config: Config) -> tuple[Stage, ...]:
+    """The stages fetch and fetch_dataset, each with only the sections that its source reads."""
+    model, dataset = config.model, config.dataset
+    builtin = model.source == "builtin"
+    trained = builtin and model.tokenizer_path is None  # a tokenizer is trained on the dataset's text
+    downloaded = dataset.source in ("url", "modelscope")
+    fetch = Stage(
+        "fetch",
+        1,
+        ("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
+        {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
+        external=external_files(model) + (external_files(dataset) if trained else ()),
+        bytes_written=None if model.source == "local" else model.weight_bytes,
+        # a download of hours must not be repeated for what only later stages read
+        unread=frozenset() if builtin else frozenset(("model", key) for key in UNREAD_OF_FILES),
+    )
+    fetch_dataset = Stage(
+        "fetch_dataset",
+        1,
+        ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
+        external=external_files(dataset),
+    )
+    return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
+
+
 def plan(config: Config, digest: Digest) -> Plan:
     """Fingerprint every stage of a run.
 
@@ -185,7 +196,7 @@ def plan(config: Config, digest: Digest) -> Plan:
         identity = fingerprint(
             stage.name,
             stage.version,
-            part,
+            without(part, stage.unread),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )

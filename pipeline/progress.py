@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -104,5 +105,7 @@ def elapsed(seconds: float) -> str:
 
 
 def _count(line: dict[str, Any]) -> str:
+    if line.get("unit") == "B":
+        return f"{decimal(int(line.get('step', 0)))} of {decimal(int(line.get('total', 0)))}"
     unit = f" {line['unit']}" if line.get("unit") else ""
     return f"{line.get('step', 0):g}/{line.get('total', 0):g}{unit}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import Problem
-from stages.fetch.config import check_dataset
+from stages.fetch.config import check_dataset, check_model
+from stages.fetch.sources import check_fetch
 from stages.grpo.config import check_train
 from stages.layout import ROLES, Role, RoleLayout
 from stages.rewards.config import check_reward
@@ -147,7 +148,6 @@ def _training(config: Config) -> Iterator[Problem]:
 
 
 def _sources(config: Config) -> Iterator[Problem]:
-    if config.model.source == "local" and config.model.path is None:
-        remedy = "give a Hugging Face directory"
-        yield Problem("model.path", None, "is required with model.source=local", remedy)
+    yield from check_model(config.model)
     yield from check_dataset(config.dataset)
+    yield from check_fetch(config.fetch)

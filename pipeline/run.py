@@ -9,10 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from launch import environment
 from launch.errors import EnvironmentProblem
 from pipeline import history, summary
-from pipeline.build import build
 from pipeline.config import load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import DigestCache
@@ -74,6 +72,8 @@ class Run:
 
     def build(self, stage: str) -> None:
         """Run one stage, and tell its progress and its end."""
+        from pipeline.build import build  # here, because a run with nothing to do needs none of it
+
         try:
             ran = build(self.plan.spec(stage), self.store, self.plan.config.launcher, self.display)
         except REPORTED as error:
@@ -107,6 +107,8 @@ class Run:
 
 
 def _check_environment() -> None:
+    from launch import environment
+
     problems = environment.problems()
     if problems:
         raise EnvironmentProblem("\n".join(problems))

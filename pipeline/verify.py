@@ -13,8 +13,6 @@ from pathlib import Path
 from pipeline.errors import REPORTED, StoreError
 from pipeline.store import DIGITS, MANIFEST, Key, Manifest, Store
 from stages.errors import StageError
-from stages.tokenize.records import check_pair
-from stages.weights.header import read_header
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
@@ -86,6 +84,9 @@ def _unlisted(path: Path, manifest: Manifest) -> str | None:
 
 
 def _content(path: Path, manifest: Manifest) -> str | None:
+    from stages.tokenize.records import check_pair  # here, because commands that never verify skip NumPy
+    from stages.weights.header import read_header
+
     for name in manifest.files:
         try:
             if name.endswith(".safetensors"):

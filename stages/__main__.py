@@ -40,9 +40,8 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         if error.errno not in STORE_TROUBLE:
             raise
-        print(
-            f"error: {error.filename}: {error.strerror}; choose another store with store=DIR", file=sys.stderr
-        )
+        place = error.filename or "the stage's directory"
+        print(f"error: {place}: {error.strerror}; choose another store with store=DIR", file=sys.stderr)
         return 1
     return 0
 

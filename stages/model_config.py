@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
+from stages.fetch.sources import ModelRepositoryConfig
+
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -19,10 +21,13 @@ class ModelConfig:
     """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
     variant: Literal["base", "instruct"]
     """Selects hub id, eos ids and whether the chat template applies."""
-    source: Literal["builtin", "local"]
-    """builtin: random weights from the seed; local: a Hugging Face directory at `path`."""
+    source: Literal["builtin", "local", "modelscope"]
+    """builtin: random weights from the seed; local: a Hugging Face directory at `path`; modelscope: `hub`.
+    null in a YAML file: local when there is a path, else modelscope."""
     path: str | None
     """The user's Hugging Face directory (source=local)."""
+    hub: ModelRepositoryConfig | None
+    """Where it is on ModelScope."""
     tokenizer_path: str | None
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
     hidden_size: Positive
@@ -49,6 +54,13 @@ class ModelConfig:
     """Dtype that MindSpore initialises parameters in: decides parameter-optimizer thresholds and bytes."""
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
+
+    @property
+    def hub_id(self) -> str:
+        """owner/name on ModelScope; empty where there is none."""
+        if self.hub is None:
+            return ""
+        return self.hub.id or (self.hub.base if self.variant == "base" else self.hub.instruct)
 
     @property
     def head_dim(self) -> int:

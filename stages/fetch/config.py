@@ -9,12 +9,34 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 from stages.errors import Problem
+from stages.fetch.sources import (
+    FileConfig,
+    FilesConfig,
+    RepositoryConfig,
+    check_digest,
+    check_repository,
+    check_url,
+    moving,
+)
 from stages.model_config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_FILES)
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
+UNREAD_OF_FILES = (
+    "name",
+    "max_position_embeddings",
+    "initializer_range",
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "torch_dtype",
+    "param_init_type",
+    "qkv_concat",
+)
+"""Keys of the model section that fetch does not look at where the model's own files hold them."""
+DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -45,12 +67,17 @@ class DatasetConfig:
 
     name: str
     """Short name, for reports."""
-    source: Literal["builtin", "local"]
-    """builtin: generated from the seed; local: the user's JSON lines at `path`."""
+    source: Literal["builtin", "local", "url", "modelscope"]
+    """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
+    null in a YAML file: local when there is a path, else modelscope when there is a hub, else url."""
     path: str | None
-    """Directory with train.jsonl and test.jsonl, or the training file (then test_path is needed)."""
+    """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
     test_path: str | None
-    """Held-out file; None: test.jsonl in the directory `path`."""
+    """Held-out file; None: test.jsonl (or .json, .parquet) in the same directory."""
+    hub: RepositoryConfig | None
+    """The repository on ModelScope that `files` are in (source=modelscope)."""
+    files: FilesConfig | None
+    """What to fetch for each split (source=url or modelscope)."""
     columns: ColumnsConfig
     solution: Literal["after_marker", "answer", "prompt_and_answer"]
     """What the ground truth is: the text after the last "#### " (gsm8k), the whole answer (openR1math),
@@ -73,7 +100,67 @@ def check_dataset(config: DatasetConfig, path: str = "dataset") -> list[Problem]
         problems.append(Problem(f"{path}.path", None, f"is required when {path}.source=local", remedy))
     if config.source == "builtin":
         problems += _check_builtin(config, path)
+    elif config.source != "local":
+        problems += _check_remote(config, path)
     return problems
+
+
+def _check_remote(config: DatasetConfig, path: str) -> list[Problem]:
+    if config.files is None:
+        return [Problem(f"{path}.files", None, f"is required when {path}.source={config.source}")]
+    problems = []
+    if config.source == "modelscope":
+        if config.hub is None:
+            problems.append(Problem(f"{path}.hub", None, f"is required when {path}.source=modelscope"))
+        else:
+            problems += check_repository(f"{path}.hub", config.hub.id, config.hub.revision)
+    for split, file in remote_files(config):
+        key = f"{path}.files.{split}"
+        problems += check_url(f"{key}.name", file.name) if config.source == "url" else []
+        problems += check_digest(f"{key}.sha256", file.sha256)
+    if config.files.test is None and config.test_rows is None:
+        rule = "is required where the source has no held-out file: so many last rows of train are held out"
+        problems.append(Problem(f"{path}.test_rows", None, rule))
+    return problems + _check_ignored(config, path)
+
+
+def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
+    """(split, file) of a dataset that is fetched."""
+    if config.files is None:
+        return []
+    pairs = (("train", config.files.train), ("test", config.files.test))
+    return [(split, file) for split, file in pairs if file is not None]
+
+
+def check_model(config: ModelConfig, path: str = "model") -> list[Problem]:
+    """What is wrong with where a model comes from; looks at no file."""
+    if config.source == "local" and config.path is None:
+        remedy = "give a Hugging Face directory"
+        return [Problem(f"{path}.path", None, f"is required with {path}.source=local", remedy)]
+    if config.source != "local" and config.path is not None:
+        rule = f"is ignored when {path}.source={config.source}"
+        return [Problem(f"{path}.path", config.path, rule, f"set {path}.source=local")]
+    if config.source != "modelscope":
+        return []
+    if config.hub is None:
+        remedy = "give {base, instruct, id, revision}, or a directory as model.path"
+        return [Problem(f"{path}.hub", None, f"is required with {path}.source=modelscope", remedy)]
+    return check_repository(f"{path}.hub", config.hub_id, config.hub.revision)
+
+
+def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:
+    """What will be fetched from where it may change from one day to the next."""
+    found = []
+    if model.source == "modelscope" and model.hub is not None:
+        found += moving("model.hub", model.hub_id, model.hub.revision)
+    if dataset.source == "modelscope" and dataset.hub is not None:
+        found += moving("dataset.hub", dataset.hub.id, dataset.hub.revision)
+    if dataset.source == "url":
+        for split, file in remote_files(dataset):
+            if file.sha256 is None:
+                rule = "is not known: whatever the address holds when it is fetched is kept, and recorded"
+                found.append(Problem(f"dataset.files.{split}.sha256", None, rule, "set it to pin the file"))
+    return found
 
 
 def _check_builtin(config: DatasetConfig, path: str) -> list[Problem]:
@@ -86,19 +173,34 @@ def _check_builtin(config: DatasetConfig, path: str) -> list[Problem]:
     for name, value in (("train_rows", config.train_rows), ("test_rows", config.test_rows)):
         if value is None:
             problems.append(Problem(f"{path}.{name}", None, f"is required when {path}.source=builtin"))
-    for name, text in (("path", config.path), ("test_path", config.test_path)):
-        if text is not None:
-            remedy = f"set {path}.source=local (or choose dataset=gsm8k) to read files"
-            problems.append(Problem(f"{path}.{name}", text, f"is ignored when {path}.source=builtin", remedy))
-    return problems
+    return problems + _check_ignored(config, path)
 
 
-def split_files(config: DatasetConfig) -> tuple[Path, Path]:
-    """The user's (train, test) files of a local dataset, whether or not they exist."""
+def _check_ignored(config: DatasetConfig, path: str) -> list[Problem]:
+    """Paths beside another source: refused rather than ignored."""
+    rule = f"is ignored when {path}.source={config.source}"
+    remedy = f"set {path}.path and {path}.source=local to read files"
+    named = (("path", config.path), ("test_path", config.test_path))
+    return [Problem(f"{path}.{name}", text, rule, remedy) for name, text in named if text is not None]
+
+
+def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:
+    """The user's (train, test) files of a local dataset, whether or not they exist.
+
+    Without a held-out file beside it, and with test_rows set, test is None: rows of train are held out.
+    """
     root = Path(config.path or "")
-    train = root / "train.jsonl" if root.is_dir() else root
-    test = Path(config.test_path) if config.test_path else train.parent / "test.jsonl"
-    return train, test
+    train = split_in(root, "train") if root.is_dir() else root
+    if config.test_path:
+        return train, Path(config.test_path)
+    test = split_in(train.parent, "test")
+    return train, None if config.test_rows is not None and not test.is_file() else test
+
+
+def split_in(root: Path, split: str) -> Path:
+    """The split's file in a directory: .jsonl before .json before .parquet; .jsonl when there is none."""
+    files = [root / f"{split}{suffix}" for suffix in DATA_SUFFIXES]
+    return next((file for file in files if file.is_file()), files[0])
 
 
 def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
@@ -108,7 +210,8 @@ def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     (the stage reports them) and kept for a dataset (both are needed).
     """
     if isinstance(config, DatasetConfig):
-        return split_files(config) if config.source == "local" and config.path else ()
+        found = split_files(config) if config.source == "local" and config.path else ()
+        return tuple(file for file in found if file is not None)
     files: list[Path] = []
     if config.source == "local" and config.path:
         root = Path(config.path)

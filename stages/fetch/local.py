@@ -1,19 +1,19 @@
-"""A model in the user's own Hugging Face directory: checked, then linked file by file, never copied."""
+"""A Hugging Face directory, the user's own or downloaded: checked, then put into the artifact."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.errors import ConfigError, InputError, Problem
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_FILES, WEIGHTS_INDEX
+from stages.fetch.listing import PICKLED
 from stages.model_config import ModelConfig
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header
 from stages.weights.sources import read_weight_map
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 SHAPE_KEYS = (
     "hidden_size",
     "num_hidden_layers",
@@ -27,20 +27,28 @@ SHAPE_KEYS = (
 )
 
 
-def link(model: ModelConfig, output: Path) -> None:
-    """Check the directory model.path and link its weights, config and tokenizer files into `output`.
+def put_model(
+    root: Path, model: ModelConfig, output: Path, put: Callable[[Path, Path], None], tokenizer: bool = True
+) -> None:
+    """Check the directory `root` and put its weights, config and tokenizer files into `output`.
+
+    Args:
+        root: config.json, weights, and what else there is.
+        model: the shape that config.json must have.
+        output: an existing directory.
+        put: makes the first path the artifact's second: a link, a copy, ...
+        tokenizer: take tokenizer files too.
 
     Raises:
         InputError: a file is missing, malformed, or of a kind that is refused.
         ConfigError: config.json disagrees with the model section; one Problem per key.
     """
-    root = Path(model.path or "")
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
-    names = [*weight_files(root), *(name for name in MODEL_FILES if (root / name).is_file())]
-    for name in names:
-        (output / name).symlink_to((root / name).resolve())
+    others = MODEL_FILES if tokenizer else [name for name in MODEL_FILES if name not in TOKENIZER_FILES]
+    for name in [*weight_files(root), *(name for name in others if (root / name).is_file())]:
+        put(root / name, output / name)
 
 
 def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> None:

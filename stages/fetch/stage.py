@@ -2,66 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stages.context import Context
 from stages.errors import InputError
-from stages.fetch import arith, builtin, local, tokenizer_files
-from stages.fetch.config import TOKENIZER_FILES, DatasetConfig, split_files
+from stages.fetch import arith, builtin, hub, local, tokenizer_files
+from stages.fetch.config import DatasetConfig, split_files
+from stages.fetch.download import Progress, adopt, take
 from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.listing import Listed, model_files
+from stages.fetch.sources import FetchConfig
 from stages.model_config import ModelConfig
+from stages.weights.progress import to_context
 
 
 def run(context: Context) -> None:
-    """Stage entry. `seed` is needed for random weights only, `dataset` where a tokenizer must be trained."""
+    """Stage entry.
+
+    `seed` is needed for random weights only, `fetch` for all others, and where a tokenizer must be
+    trained, `dataset` or (of a dataset that is downloaded) the input fetch_dataset.
+    """
     model = context.section(ModelConfig, "model")
-    dataset = context.section(DatasetConfig, "dataset") if context.config.get("dataset") else None
-    seed = context.seed if model.source == "builtin" else 0
-    fetch_model(model, dataset, seed, context.output)
+    if model.source == "builtin":
+        dataset = context.section(DatasetConfig, "dataset") if context.config.get("dataset") else None
+        rows = context.inputs.get("fetch_dataset")
+        build_model(
+            model, texts(dataset, context.seed, rows) if dataset else None, context.seed, context.output
+        )
+        return
+    fetch = context.section(FetchConfig, "fetch")
+    fetch_model(model, fetch, context.output, context.work, to_context(context, model.hub_id or model.name))
 
 
-def fetch_model(model: ModelConfig, dataset: DatasetConfig | None, seed: int, output: Path) -> None:
-    """Write or link the model and its tokenizer into `output`.
+def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
+    """Write a model with random weights and its tokenizer into `output`.
 
     Args:
-        model: what to fetch.
-        dataset: text to train the tokenizer on (source=builtin without model.tokenizer_path).
-        seed: of random weights and generated text.
+        model: the shape, and the tokenizer to take if there is one.
+        text: to train a tokenizer on (without model.tokenizer_path).
+        seed: of the weights.
         output: an existing, empty directory.
 
     Raises:
-        InputError: a file is missing or malformed, or the vocabulary does not fit.
-        ConfigError: config.json of a local model disagrees with the model section.
+        InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
     """
-    if model.source == "local":
-        local.link(model, output)
-        if model.tokenizer_path is None:
-            tokenizer_files.complete(output)
     if model.tokenizer_path is not None:
-        for name in TOKENIZER_FILES:
-            (output / name).unlink(missing_ok=True)
         tokenizer_files.take(Path(model.tokenizer_path), output)
-    elif model.source == "builtin":
-        if dataset is None:
-            remedy = "set it, or pass the dataset section to train a tokenizer on"
-            raise InputError("model.tokenizer_path", None, "is required for a built-in model", remedy)
-        tokenizer_files.write_trained(texts(dataset, seed), model.vocab_size, output)
+    elif text is None:
+        remedy = "set it, or pass the dataset section to train a tokenizer on"
+        raise InputError("model.tokenizer_path", None, "is required for a built-in model", remedy)
+    else:
+        tokenizer_files.write_trained(text, model.vocab_size, output)
     tokenizer_files.check_fit(output, model.vocab_size)
-    if model.source == "builtin":
-        builtin.write_model(model, tokenizer_files.ending_ids(output), seed, output)
+    builtin.write_model(model, tokenizer_files.ending_ids(output), seed, output)
 
 
-def texts(dataset: DatasetConfig, seed: int) -> Iterator[str]:
-    """The training text of a dataset, question and answer by turns."""
-    for prompt, answer in _pairs(dataset, seed):
+def fetch_model(
+    model: ModelConfig,
+    fetch: FetchConfig,
+    output: Path,
+    work: Path,
+    progress: Progress = lambda done, total: None,
+) -> None:
+    """Put a local model, or one from ModelScope, with its tokenizer into `output`.
+
+    Args:
+        model: what to fetch; its shape must be that of the model's config.json.
+        fetch: how.
+        output: an existing, empty directory. A download adds result.json: what came from where.
+        work: scratch that survives a kill.
+        progress: called with (bytes here, bytes in all) of a download.
+
+    Raises:
+        InputError: a file is missing or malformed, the vocabulary does not fit, or the hub refuses,
+            delivers other bytes than it lists, or stays unreachable.
+        ConfigError: config.json disagrees with the model section.
+    """
+    own_tokenizer = model.tokenizer_path is None
+    if model.source == "local":
+        put = functools.partial(take, copy=fetch.copy)
+        local.put_model(Path(model.path or ""), model, output, put, own_tokenizer)
+    else:
+        assert model.hub is not None
+
+        def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
+            return model_files(listed, origin, own_tokenizer)
+
+        got = hub.download("model", model.hub_id, model.hub.revision, select, fetch, work, progress)
+        local.put_model(got.root, model, output, adopt, own_tokenizer)
+        text = json.dumps(got.record(), indent=1) + "\n"
+        (output / "result.json").write_text(text, encoding="utf-8")
+    if model.tokenizer_path is None:
+        tokenizer_files.complete(output)
+    else:
+        tokenizer_files.take(Path(model.tokenizer_path), output)
+    tokenizer_files.check_fit(output, model.vocab_size)
+
+
+def texts(dataset: DatasetConfig, seed: int, fetched: Path | None = None) -> Iterator[str]:
+    """The training text of a dataset, question and answer by turns.
+
+    Args:
+        dataset: generated or local.
+        seed: of generated rows.
+        fetched: fetch_dataset's artifact, where the dataset is neither.
+    """
+    for prompt, answer in _pairs(dataset, seed, fetched):
         yield prompt + "\n"
         yield answer
 
 
-def _pairs(dataset: DatasetConfig, seed: int) -> Iterator[tuple[str, str]]:
-    if dataset.source == "local":
-        for entry in read_lines(split_files(dataset)[0], dataset.columns):
+def _pairs(dataset: DatasetConfig, seed: int, fetched: Path | None) -> Iterator[tuple[str, str]]:
+    if dataset.source != "builtin":
+        files = [split_files(dataset)[0]] if fetched is None else sorted(fetched.glob("train*"))
+        for entry in (entry for file in files for entry in read_lines(file, dataset.columns)):
             if isinstance(entry, Row):
                 yield entry.prompt, entry.answer
         return

@@ -111,6 +111,8 @@ def _write_vocabulary(output: Path) -> None:
     if model.get("type") != "BPE":
         rule = "must hold a BPE model, as Qwen2's does"
         raise InputError(output / "tokenizer.json", model.get("type"), rule)
+    for name in ("vocab.json", "merges.txt"):
+        (output / name).unlink(missing_ok=True)  # a link would be written through, to the user's own file
     vocab = dict(sorted(model["vocab"].items(), key=lambda item: item[1]))
     (output / "vocab.json").write_text(json.dumps(vocab, ensure_ascii=False), encoding="utf-8")
     lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]

@@ -11,13 +11,13 @@ _INTERVAL_S = 0.5
 
 
 def to_context(context: Context, message: str) -> Progress:
-    """A Progress that forwards to `context.progress`, at most twice a second and at the end."""
+    """Forwards to `context.progress`, at most twice a second and at the end (total 0: unknown)."""
     told_s = 0.0
 
     def progress(done: int, total: int) -> None:
         nonlocal told_s
         now_s = time.monotonic()
-        if done >= total or now_s - told_s >= _INTERVAL_S:
+        if 0 < total <= done or now_s - told_s >= _INTERVAL_S:
             told_s = now_s
             context.progress(done, total, message, "B")
 

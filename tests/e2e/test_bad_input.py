@@ -44,7 +44,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 AS_ANOTHER_USER = """
 import os, sys
 from pipeline.cli import main
-import luigi.cmdline, pipeline.commands, pipeline.run
+import luigi.cmdline, launch.environment, pipeline.build, pipeline.commands, pipeline.tasks
 main(["plan", *sys.argv[1:]])  # whatever the interpreter loads lazily, it loads while it may
 os.setgroups([])
 os.setgid(65534)

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,40 @@ def test_plan_of_an_empty_store_is_pending(tmp_path: Path, capsys: pytest.Captur
     plan = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in plan["stages"]][:3] == ["fetch", "fetch_dataset", "convert"]
     assert {stage["state"] for stage in plan["stages"]} == {"RUN"}
+
+
+def test_plan_warns_of_what_may_change_and_asks_no_hub(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.socket.connect", lambda *arguments: pytest.fail("plan went to the network"))
+    hub = ["model=qwen2_5_1_5b", "layout=dp1_mp1_pp1", f"store={tmp_path}"]
+    assert main(["plan", *hub]) == 10
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "warning: model.hub.revision=master: is a moving branch of Qwen/Qwen2.5-1.5B-Instruct"
+    )
+    assert main(["plan", *hub, "model.hub.revision=v1.0.0", "dataset=gsm8k"]) == 10
+    assert capsys.readouterr().err == ""
+
+
+def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
+    heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
+    code = f"import sys, pipeline.cli, pipeline.commands; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "pipeline.cli", "run", "train.betta=1"],
+        ["-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", "train.betta=1"],
+        ["-c", "import pipeline; pipeline.RunGRPO(overrides='[\"train.betta=1\"]')"],
+    ],
+)
+def test_every_way_to_start_a_run_finds_its_task(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
 
 
 def test_invalid_input_is_two_and_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,53 @@ def test_where_it_runs_changes_nothing(override: str) -> None:
     assert changed(override) == set()
 
 
+HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "fetch.offline=true",
+        "fetch.attempts=1",
+        "fetch.copy=true",
+        "fetch.endpoint=http://h",
+        "fetch.cache_dir=/x",
+    ],
+)
+def test_how_it_is_fetched_changes_nothing(override: str) -> None:
+    assert changed(override, base=HUB) == set()
+
+
+@pytest.mark.parametrize(
+    "override", ["model.hub.revision=v1", "model.hub.id=me/mine", "model.variant=base", "model.path=/nowhere"]
+)
+def test_another_origin_of_the_model_fetches_and_converts_again(override: str) -> None:
+    assert {"fetch", "convert", "tokenize"} <= changed(override, base=HUB)
+    assert "fetch_dataset" not in changed(override, base=HUB)
+
+
+@pytest.mark.parametrize("override", ["model.param_init_type=float32", "model.eos_token_id=[1]"])
+def test_what_only_later_stages_read_fetches_nothing_again(override: str) -> None:
+    assert "fetch" not in changed(override, base=HUB)
+    assert "convert" in changed(override, base=HUB)
+
+
+def test_a_hub_model_reads_how_to_fetch_and_no_seed() -> None:
+    planned_hub = planned(*HUB)
+    assert set(planned_hub.spec("fetch").config) == {"model", "fetch"}
+    assert set(planned_hub.spec("fetch_dataset").config) == {"dataset", "fetch"}
+    assert planned_hub.config.model.source == "modelscope"
+    assert changed("seed=1", base=HUB).isdisjoint({"fetch", "fetch_dataset", "convert"})
+    assert planned(*HUB, "model.path=/x").config.model.source == "local"
+
+
+def test_a_tokenizer_trained_on_a_downloaded_dataset_waits_for_it() -> None:
+    specs = planned("dataset=gsm8k").specs
+    assert [spec.name for spec in specs][:2] == ["fetch_dataset", "fetch"]
+    assert specs[1].inputs["fetch_dataset"] == specs[0].key
+    assert "fetch_dataset" not in planned("dataset=gsm8k", "model.tokenizer_path=/x").spec("fetch").inputs
+
+
 def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path: Path) -> None:
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')

@@ -13,6 +13,7 @@ import yaml
 from stages.config import read
 from stages.context import Context
 from stages.fetch.config import DatasetConfig
+from stages.fetch.sources import FetchConfig, choose_source
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
@@ -30,6 +31,20 @@ def values(group: str, name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((ROOT / "conf" / group / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
+def sourced(section: dict[str, Any]) -> dict[str, Any]:
+    """The section with its source derived, as pipeline does."""
+    return section if section["source"] else section | {"source": choose_source(section)}
+
+
+def fetch_values(**changes: Any) -> dict[str, Any]:
+    """Defaults that look at no environment, with short waits."""
+    return values("fetch", "default") | {"cache_dir": None, "attempts": 3, "wait_s": 0.01} | changes
+
+
+def fetch(**changes: Any) -> FetchConfig:
+    return read(FetchConfig, fetch_values(**changes))
+
+
 def model_values(**changes: Any) -> dict[str, Any]:
     """A model small enough to write in milliseconds."""
     small = {
@@ -37,6 +52,7 @@ def model_values(**changes: Any) -> dict[str, Any]:
         "variant": "base",
         "source": "builtin",
         "path": None,
+        "hub": None,
         "tokenizer_path": None,
         "hidden_size": 16,
         "num_hidden_layers": 2,
@@ -68,7 +84,7 @@ def arith_values(**changes: Any) -> dict[str, Any]:
 
 
 def gsm8k_values(path: str | None = str(FIXTURE), **changes: Any) -> dict[str, Any]:
-    return values("dataset", "gsm8k") | {"path": path} | changes
+    return sourced(values("dataset", "gsm8k") | {"path": path} | changes)
 
 
 def dataset(**changes: Any) -> DatasetConfig:
@@ -81,12 +97,12 @@ def tokenize(name: str = "arith", **changes: Any) -> TokenizeConfig:
 
 
 def context(directory: Path, stage: str, config: dict[str, Any], **inputs: Path) -> Context:
-    """A context whose output is directory/stage."""
+    """A context whose output is directory/stage; how to fetch is always in its config."""
     for name in (stage, f"{stage}.work"):
         (directory / name).mkdir(parents=True)
     return Context(
         stage=stage,
-        config=json.loads(json.dumps(config)),
+        config=json.loads(json.dumps({"fetch": fetch_values(), **config})),
         inputs=inputs,
         output=directory / stage,
         work=directory / f"{stage}.work",

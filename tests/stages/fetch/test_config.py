@@ -19,7 +19,8 @@ def test_the_shipped_datasets_are_sound():
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"path": None}, ["dataset.path"]),
+        ({"path": None, "source": "local"}, ["dataset.path"]),
+        ({"path": None, "test_path": "x.jsonl"}, ["dataset.test_path"]),
         ({"arith": None}, ["dataset.arith"]),
         ({"train_rows": None}, ["dataset.train_rows"]),
         ({"test_path": "x.jsonl"}, ["dataset.test_path"]),

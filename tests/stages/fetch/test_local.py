@@ -1,5 +1,7 @@
+import functools
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +9,8 @@ from safetensors.numpy import save_file
 
 from stages.errors import ConfigError, InputError
 from stages.fetch.builtin import write_model
-from stages.fetch.local import link
+from stages.fetch.download import take
+from stages.fetch.local import put_model
 from tests.stages.fetch.settings import model
 
 IDS = {"bos": 300, "eos": [302, 300], "pad": 300}
@@ -26,6 +29,10 @@ def output(tmp_path):
     root = tmp_path / "output"
     root.mkdir()
     return root
+
+
+def link(model, output):
+    put_model(Path(model.path), model, output, functools.partial(take, copy=False))
 
 
 def local(source, **changes):

@@ -2,14 +2,16 @@ import json
 
 import pytest
 
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError
 from stages.fetch import stage
 from stages.tokenize.tokenizer import load, special_ids
 from tests.stages.fetch.settings import (
+    FIXTURE,
     QWEN,
     arith_values,
     context,
     dataset,
+    fetch_values,
     gsm8k_values,
     model,
     model_values,
@@ -87,3 +89,63 @@ def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
     assert (ids.eos, ids.pad) == ((151645, 151643), 151643)
     with pytest.raises(InputError, match="151665 ids"):
         fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))
+
+
+def test_a_model_comes_from_the_hub_whole_and_owned_by_the_artifact(tmp_path, hub):
+    made = fetch(tmp_path, arith_values(), name="made")
+    hub.repositories["model/me/chat"] = {file.name: file.read_bytes() for file in made.iterdir()} | {
+        "pytorch_model.bin": b"pickle",
+        "README.md": b"",
+    }
+    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "v1"}
+    changes = {"source": "modelscope", "hub": where, "variant": "instruct"}
+    run = context(
+        tmp_path / "got",
+        "fetch",
+        {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)},
+    )
+    stage.run(run)
+    assert {file.name for file in run.output.iterdir()} == FILES | {"result.json"}
+    for name in FILES:
+        assert not (run.output / name).is_symlink()
+        assert (run.output / name).read_bytes() == (made / name).read_bytes()
+    record = json.loads((run.output / "result.json").read_text())
+    assert record["origin"] == f"model me/chat@v1 at {hub.url}"
+    assert {file["path"] for file in record["files"]} == FILES
+    assert all(file["listed"] for file in record["files"])
+    total = sum((made / name).stat().st_size for name in FILES)
+    last = json.loads(run.progress_file.read_text().splitlines()[-1])
+    assert (last["step"], last["total"], last["unit"]) == (total, total, "B")
+
+
+def test_a_hub_model_of_another_shape_is_refused(tmp_path, hub):
+    made = fetch(tmp_path, arith_values(), name="made")
+    hub.repositories["model/me/base"] = {file.name: file.read_bytes() for file in made.iterdir()}
+    where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
+    changes = {"source": "modelscope", "hub": where, "hidden_size": 32}
+    run = context(
+        tmp_path / "got",
+        "fetch",
+        {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)},
+    )
+    with pytest.raises(ConfigError, match=r"model\.hidden_size=32: disagrees with .*hidden_size=16"):
+        stage.run(run)
+
+
+def test_a_tokenizer_can_be_trained_on_a_downloaded_dataset(tmp_path):
+    fetched = tmp_path / "dataset"
+    fetched.mkdir()
+    (fetched / "train.jsonl").write_bytes((FIXTURE / "train.jsonl").read_bytes())
+    config = {"model": model_values(vocab_size=600), "dataset": gsm8k_values(None), "seed": 0}
+    run = context(tmp_path / "fetch", "fetch", config, fetch_dataset=fetched)
+    stage.run(run)
+    assert load(run.output).encode(" many").tokens == ["Ġmany"]
+
+
+def test_local_files_are_copied_when_that_is_asked_for(tmp_path):
+    made = fetch(tmp_path, arith_values(), name="made")
+    config = {"model": model_values(source="local", path=str(made)), "fetch": fetch_values(copy=True)}
+    run = context(tmp_path / "copied", "fetch", config)
+    stage.run(run)
+    assert not any(file.is_symlink() for file in run.output.iterdir())
+    assert (run.output / "model.safetensors").stat().st_nlink == 1

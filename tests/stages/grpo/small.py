@@ -12,7 +12,8 @@ SEED = 7
 
 def model_config(**changes):
     values = {
-        "name": "small", "variant": "base", "source": "builtin", "path": None, "tokenizer_path": None,
+        "name": "small", "variant": "base", "source": "builtin", "path": None, "hub": None,
+        "tokenizer_path": None,
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
         "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 128, "rope_theta": 10000.0,
         "rms_norm_eps": 1e-6, "initializer_range": 0.3, "tie_word_embeddings": True, "bos_token_id": None,

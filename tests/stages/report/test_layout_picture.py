@@ -16,7 +16,7 @@ LAYOUTS = [(1, 1, 1, 1), (2, 4, 1, 1), (4, 1, 1, 1), (1, 2, 4, 1), (2, 2, 2, 2),
 
 def model(layers: int, intermediate_size: int) -> ModelConfig:
     return ModelConfig(
-        name="x", variant="base", source="builtin", path=None, tokenizer_path=None, hidden_size=64,
+        name="x", variant="base", source="builtin", path=None, hub=None, tokenizer_path=None, hidden_size=64,
         num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=4,
         intermediate_size=intermediate_size, vocab_size=512, max_position_embeddings=128, rope_theta=1e4,
         rms_norm_eps=1e-6, initializer_range=0.02, tie_word_embeddings=False, bos_token_id=None,

@@ -14,7 +14,8 @@ NUMPY_BITS = {"float32": np.uint32, "bfloat16": np.uint16, "float16": np.uint16}
 
 def make_model(**changes) -> ModelConfig:
     values = {
-        "name": "test", "variant": "base", "source": "builtin", "path": None, "tokenizer_path": None,
+        "name": "test", "variant": "base", "source": "builtin", "path": None, "hub": None,
+        "tokenizer_path": None,
         "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4,
         "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 64, "rope_theta": 1e4,
         "rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False, "bos_token_id": None,

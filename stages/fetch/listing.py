@@ -1,0 +1,113 @@
+"""What a hub lists: which entries are safe, and which of them are needed."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.errors import InputError
+from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_FILES, WEIGHTS_INDEX
+
+SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
+PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One file of a repository."""
+
+    path: str
+    """With slashes, relative to the repository."""
+    size: int | None
+    """Bytes; None: the listing does not say."""
+    sha256: str | None
+    """Lower case; None: the listing does not say."""
+
+
+def check_paths(files: Iterable[Listed], origin: str) -> None:
+    """Refuse a listing with any path that could leave its directory, needed or not.
+
+    Raises:
+        InputError: an absolute path, one with `..`, a backslash, a drive or an unprintable character.
+    """
+    for file in files:
+        parts = file.path.split("/")
+        if (
+            UNPRINTABLE.search(file.path)
+            or "\\" in file.path
+            or re.match(r"[A-Za-z]:", file.path)
+            or any(part in ("", ".", "..") for part in parts)
+        ):
+            rule = "leads out of the download directory; nothing was written"
+            raise InputError(f"{origin}: {file.path!r}", None, rule, "do not trust this repository")
+
+
+def check_inside(root: Path, files: Iterable[Listed]) -> None:
+    """Refuse to write through a symbolic link that leads out of `root`.
+
+    Raises:
+        InputError: naming the file and where it would be written.
+    """
+    inside = root.resolve()
+    for file in files:
+        target = (root / file.path).parent.resolve()
+        if target != inside and inside not in target.parents:
+            rule = f"would be written to {target}, outside {inside}"
+            raise InputError(root / file.path, None, rule, "remove the symbolic link")
+
+
+def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> list[Listed]:
+    """Weights, config and tokenizer; of weights only safetensors, and of two sets the indexed one.
+
+    Args:
+        files: the listing.
+        origin: for messages.
+        own_tokenizer: take the repository's tokenizer files too.
+
+    Raises:
+        InputError: there are no safetensors weights.
+    """
+    names = {file.path for file in files}
+    wanted = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_FILES)
+    if WEIGHTS_INDEX in names:
+        weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
+    else:
+        weights = {SINGLE_WEIGHTS} & names
+    if not weights:
+        pickled = sorted(name for name in names if name.endswith(PICKLED))
+        remedy = f"it must hold {SINGLE_WEIGHTS}, or {WEIGHTS_INDEX} and its shards; it holds {_some(names)}"
+        if pickled:
+            remedy = (
+                f"{pickled[0]} is a pickle, which runs code when read: choose a repository of safetensors"
+            )
+        raise InputError(origin, None, "no file matches *.safetensors", remedy)
+    return [file for file in files if file.path in wanted | weights]
+
+
+def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
+    """The files that match `pattern`, by path; `*` stays within one directory.
+
+    Raises:
+        InputError: none does.
+    """
+    found = [file for file in files if _matches(file.path, pattern)]
+    if not found:
+        names = {file.path for file in files}
+        remedy = f"set dataset.files.*.name; it holds {_some(names)}"
+        raise InputError(origin, None, f"no file matches {pattern}", remedy)
+    return sorted(found, key=lambda file: file.path)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    parts, patterns = path.split("/"), pattern.split("/")
+    pairs = zip(parts, patterns, strict=False)
+    return len(parts) == len(patterns) and all(fnmatch.fnmatchcase(part, wanted) for part, wanted in pairs)
+
+
+def _some(names: Iterable[str]) -> str:
+    known = sorted(names)
+    return ", ".join(known[:8]) + (f" and {len(known) - 8} more" if len(known) > 8 else "") or "nothing"

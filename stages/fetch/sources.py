@@ -1,0 +1,141 @@
+"""Where a model or dataset may come from, and how it is fetched: light configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from annotated_types import Ge, Gt, Le
+
+from stages.errors import Problem
+
+REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
+REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+MOVING = ("master", "main")
+"""ModelScope's and Git's default branches: what they name changes whenever the owner uploads."""
+SECRET_KEYS = re.compile(
+    r"token|secret|signature|passw|credential|jwt|(access|api).?key|(^|[-_])(auth|key|sig)$", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class FetchConfig:
+    """How files come here. Nothing of this changes what they hold, so it is part of no fingerprint."""
+
+    offline: bool
+    """Use only what is in the download directory; any request would be an error."""
+    endpoint: str | None
+    """Address of the ModelScope hub; None: $MODELSCOPE_ENDPOINT, else the client's own default."""
+    cache_dir: str | None
+    """Directory that keeps downloads, in the modelscope client's own layout, so that other stores and the
+    client share them; artifacts then link into it. None: the store's scratch, and nothing is kept twice."""
+    copy: bool
+    """Copy files into the artifact that would be linked (from a local path or cache_dir)."""
+    attempts: Annotated[int, Ge(1), Le(1000)]
+    """Tries in a row that bring no new byte before giving up; only what may pass by itself is tried again."""
+    wait_s: Annotated[float, Gt(0), Le(600)]
+    """Seconds before the first retry, doubled for each further one up to 60, each varied by half."""
+
+
+@dataclass(frozen=True)
+class RepositoryConfig:
+    """A dataset's repository on ModelScope."""
+
+    id: str
+    """owner/name."""
+    revision: str
+    """Commit, tag or branch."""
+
+
+@dataclass(frozen=True)
+class ModelRepositoryConfig:
+    """A model's repositories on ModelScope, one per variant."""
+
+    base: str
+    """owner/name of the pretrained model."""
+    instruct: str
+    """owner/name of the instruction-tuned model."""
+    id: str | None
+    """Any other repository of the same shape, in place of the variant's."""
+    revision: str
+    """Commit, tag or branch."""
+
+
+@dataclass(frozen=True)
+class FileConfig:
+    """One split's file or files at its source."""
+
+    name: str
+    """A URL, or (with dataset.hub) a pattern of paths in the repository such as data/train-*.parquet."""
+    sha256: str | None
+    """Digest that the one file must have, 64 lower-case digits; None: any, and its digest is recorded."""
+
+
+@dataclass(frozen=True)
+class FilesConfig:
+    """The splits of a dataset that is fetched."""
+
+    train: FileConfig
+    test: FileConfig | None
+    """None: the source has no held-out file."""
+
+
+def choose_source(section: Mapping[str, Any]) -> str:
+    """What `source: null` means for the plain values of a model or dataset section.
+
+    A path wins, so that `model.path=DIR` is all that a user types.
+    """
+    if section.get("path") is not None:
+        return "local"
+    if section.get("hub") is not None:
+        return "modelscope"
+    return "url" if section.get("files") is not None else "local"
+
+
+def check_fetch(config: FetchConfig) -> list[Problem]:
+    """What is wrong with the fetch section."""
+    return [] if config.endpoint is None else check_url("fetch.endpoint", config.endpoint)
+
+
+def check_repository(path: str, id: str, revision: str) -> list[Problem]:
+    """What is wrong with a repository's id and revision, `path` being their config group."""
+    problems = []
+    if not REPOSITORY_ID.fullmatch(id):
+        problems.append(Problem(f"{path}.id", id, "must be owner/name"))
+    if not REVISION.fullmatch(revision) or ".." in revision:
+        problems.append(Problem(f"{path}.revision", revision, "must be a commit, tag or branch"))
+    return problems
+
+
+def check_url(path: str, url: str) -> list[Problem]:
+    """Refuse what is no web address, and any secret in one: configurations are recorded and shown."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return [Problem(path, url.split("?")[0].rpartition("@")[2], "must be an http or https address")]
+    if "@" in parts.netloc:
+        remedy = "put user and password into ~/.netrc"
+        return [Problem(path, f"…@{parts.hostname}", "must not hold a user or password", remedy)]
+    secret = next((key for key, _ in parse_qsl(parts.query, True) if SECRET_KEYS.search(key)), None)
+    if secret is not None:
+        rule = f"must not hold a secret ({secret}): configurations are recorded"
+        return [Problem(path, f"{parts.hostname}{parts.path}?…", rule, "put it into ~/.netrc")]
+    return []
+
+
+def check_digest(path: str, digest: str | None) -> list[Problem]:
+    """A SHA-256, where there is one, must look like one."""
+    if digest is None or SHA256.fullmatch(digest):
+        return []
+    return [Problem(path, digest, "must be 64 lower-case hexadecimal digits")]
+
+
+def moving(path: str, id: str, revision: str) -> list[Problem]:
+    """Tell a revision that names other content tomorrow."""
+    if revision not in MOVING:
+        return []
+    rule = f"is a moving branch of {id}: what it is when fetched is kept, and recorded in fetch's result.json"
+    return [Problem(f"{path}.revision", revision, rule, "set a commit or tag to pin it")]

@@ -1,0 +1,165 @@
+"""A model from a loopback hub through the pipeline: real child processes, the real client, the real store."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launch.process import end_job
+from pipeline.build import build
+from pipeline.errors import StageFailed
+from pipeline.run import prepare_plan
+from pipeline.store import Store
+from pipeline.verify import verify
+from stages.config import read
+from stages.fetch.stage import build_model
+from stages.fetch.tokenizer_files import TOKENIZER_FILES
+from stages.model_config import ModelConfig
+from tests.stages.fetch import hub_server
+from tests.stages.fetch.hub_server import Hub
+from tests.stages.fetch.settings import model_values
+
+TOKEN = "ms-0123456789-secret"
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+BUILD = """
+import json, sys
+from pipeline.build import build
+from pipeline.run import prepare_plan
+plan, store = prepare_plan(json.loads(sys.argv[1]))
+build(plan.spec("fetch"), store, plan.config.launcher, lambda line: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Files of a small model."""
+    root = tmp_path_factory.mktemp("model")
+    config = read(ModelConfig, model_values(**SMALL))
+    build_model(config, iter(["Tom has 3 apples.", "#### 3"] * 20), 0, root)
+    return {file.name: file.read_bytes() for file in root.iterdir()}
+
+
+@pytest.fixture
+def hub(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MODELSCOPE_CACHE", raising=False)
+    monkeypatch.setenv("MODELSCOPE_API_TOKEN", TOKEN)
+    with hub_server.serve() as served:
+        served.repositories["model/me/tiny"] = dict(content)
+        monkeypatch.setenv("MODELSCOPE_ENDPOINT", served.url)
+        yield served
+
+
+def overrides(store: Path, *more: str) -> list[str]:
+    shape = {key: value for key, value in model_values(**SMALL).items() if key in read_keys()}
+    return [
+        f"store={store}",
+        "model.source=modelscope",
+        "model.hub={base: me/tiny, instruct: me/tiny, id: null, revision: v1}",
+        *(f"model.{key}={value}" for key, value in shape.items()),
+        "fetch.wait_s=0.01",
+        *more,
+    ]
+
+
+def read_keys() -> set[str]:
+    return {*SMALL, "num_attention_heads", "num_key_value_heads", "vocab_size", "rope_theta", "rms_norm_eps"}
+
+
+def fetch(arguments: list[str]) -> Path:
+    plan, store = prepare_plan(arguments)
+    spec = plan.spec("fetch")
+    build(spec, store, plan.config.launcher, lambda line: None)
+    return store.path(spec.key)
+
+
+def test_a_model_is_fetched_once_and_then_no_request_is_made(
+    hub: Hub, tmp_path: Path, content: dict[str, bytes]
+) -> None:
+    arguments = overrides(tmp_path / "store")
+    artifact = fetch(arguments)
+    for name, expected in content.items():
+        assert (artifact / name).read_bytes() == expected
+    assert set(TOKENIZER_FILES) < {file.name for file in artifact.iterdir()}
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    assert manifest["config"]["model"]["hub"]["revision"] == "v1"
+    assert manifest["versions"]["modelscope-hub"] == "0.5.1"
+    assert json.loads((artifact / "result.json").read_text())["origin"] == f"model me/tiny@v1 at {hub.url}"
+    assert not list((tmp_path / "store" / ".work").glob("fetch-*"))
+    assert not list(verify(Store(tmp_path / "store"), deep=True))
+    hub.requests.clear()
+    started = time.monotonic()
+    plan, store = prepare_plan(arguments)
+    assert store.problem(plan.spec("fetch").key) is None
+    assert fetch(arguments) == artifact
+    assert not hub.requests
+    assert time.monotonic() - started < 5
+    told = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert TOKEN.encode() not in told
+
+
+def test_how_a_model_is_fetched_does_not_change_what_it_is(hub: Hub, tmp_path: Path) -> None:
+    base = prepare_plan(overrides(tmp_path))[0].spec("fetch").key
+    for change in ("fetch.offline=true", f"fetch.cache_dir={tmp_path}", "fetch.endpoint=http://mirror"):
+        assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key == base
+    for change in ("model.hub.revision=v2", "model.hub.id=me/other"):
+        assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key != base
+    assert not hub.requests
+
+
+def test_a_killed_fetch_goes_on_where_it_stopped(hub: Hub, tmp_path: Path, content: dict[str, bytes]) -> None:
+    store, arguments = tmp_path / "store", overrides(tmp_path / "store")
+    hub.bytes_per_s = 200_000
+    child = subprocess.Popen([sys.executable, "-c", BUILD, json.dumps(arguments)], env=dict(os.environ))
+    pattern = ".work/fetch-*/models/*/snapshots/v1/model.safetensors.incomplete"
+    deadline = time.monotonic() + 60
+    while sum(file.stat().st_size for file in store.glob(pattern)) < 100_000:
+        assert time.monotonic() < deadline and child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    plan, opened = prepare_plan(arguments)
+    end_job(str(opened.path(plan.spec("fetch").key)), grace_s=0.0)
+    hub.bytes_per_s = 0
+    hub.requests.clear()
+    artifact = fetch(arguments)
+    assert (artifact / "model.safetensors").read_bytes() == content["model.safetensors"]
+    (resumed,) = [seen for seen in hub.downloads() if seen.file == "model.safetensors"]
+    assert resumed.range is not None and int(resumed.range[6:-1]) >= 100_000
+
+
+def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed) as offline:
+        fetch(overrides(tmp_path / "store", "fetch.offline=true"))
+    assert "fetch.offline=true, and me/tiny@v1 is not there" in str(offline.value)
+    assert not hub.requests
+    hub.refuse = 403
+    with pytest.raises(StageFailed) as refused:
+        fetch(overrides(tmp_path / "store"))
+    assert "access refused (HTTP 403); the token in MODELSCOPE_API_TOKEN may not" in str(refused.value)
+    hub.refuse, hub.statuses = 0, [503] * 50
+    with pytest.raises(StageFailed) as busy:
+        fetch(overrides(tmp_path / "store", "fetch.attempts=2"))
+    assert "503" in str(busy.value) and "(2 tries)" in str(busy.value)
+    logs = b"".join(file.read_bytes() for file in (tmp_path / "store" / ".logs").rglob("*") if file.is_file())
+    assert b"retry 1 of 1 in" in logs
+    assert TOKEN.encode() not in logs
+
+
+def test_two_stores_share_a_cache_and_need_no_hub_for_the_second(hub: Hub, tmp_path: Path) -> None:
+    cache = f"fetch.cache_dir={tmp_path / 'cache'}"
+    first = fetch(overrides(tmp_path / "one", cache))
+    hub.requests.clear()
+    second = fetch(overrides(tmp_path / "two", cache, "fetch.offline=true"))
+    assert not hub.requests
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert os.path.samefile(first / name, second / name)

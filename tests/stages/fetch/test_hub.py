@@ -1,0 +1,273 @@
+"""The real modelscope client against a loopback hub."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stages.errors import InputError
+from stages.fetch import hub as fetching
+from stages.fetch.listing import matching
+from tests.stages.fetch.settings import fetch
+
+WEIGHTS = bytes(range(256)) * 4000
+FILES = {"config.json": b"{}", "model.safetensors": WEIGHTS, "deep/config.json": b"[]", "README.md": b"hi"}
+NAME = "Qwen/tiny"
+KEY = f"model/{NAME}"
+
+CHILD = """
+import sys
+from pathlib import Path
+from stages.config import read
+from stages.errors import StageError
+from stages.fetch.hub import download
+from stages.fetch.sources import FetchConfig
+from tests.stages.fetch.settings import fetch
+config = fetch(endpoint=sys.argv[1], cache_dir=sys.argv[3] or None)
+got = download("model", "Qwen/tiny", "master", lambda files, origin: list(files), config, Path(sys.argv[2]))
+print(*(file.sha256 for file in got.files))
+"""
+
+
+@pytest.fixture
+def tiny(hub):
+    hub.repositories[KEY] = dict(FILES)
+    return hub
+
+
+def take(*patterns):
+    return lambda files, origin: [found for pattern in patterns for found in matching(files, pattern, origin)]
+
+
+def download(hub, tmp_path, select=None, revision="master", progress=lambda done, total: None, **changes):
+    config = fetch(endpoint=hub.url, **changes)
+    select = select or take("*.json", "*.safetensors")
+    return fetching.download("model", NAME, revision, select, config, tmp_path, progress)
+
+
+def child(hub, work, cache=""):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, hub.url, str(work), str(cache)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "NO_PROXY": "*"},
+    )
+
+
+def test_the_needed_files_arrive_and_only_those(tiny, tmp_path):
+    told = []
+    got = download(tiny, tmp_path, progress=lambda done, total: told.append((done, total)))
+    assert sorted(path.name for path in got.root.rglob("*")) == ["config.json", "model.safetensors"]
+    assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
+    assert {(file.path, file.listed) for file in got.files} == {
+        ("config.json", True),
+        ("model.safetensors", True),
+    }
+    total = len(WEIGHTS) + 2
+    assert told[-1] == (total, total)
+    assert all(0 <= before <= after <= total for (before, _), (after, _) in itertools.pairwise(told))
+
+
+def test_a_second_time_nothing_is_transferred(tiny, tmp_path):
+    download(tiny, tmp_path)
+    before = len(tiny.downloads())
+    download(tiny, tmp_path)
+    assert len(tiny.downloads()) == before
+
+
+def test_a_killed_download_goes_on_where_it_stopped(tiny, tmp_path):
+    tiny.bytes_per_s = 400_000
+    killed = child(tiny, tmp_path)
+    partial = tmp_path / "models/Qwen--tiny/snapshots/master/model.safetensors.incomplete"
+    deadline = time.monotonic() + 60
+    while not (partial.exists() and partial.stat().st_size > 100_000):
+        assert time.monotonic() < deadline and killed.poll() is None, killed.stdout.read()
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    kept = partial.stat().st_size
+    assert 100_000 < kept < len(WEIGHTS)
+    tiny.bytes_per_s = 0
+    tiny.requests.clear()
+    got = download(tiny, tmp_path)
+    assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
+    (resumed,) = [seen for seen in tiny.downloads() if seen.file == "model.safetensors"]
+    assert resumed.range == f"bytes={kept}-"
+
+
+def test_bytes_other_than_the_listed_digest_are_reported_and_not_kept(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
+    tiny.listed["model.safetensors"] = {"Sha256": "0" * 64}
+    with pytest.raises(
+        InputError, match=r"Qwen/tiny@master.*model\.safetensors: the bytes delivered are not"
+    ):
+        download(tiny, tmp_path)
+    assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) <= 3
+    assert not list(tmp_path.rglob("model.safetensors*"))
+
+
+def test_another_size_than_the_listed_one_is_reported(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
+    tiny.listed["model.safetensors"] = {"Size": len(WEIGHTS) + 1}
+    with pytest.raises(InputError, match="the bytes delivered are not the ones listed"):
+        download(tiny, tmp_path)
+
+
+def test_a_file_that_changed_on_disk_is_fetched_again(tiny, tmp_path):
+    got = download(tiny, tmp_path)
+    flipped = bytearray(WEIGHTS)
+    flipped[1000] ^= 1
+    (got.root / "model.safetensors").write_bytes(flipped)
+    got = download(tiny, tmp_path)
+    assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_listing_without_digest_is_digested_and_said_so(tiny, tmp_path, capsys):
+    tiny.listed["config.json"] = {"Sha256": None}
+    files = {file.path: file for file in download(tiny, tmp_path).files}
+    assert not files["config.json"].listed
+    assert files["config.json"].sha256 == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+    assert files["model.safetensors"].listed
+    assert "lists no sha256 of config.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"revision": "v9"}, r"Qwen/tiny@v9 at http://127\.0\.0\.1:\d+: does not exist \(HTTP 404\); check"),
+        ({"refuse": 401}, r"access refused \(HTTP 401\); set MODELSCOPE_API_TOKEN"),
+        ({"refuse": 403}, r"access refused \(HTTP 403\); set MODELSCOPE_API_TOKEN"),
+    ],
+)
+def test_a_refusal_is_told_at_once(tiny, tmp_path, changes, told):
+    tiny.refuse = changes.pop("refuse", 0)
+    with pytest.raises(InputError, match=told):
+        download(tiny, tmp_path, **changes)
+    assert len(tiny.requests) == 1
+
+
+def test_a_busy_hub_is_asked_again_and_each_time_is_told(tiny, tmp_path, capsys):
+    tiny.statuses = [503, 429]
+    download(tiny, tmp_path)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("retry")]
+    assert [line.split(" in ")[0] for line in lines] == ["retry 1 of 2", "retry 2 of 2"]
+    assert "503" in lines[0] and "429" in lines[1]
+
+
+def test_a_transfer_that_breaks_off_goes_on(tiny, tmp_path):
+    tiny.cut_after = 300_000
+    got = download(tiny, tmp_path, take("*.safetensors"))
+    assert (got.root / "model.safetensors").read_bytes() == WEIGHTS
+    assert [seen.range for seen in tiny.downloads()] == [None, "bytes=300000-"]
+
+
+def test_a_hub_that_stays_away_is_an_error_with_its_address(tmp_path, hub):
+    hub.refuse = 503
+    with pytest.raises(InputError, match=r"127\.0\.0\.1.*503.*\(3 tries\); the network or the server"):
+        download(hub, tmp_path)
+    with pytest.raises(InputError, match=r"127\.0\.0\.1:9.*\(2 tries\)"):
+        fetching.download(
+            "model", NAME, "master", take("*"), fetch(endpoint="http://127.0.0.1:9", attempts=2), tmp_path
+        )
+
+
+@pytest.mark.parametrize(
+    "path", ["../escape.txt", "/etc/escape.txt", "a/../../escape.txt", "a\\..\\b", "C:/x", "a//b"]
+)
+def test_a_listing_that_leads_out_is_refused_before_anything_is_written(tiny, tmp_path, path):
+    tiny.listed[path] = {}
+    with pytest.raises(InputError, match="leads out of the download directory"):
+        download(tiny, tmp_path / "work")
+    assert not tiny.downloads()
+    assert not list(tmp_path.rglob("*.json")) and not list(tmp_path.rglob("escape*"))
+
+
+def test_a_link_that_leads_out_is_refused(tiny, tmp_path):
+    root = tmp_path / "work" / "models/Qwen--tiny/snapshots/master"
+    root.mkdir(parents=True)
+    (root / "deep").symlink_to(tmp_path)
+    with pytest.raises(InputError, match=r"deep/config\.json: would be written to .*outside"):
+        download(tiny, tmp_path / "work", take("deep/*.json"))
+    assert not (tmp_path / "config.json").exists()
+
+
+def test_no_match_is_an_error_that_names_what_there_is(tiny, tmp_path):
+    with pytest.raises(InputError, match=r"no file matches \*\.parquet.*README\.md, config\.json"):
+        download(tiny, tmp_path, take("*.parquet"))
+
+
+def test_offline_uses_what_is_there_and_names_what_is_not(tiny, tmp_path):
+    with pytest.raises(InputError, match=r"fetch\.offline=true, and Qwen/tiny@master is not there"):
+        download(tiny, tmp_path, offline=True)
+    online = download(tiny, tmp_path)
+    tiny.requests.clear()
+    offline = download(tiny, tmp_path, offline=True)
+    assert [(f.path, f.sha256) for f in offline.files] == [(f.path, f.sha256) for f in online.files]
+    assert not tiny.requests
+    (online.root / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"no file matches \*\.safetensors"):
+        download(tiny, tmp_path, offline=True)
+
+
+def test_two_processes_with_one_cache_transfer_once(tiny, tmp_path):
+    tiny.bytes_per_s = 2_000_000
+    both = [child(tiny, tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
+    outputs = [process.communicate(timeout=100)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    assert outputs[0].splitlines()[-1] == outputs[1].splitlines()[-1]
+    assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) == 1
+
+
+def test_a_long_dataset_listing_is_read_to_its_last_page(hub, tmp_path):
+    files = {f"data/part-{number:04d}.json": b"%d" % number for number in range(450)}
+    hub.repositories["dataset/me/rows"] = files
+    select = take("data/part-04[34]*.json")
+    config = fetch(endpoint=hub.url)
+    got = fetching.download("dataset", "me/rows", "master", select, config, tmp_path)
+    assert [file.path for file in got.files] == [f"data/part-{number:04d}.json" for number in range(430, 450)]
+    assert sum("PageNumber" in seen.path for seen in hub.requests) == 3
+
+
+def test_the_token_reaches_the_hub_and_nothing_else(tiny, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MODELSCOPE_API_TOKEN", "ms-very-secret")
+    download(tiny, tmp_path)
+    assert all(seen.headers["Authorization"] == "Bearer ms-very-secret" for seen in tiny.downloads())
+    tiny.refuse = 403
+    with pytest.raises(InputError, match="the token in MODELSCOPE_API_TOKEN may not read it") as caught:
+        download(tiny, tmp_path)
+    told = "".join(capfd.readouterr()) + str(caught.value)
+    written = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert "ms-very-secret" not in told
+    assert b"ms-very-secret" not in written
+
+
+def test_a_password_in_the_environments_endpoint_is_told_nowhere(tiny, tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", tiny.url.replace("//", "//user:hunter2@"))
+    got = fetching.download("model", NAME, "master", take("*.json"), fetch(), tmp_path)
+    assert got.origin == f"model {NAME}@master at {tiny.url.replace('//', '//***@')}"
+    tiny.refuse = 503
+    with pytest.raises(InputError) as busy:
+        fetching.download("model", NAME, "master", take("*.json"), fetch(attempts=2), tmp_path)
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", "http://user:hunter2@127.0.0.1:9")
+    with pytest.raises(InputError) as dead:
+        fetching.download("model", NAME, "master", take("*.json"), fetch(attempts=2), tmp_path)
+    told = "".join(capfd.readouterr()) + str(got.record()) + str(busy.value) + str(dead.value)
+    assert told.count("retry 1 of 1") == 2
+    assert "hunter2" not in told
+
+
+def test_the_files_are_those_that_the_modelscope_package_itself_downloads(tiny, tmp_path, monkeypatch):
+    modelscope = pytest.importorskip("modelscope")
+    monkeypatch.setenv("MODELSCOPE_HOME", str(tmp_path / "home"))
+    theirs = modelscope.snapshot_download(
+        NAME, revision="master", local_dir=str(tmp_path / "theirs"), endpoint=tiny.url, token="x"
+    )
+    got = download(tiny, tmp_path, take("*", "deep/*"))
+    for path in FILES:
+        with open(os.path.join(theirs, path), "rb") as file:
+            assert file.read() == (got.root / path).read_bytes()

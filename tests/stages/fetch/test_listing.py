@@ -1,0 +1,82 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.errors import InputError
+from stages.fetch.listing import Listed, check_inside, check_paths, matching, model_files
+
+TOKENIZER = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+REPOSITORY = [
+    ".gitattributes",
+    "LICENSE",
+    "README.md",
+    "config.json",
+    "figures/config.json",
+    "generation_config.json",
+    *TOKENIZER,
+]
+
+
+def listed(*paths):
+    return [Listed(path, 1, None) for path in paths]
+
+
+def chosen(*weights, own_tokenizer=True):
+    return sorted(f.path for f in model_files(listed(*REPOSITORY, *weights), "here", own_tokenizer))
+
+
+def test_of_a_model_only_what_is_needed():
+    needed = ["config.json", "generation_config.json", *TOKENIZER]
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    index = "model.safetensors.index.json"
+    assert chosen("model.safetensors", "pytorch_model.bin") == sorted([*needed, "model.safetensors"])
+    assert chosen(*shards, index, "model.safetensors", "adapter.safetensors") == sorted(
+        [*needed, *shards, index]
+    )
+    assert chosen("model.safetensors", "sub/model.safetensors", own_tokenizer=False) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+    ]
+
+
+def test_no_weights_is_an_error_that_knows_pickles():
+    with pytest.raises(
+        InputError, match=r"here: no file matches \*\.safetensors.*pytorch_model\.bin is a pickle"
+    ):
+        chosen("pytorch_model.bin")
+    with pytest.raises(InputError, match=r"it holds \.gitattributes, LICENSE"):
+        chosen()
+
+
+def test_a_star_stays_within_its_directory():
+    files = listed("a.json", "sub/b.json", "sub/deep/c.json")
+    assert [f.path for f in matching(files, "*.json", "here")] == ["a.json"]
+    assert [f.path for f in matching(files, "sub/*.json", "here")] == ["sub/b.json"]
+    with pytest.raises(InputError, match=r"no file matches \*\.txt"):
+        matching(files, "*.txt", "here")
+
+
+def test_shards_come_in_the_order_of_their_paths():
+    files = listed("d/t-2.parquet", "d/t-0.parquet", "d/t-1.parquet")
+    assert [f.path[4] for f in matching(files, "d/t-*.parquet", "here")] == ["0", "1", "2"]
+
+
+@given(st.text(max_size=12))
+def test_a_path_that_passes_stays_inside(tmp_path_factory, path):
+    root = tmp_path_factory.getbasetemp() / "root"
+    try:
+        check_paths(listed(path), "here")
+    except InputError:
+        return
+    resolved = (root / path).resolve()
+    assert root.resolve() in resolved.parents
+
+
+def test_a_directory_that_is_a_link_within_is_fine_and_one_that_leads_out_is_not(tmp_path):
+    (tmp_path / "root" / "real").mkdir(parents=True)
+    (tmp_path / "root" / "inner").symlink_to(tmp_path / "root" / "real")
+    (tmp_path / "root" / "outer").symlink_to(tmp_path)
+    check_inside(tmp_path / "root", listed("inner/x", "y", "new/z"))
+    with pytest.raises(InputError, match="remove the symbolic link"):
+        check_inside(tmp_path / "root", listed("outer/x"))

@@ -1,0 +1,118 @@
+import pytest
+
+from stages.config import read
+from stages.fetch.config import check_dataset, check_model, source_warnings
+from stages.fetch.sources import check_fetch, check_url, choose_source
+from stages.model_config import ModelConfig
+from tests.stages.fetch.settings import dataset, fetch, gsm8k_values, model, sourced, values
+
+HUB = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
+ROWS = {"id": "me/rows", "revision": "v1"}
+FILES = {"train": {"name": "data/*.jsonl", "sha256": None}, "test": None}
+
+
+def test_a_path_wins_over_a_hub_and_a_hub_over_addresses():
+    everything = {"path": "/x", "hub": HUB, "files": FILES}
+    assert choose_source(everything) == "local"
+    assert choose_source(everything | {"path": None}) == "modelscope"
+    assert choose_source(everything | {"path": None, "hub": None}) == "url"
+    assert choose_source({"path": None, "hub": None}) == "local"
+
+
+@pytest.mark.parametrize("size", ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"])
+def test_the_shipped_models_name_both_variants(size):
+    shipped = values("model", "qwen2_5") | values("model", f"qwen2_5_{size}")
+    shipped.pop("defaults")
+    name = f"Qwen/Qwen2.5-{size.replace('_', '.').upper()}"
+    for variant, expected in (("base", name), ("instruct", f"{name}-Instruct")):
+        found = read(ModelConfig, sourced(shipped | {"variant": variant}), "model")
+        assert (found.source, found.hub_id) == ("modelscope", expected)
+        assert check_model(found) == []
+    assert read(ModelConfig, sourced(shipped | {"path": "/x"}), "model").source == "local"
+
+
+def test_any_repository_can_stand_in_for_the_variants():
+    chosen = model(source="modelscope", hub=HUB | {"id": "me/mine"}, variant="base")
+    assert chosen.hub_id == "me/mine"
+
+
+@pytest.mark.parametrize("id", ["noslash", "a/b/c", "../b", "a/..", "a b/c", ""])
+def test_ids_that_are_none_are_refused(id):
+    hub = HUB | {"base": id}
+    (problem,) = check_model(model(source="modelscope", hub=hub))
+    assert problem.path == "model.hub.id"
+
+
+@pytest.mark.parametrize("revision", ["../x", "", "a..b", "/x", "a b"])
+def test_revisions_that_could_be_paths_out_are_refused(revision):
+    (problem,) = check_model(model(source="modelscope", hub=HUB | {"revision": revision}))
+    assert problem.path == "model.hub.revision"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://user:hunter2@h/x",
+        "https://hunter2@h/x",
+        "https://h/x?token=hunter2",
+        "https://h/x?a=1&X-Amz-Signature=hunter2",
+        "https://h/x?api_key=hunter2",
+    ],
+)
+def test_addresses_with_secrets_are_refused_without_telling_them(url):
+    (problem,) = check_url("k", url)
+    assert "hunter2" not in str(problem)
+    assert check_fetch(fetch(endpoint=url))
+
+
+@pytest.mark.parametrize("url", ["ftp://h/x", "/tmp/x", "h/x", "https://", ""])
+def test_what_is_no_web_address_is_refused(url):
+    assert "must be an http or https address" in str(check_url("k", url)[0])
+
+
+def test_plain_addresses_pass():
+    assert check_url("k", "https://h:8443/a/b.jsonl?download=true&keyword=monkey") == []
+    assert check_fetch(fetch(endpoint="https://hub.example/")) == []
+    assert check_fetch(fetch()) == []
+
+
+def paths(**changes):
+    return [problem.path for problem in check_dataset(dataset(path=None, **changes))]
+
+
+def test_the_shipped_gsm8k_is_fetched_unless_there_is_a_path():
+    assert gsm8k_values(None)["source"] == "url"
+    assert gsm8k_values("/x")["source"] == "local"
+    assert paths() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source": "url", "files": None}, ["dataset.files"]),
+        ({"source": "modelscope", "files": FILES, "test_rows": 5}, ["dataset.hub"]),
+        ({"source": "modelscope", "files": FILES, "hub": ROWS}, ["dataset.test_rows"]),
+        ({"source": "modelscope", "files": FILES, "hub": ROWS, "test_rows": 5}, []),
+        ({"source": "url", "files": FILES, "test_rows": 5}, ["dataset.files.train.name"]),
+        (
+            {"files": {"train": {"name": "https://h/x", "sha256": "AB"}, "test": None}, "test_rows": 5},
+            ["dataset.files.train.sha256"],
+        ),
+        ({"test_path": "x"}, ["dataset.test_path"]),
+    ],
+)
+def test_contradictions_of_fetched_datasets_are_named(changes, expected):
+    assert paths(**changes) == expected
+
+
+def test_what_may_change_is_warned_of():
+    moving = source_warnings(model(source="modelscope", hub=HUB), dataset())
+    assert [problem.path for problem in moving] == ["model.hub.revision"]
+    assert (
+        source_warnings(model(source="modelscope", hub=HUB | {"revision": "v1.0"}), dataset(path=None)) == []
+    )
+    unknown = {"train": {"name": "https://h/x", "sha256": None}, "test": None}
+    found = source_warnings(model(), dataset(path=None, files=unknown))
+    assert [problem.path for problem in found] == ["dataset.files.train.sha256"]
+    rows = dataset(path=None, source="modelscope", files=FILES, hub=ROWS | {"revision": "main"})
+    assert [problem.path for problem in source_warnings(model(), rows)] == ["dataset.hub.revision"]
