@@ -20,8 +20,8 @@ from stages.config import read
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.source import ROWS_PER_BATCH
 from stages.tokenize.stage import make_encoder
-from stages.tokenize.stream import ROWS_PER_BATCH
 from tests.benchmarks.figures import Figure, at_least, paired_medians, wall_s, write
 from tests.stages.fetch.settings import SHARED, gsm8k_values, values
 
