@@ -6,6 +6,7 @@ Every fault is named by the row's place, counted from 1: the line of JSON lines,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,12 @@ def as_record(number: int, values: Any) -> Record | BadLine:
     if isinstance(values, dict):
         return Record(number, values)
     return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
+
+
+def split_sources(directory: Path, split: str) -> list[Path]:
+    """The files of a fetched split, SPLIT.* or SPLIT-00000.* and on, in order."""
+    pattern = re.compile(rf"{split}(-\d+)?\.(jsonl|json|parquet)")
+    return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 
 def place(path: Path, line: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import split_sources
 from stages.model_config import ModelConfig
 from stages.tokenize.chat import load_template
 from stages.tokenize.config import TokenizeConfig, check_tokenize
@@ -69,12 +69,6 @@ def run(context: Context) -> None:
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
-
-
-def split_sources(directory: Path, split: str) -> list[Path]:
-    """The files of a fetched split, SPLIT.* or SPLIT-00000.* and on, in order."""
-    pattern = re.compile(rf"{split}(-\d+)?\.(jsonl|json|parquet)")
-    return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 
 def make_encoder(
