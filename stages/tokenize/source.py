@@ -141,7 +141,7 @@ class Source(Generic[R]):
 
 
 def count_rows(files: Sequence[Path]) -> int:
-    """At least as many rows as the files hold, at the speed of memory.
+    """At least as many rows as the files hold usable ones, at the speed of memory.
 
     Lines of JSON lines, rows of Parquet; of a JSON array the opening braces, each an object at most.
     """
