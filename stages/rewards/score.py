@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -42,7 +42,7 @@ def score(
     config: RewardConfig,
     completions: Sequence[str],
     solutions: Sequence[str],
-    lengths: Sequence[int] | None = None,
+    lengths: Iterable[int] | None = None,
 ) -> RewardScores:
     """Score B completions against their ground truths.
 
@@ -69,18 +69,18 @@ def score_each(
     config: RewardConfig,
     completions: Sequence[str],
     solutions: Sequence[str],
-    lengths: Sequence[int] | None = None,
+    lengths: Iterable[int] | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, int]]:
     """As `score`, in plain numbers: function name -> unweighted rewards, and -> failures."""
     if lengths is None:
         if any(name in LENGTH_REWARDS for name in config.functions):
             rule = "needs the completions' lengths in tokens"
             raise InputError("reward.functions", ", ".join(config.functions), rule)
-        lengths = [0] * len(completions)
+    tokens = [0] * len(completions) if lengths is None else [int(length) for length in lengths]
     parts, failures = {}, {}
     for name in config.functions:
         reward = _by_length(name, config) if name in LENGTH_REWARDS else _by_text(name)
-        rows = zip(completions, solutions, lengths, strict=True)
+        rows = zip(completions, solutions, tokens, strict=True)
         values = [_guarded(reward, *row) for row in rows]
         parts[name] = [0.0 if value is None else value for value in values]
         failures[name] = sum(value is None for value in values)
