@@ -72,10 +72,9 @@ def score_each(
     lengths: Iterable[int] | None = None,
 ) -> tuple[dict[str, list[float]], dict[str, int]]:
     """As `score`, in plain numbers: function name -> unweighted rewards, and -> failures."""
-    if lengths is None:
-        if any(name in LENGTH_REWARDS for name in config.functions):
-            rule = "needs the completions' lengths in tokens"
-            raise InputError("reward.functions", ", ".join(config.functions), rule)
+    if lengths is None and any(name in LENGTH_REWARDS for name in config.functions):
+        rule = "needs the completions' lengths in tokens"
+        raise InputError("reward.functions", ", ".join(config.functions), rule)
     tokens = [0] * len(completions) if lengths is None else [int(length) for length in lengths]
     parts, failures = {}, {}
     for name in config.functions:
