@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import BadLine
@@ -28,14 +29,19 @@ class HoldOut:
             files: of the training split.
             columns: keys of question and answer.
             rows: to hold out; a question that occurs several times may make it a few more.
+
+        Raises:
+            InputError: that would leave nothing to train on.
         """
         self._columns = columns
         found = array("I")
         for file in files:
             found.extend(digest(row.prompt) for row in read_lines(file, columns) if isinstance(row, Row))
+        if rows >= len(found):
+            rule = f"must be below the {len(found)} usable rows of {files[0]}"
+            raise InputError("dataset.test_rows", rows, rule, "lower it, or give a test file")
         digests = np.frombuffer(found, np.dtype(found.typecode))
-        last = min(rows, len(digests)) - 1
-        self._largest = int(np.partition(digests, last)[last]) if len(digests) else -1
+        self._largest = int(np.partition(digests, rows - 1)[rows - 1])
 
     def read_train(self, file: Path) -> Iterator[Row | BadLine]:
         """The rows for training, and all bad ones."""

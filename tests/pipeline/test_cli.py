@@ -166,6 +166,8 @@ def test_tokenize_makes_instructions_of_a_json_array(
     card = json.loads(capsys.readouterr().out)["rows"]
     assert (card["rows_in"], card["rows_out"]) == (2, 1)
     assert check_pair(tmp_path / "out" / "rows.mindrecord") == 1
+    assert main(["tokenize", *paths, "--sft", "tokenize=alpaca"]) == 2
+    assert "--sft: is for questions" in capsys.readouterr().err
 
 
 def test_a_run_wants_questions(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,8 @@
 import random
 
+import pytest
+
+from stages.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
 from stages.tokenize.hold_out import HoldOut
@@ -44,9 +47,14 @@ def test_equal_questions_fall_on_one_side(tmp_path):
 
 
 def test_bad_rows_belong_to_training(tmp_path):
+    rows = [{"question": question, "answer": "b"} for question in "ac"]
+    file = write_lines(tmp_path / "train.jsonl", rows[0], "", rows[1])
+    hold_out = HoldOut([file], COLUMNS, 1)
+    assert BadLine(2, "blank line") in list(hold_out.read_train(file))
+    assert len(list(hold_out.read_test(file))) == 1
+
+
+def test_something_must_be_left_to_train_on(tmp_path):
     file = write_lines(tmp_path / "train.jsonl", {"question": "a", "answer": "b"}, "")
-    hold_out = HoldOut([file], COLUMNS, 0 + 1)
-    assert list(hold_out.read_train(file)) == [BadLine(2, "blank line")]
-    assert [row.prompt for row in hold_out.read_test(file)] == ["a"]
-    empty = write_lines(tmp_path / "empty.jsonl", "")
-    assert list(HoldOut([empty], COLUMNS, 3).read_test(empty)) == []
+    with pytest.raises(InputError, match=r"dataset\.test_rows=1: must be below the 1 usable rows"):
+        HoldOut([file], COLUMNS, 1)
