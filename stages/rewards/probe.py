@@ -145,12 +145,14 @@ def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, 
     expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
     scored = _score_ways(reward, right, bad, truths)
     functions = _functions(reward, scored, list(right[0]), expected)
-    totals = _totals(reward, scored)
+    totals, unearned = _totals(reward, scored), _unearned(functions)
+    # where nothing is earned, right and wrong score alike anyhow
+    told = unearned and not any(found.earned_by for found in functions.values())
     return Probe(
         rows=len(pairs),
         functions=functions,
         example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
-        problems=(*_unearned(functions), *_undistinguished(totals, expected)),
+        problems=(*unearned, *([] if told else _undistinguished(totals, expected))),
     )
 
 
@@ -225,8 +227,6 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 
 def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
     best = max(totals[way] for way in expected)
-    if best <= 0:
-        return []  # told already: nothing earns it
     ways = [way for way in ("empty", "wrong", "cut off") if totals[way] >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"

@@ -102,4 +102,6 @@ def test_a_penalty_is_no_reward_to_be_earned():
         found = probe(GSM8K, config, reward, sample_rows(GSM8K, config, seed=0))
         assert (found.problems, found.earnable) == ((), True)
     alone = RewardConfig(("soft_overlong",), (1.0,), length)
-    assert not probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0)).earnable
+    found = probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0))
+    assert not found.earnable
+    assert [problem.value for problem in found.problems] == ["empty, wrong, cut off"]
