@@ -102,7 +102,7 @@ class ChatTemplate:
             if turn.role != "assistant":
                 continue
             before = self.render(turns[:number], generation=True)
-            said = self.render(turns[: number + 1])
+            said = whole if number == len(turns) - 1 else self.render(turns[: number + 1])
             if not (said.startswith(before) and whole.startswith(said)):
                 raise TemplateRefusalError("the chat template changes earlier turns when another follows")
             ends = [match.end() for match in self._tokens.finditer(said, len(before))]

@@ -175,7 +175,7 @@ def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) 
         card.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
             target.drop(source, row.line, "the conversation is longer than tokenize.sft_length")
-        elif all(label == IGNORED for label in row.labels[:length]):
+        elif max(row.labels[:length]) == IGNORED:
             target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
         else:
             card.truncated.update(["input_ids"] if len(row.ids) > length else [])
