@@ -123,12 +123,17 @@ def _add_tools(add: Callable[..., argparse.ArgumentParser]) -> None:
     for command in (convert, split, merge, export):
         command.add_argument("--dtype", choices=DTYPES, type=_dtype, help="cast; default: keep")
     tokenize = add(
-        "tokenize", "write a JSONL file of questions as MindRecord", "--input F --tokenizer DIR --out DIR"
+        "tokenize",
+        "write a file of questions, instructions, conversations or text as MindRecord",
+        "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k\n"
+        "  grpoflow tokenize --input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
     )
-    tokenize.add_argument("--input", type=Path, required=True, metavar="FILE.jsonl")
+    tokenize.add_argument(
+        "--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json, .parquet; or text"
+    )
     tokenize.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     tokenize.add_argument("--out", type=Path, required=True, metavar="DIR")
-    tokenize.add_argument("--sft", action="store_true", help="supervised examples too")
+    tokenize.add_argument("--sft", action="store_true", help="supervised examples of the questions too")
     probe = add(
         "probe", "can the configured reward be earned at all? (exit 1: no)", "dataset=gsm8k dataset.path=DIR"
     )

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, explain, history
+from pipeline import collect, explain, history, reward_check
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem
 from pipeline.history import Record
@@ -48,13 +48,13 @@ def run(options: Namespace) -> int:
 def plan(options: Namespace) -> int:
     """What a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
-    for warning in source_warnings(planned.config.model, planned.config.dataset):
-        print(f"warning: {warning}", file=sys.stderr)
     rows = explain.explain(planned, store, environment.problems())
+    warnings = [*source_warnings(planned.config.model, planned.config.dataset)]
+    warnings += reward_check.warnings(planned, store)
     if options.json:
-        print(json.dumps(explain.as_json(planned, rows), indent=1))
+        print(json.dumps(explain.as_json(planned, rows, warnings), indent=1))
     else:
-        explain.show(planned, rows, _console())
+        explain.show(planned, rows, _console(), warnings)
     return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
 
 

@@ -7,26 +7,25 @@ that way (any resolver but oc.env with a literal name) is composed anew each tim
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from pipeline.compose import compose
+from pipeline.disk_cache import recall, remember
 
 FORMAT = 1
 PACKAGES = ("grpoflow", "hydra-core", "omegaconf")
 # ${key} and ${a.b} are pure; ${name:...} calls a resolver.
 RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*[,}]")
-KEPT = 256
+KIND = "compose"
 
 
 def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -38,16 +37,11 @@ def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> 
     key = _key(overrides, config_dir)
     if key is None:
         return compose(overrides, config_dir)
-    entry = _directory() / f"{key}.json"
-    try:
-        values = json.loads(entry.read_text(encoding="utf-8"))
-        if isinstance(values, dict):
-            return values
-    except (OSError, ValueError):
-        pass  # absent or cut short: composing gives the same
+    known = recall(KIND, key)
+    if isinstance(known, dict):
+        return known
     values = compose(overrides, config_dir)
-    with contextlib.suppress(OSError, TypeError):  # a cache that cannot be written only costs time
-        _remember(entry, values)
+    remember(KIND, key, values)
     return values
 
 
@@ -90,18 +84,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def _directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "grpoflow" / "compose"
-
-
-def _remember(entry: Path, values: dict[str, Any]) -> None:
-    entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.NamedTemporaryFile("w", dir=entry.parent, delete=False, encoding="utf-8") as file:
-        json.dump(values, file)
-    os.replace(file.name, entry)
-    entries = sorted(entry.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    for old in entries[:-KEPT]:
-        old.unlink(missing_ok=True)

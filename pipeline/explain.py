@@ -78,7 +78,7 @@ def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[R
     return rows
 
 
-def as_json(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
+def as_json(plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = ()) -> dict[str, Any]:
     """The plan for programs."""
     stages = [
         {
@@ -101,10 +101,11 @@ def as_json(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
         "cards": plan.config.cards,
         "store": plan.config.store,
         "stages": stages,
+        "warnings": list(warnings),
     }
 
 
-def show(plan: Plan, rows: Sequence[Row], console: Console) -> None:
+def show(plan: Plan, rows: Sequence[Row], console: Console, warnings: Sequence[str] = ()) -> None:
     """The plan for people."""
     config = plan.config
     table = Table(
@@ -120,6 +121,8 @@ def show(plan: Plan, rows: Sequence[Row], console: Console) -> None:
     for name, why in plan.skipped.items():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
+    for warning in warnings:
+        console.print(f"warning: {warning}", markup=False)
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

@@ -98,7 +98,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "tokenize",
-            1,
+            2,
             ("model", "dataset", "tokenize"),
             {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
         ),

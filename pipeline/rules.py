@@ -139,6 +139,9 @@ def _training(config: Config) -> Iterator[Problem]:
     yield from check_train(train, config.rollout)
     yield from check_reward(config.reward)
     yield from check_tokenize(config.tokenize)
+    if config.tokenize.kind != "grpo":
+        remedy = "make files for mindformers with `grpoflow tokenize`"
+        yield Problem("tokenize.kind", config.tokenize.kind, "must be grpo in a run", remedy)
     if train.prompts_per_step % generate.data_parallel:
         yield Problem(
             "train.prompts_per_step",

@@ -109,12 +109,15 @@ def export(options: Namespace) -> int:
 
 
 def tokenize(options: Namespace) -> int:
-    """One file of questions as MindRecord."""
+    """One file of questions, instructions, conversations or text as MindRecord."""
     from stages.tokenize.stage import make_encoder, tokenize_path
 
     values = _values(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
+    if options.sft and config.kind != "grpo":
+        rule = f"is for questions with answers; tokenize.kind={config.kind} makes nothing else"
+        raise ConfigError([Problem("--sft", None, rule, "leave it out")])
     encoder = make_encoder(options.tokenizer, None, dataset, config)
     cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
     print(json.dumps(cards, indent=1, default=asdict))

@@ -94,22 +94,23 @@ def answer(
     from stages.rewards import score
     from stages.rewards.functions import accuracy_reward
 
-    texts = complete(decoder, prompts, vocabulary, None)
-    scores = score(reward, texts, prompts.solutions)
+    texts, tokens = complete(decoder, prompts, vocabulary, None)
+    scores = score(reward, texts, prompts.solutions, tokens)
     right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
     sampled = min(config.sample_prompts, len(prompts))
     repeated = prompts.take(np.repeat(np.arange(sampled), config.num_samples))
     draws = uniforms((seed, sampled), len(repeated), decoder.T)
-    sampled_texts = complete(decoder, repeated, vocabulary, draws) if sampled else []
+    sampled_texts = complete(decoder, repeated, vocabulary, draws)[0] if sampled else []
     sampled_right = np.array(accuracy_reward(sampled_texts, list(repeated.solutions))) > 0
     return Answers(texts, right, scores.total, sampled_right.reshape(-1, config.num_samples))
 
 
 def complete(
     decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
-) -> list[str]:
-    """Text of one completion per prompt, decoded decoder.P prompts at a time; draws None: greedy."""
+) -> tuple[list[str], list[int]]:
+    """Text and tokens of one completion per prompt, decoder.P prompts at a time; draws None: greedy."""
     texts: list[str] = []
+    tokens: list[int] = []
     for start in range(0, len(prompts), decoder.P):
         # The last batch is filled up with its first prompt: another shape would be compiled anew.
         rows = np.arange(start, start + decoder.P)
@@ -118,7 +119,8 @@ def complete(
             prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows]
         )
         texts += vocabulary.texts(done.ids, done.lengths)[: len(prompts) - start]
-    return texts
+        tokens += done.lengths.tolist()[: len(prompts) - start]
+    return texts, tokens
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:

@@ -1,4 +1,4 @@
-"""Questions and answers as JSON lines: reading with every fault named by file:line, and writing."""
+"""Questions and answers, read from JSON lines, a JSON array or Parquet, and written as JSON lines."""
 
 from __future__ import annotations
 
@@ -6,30 +6,22 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stages.errors import InputError
 from stages.fetch.config import ColumnsConfig
+from stages.fetch.records import BadLine, Record, place, read_records, text_fault
 
 LISTED = 20  # bad lines that are named one by one; the rest is only counted
 
 
 @dataclass(frozen=True)
 class Row:
-    """One usable line."""
+    """One usable row."""
 
     line: int
-    """Counted from 1, as editors do."""
+    """Counted from 1, as editors do; in a JSON array or Parquet file the row."""
     prompt: str
     answer: str
-
-
-@dataclass(frozen=True)
-class BadLine:
-    """One line that can't be used, and why."""
-
-    line: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -43,54 +35,22 @@ class FileCheck:
 
 
 def read_lines(path: Path, columns: ColumnsConfig) -> Iterator[Row | BadLine]:
-    """Every line of `path` in order, one at a time, so that a file larger than memory can be read.
+    """Every row of `path` in order, one at a time, so that a file larger than memory can be read.
 
     Raises:
         InputError: the file is missing or can't be read.
     """
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                yield _parse(number, raw, columns)
-    except OSError as error:
-        raise InputError(path, None, f"can't be read: {error.strerror}", "check the path") from error
+    for record in read_records(path, (columns.prompt, columns.answer)):
+        yield record if isinstance(record, BadLine) else _row(record, columns)
 
 
-def _parse(number: int, raw: bytes, columns: ColumnsConfig) -> Row | BadLine:
-    try:
-        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-        if not text:
-            return BadLine(number, "blank line")
-        values = json.loads(text)
-    except UnicodeDecodeError as error:
-        return BadLine(number, f"not UTF-8 at byte {error.start}")
-    except json.JSONDecodeError as error:
-        return BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
-    except (RecursionError, ValueError) as error:
-        return BadLine(number, f"not usable JSON: {type(error).__name__}")
-    if not isinstance(values, dict):
-        return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
-    texts = []
+def _row(record: Record, columns: ColumnsConfig) -> Row | BadLine:
+    values = record.values
     for key in (columns.prompt, columns.answer):
-        fault = _fault(values, key)
+        fault = text_fault(values, key)
         if fault:
-            return BadLine(number, fault)
-        texts.append(values[key])
-    return Row(number, *texts)
-
-
-def _fault(values: dict[str, Any], key: str) -> str:
-    if key not in values:
-        return f"has no key {key!r} (it has: {', '.join(map(repr, list(values)[:8]))})"
-    if not isinstance(values[key], str):
-        return f"{key!r} must be text, is {type(values[key]).__name__}"
-    if not values[key]:
-        return f"{key!r} is empty"
-    try:
-        values[key].encode("utf-8")
-    except UnicodeEncodeError:  # JSON's \ud800 escapes pass json.loads and crash every tokenizer
-        return f"{key!r} holds half of a surrogate pair"
-    return ""
+            return BadLine(record.line, fault)
+    return Row(record.line, values[columns.prompt], values[columns.answer])
 
 
 def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> FileCheck:
@@ -112,9 +72,9 @@ def check_file(path: Path, columns: ColumnsConfig, max_bad_share: float) -> File
         first = listed[0]
         more = f" ({bad} bad lines of {rows + bad}, {max_bad_share:.0%} tolerated)"
         remedy = "mend the lines, set dataset.columns, or raise dataset.max_bad_share"
-        raise InputError(f"{path}:{first.line}", None, first.reason + more, remedy)
+        raise InputError(place(path, first.line), None, first.reason + more, remedy)
     if not rows:
-        raise InputError(path, None, "holds no rows", "give a file of JSON lines")
+        raise InputError(path, None, "holds no rows", "give JSON lines, a JSON array or Parquet")
     return FileCheck(rows, bad, tuple(listed))
 
 

@@ -10,6 +10,7 @@ from stages.rewards.functions import (
     format_reward,
     qwen_accuracy_reward,
 )
+from stages.rewards.knights import knights_reward
 from stages.rewards.score import RewardScores, score
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "accuracy_reward",
     "answer_format_reward",
     "format_reward",
+    "knights_reward",
     "qwen_accuracy_reward",
     "score",
 ]

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 
 from stages.errors import Problem
+from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
-BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "maths")
+BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -17,10 +18,13 @@ class RewardConfig:
     """A weighted sum of reward functions."""
 
     functions: tuple[str, ...]
-    """Built-in names (accuracy, qwen_accuracy, format, answer_format; maths with the package math-verify) or
-    the user's `module:function`, called with (completions, solutions) and returning one number each."""
+    """Built-in names (accuracy, qwen_accuracy, format, answer_format, knights; maths with the package
+    math-verify; by length: soft_overlong, cosine) or the user's `module:function`, called with (completions,
+    solutions) and returning one number each."""
     weights: tuple[float, ...]
     """One factor per function; mindrlhf's verifier_weight."""
+    length: LengthConfig | None
+    """For the rewards by length; None: there are none."""
 
 
 def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:
@@ -38,6 +42,14 @@ def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:
         if name == "maths" and importlib.util.find_spec("math_verify") is None:
             rule = "needs the package math-verify"
             problems.append(Problem(f"{path}.functions[{i}]", name, rule, "pip install math-verify"))
+        if name in LENGTH_REWARDS and config.length is None:
+            remedy = f"see conf/reward/{'dapo' if name == 'soft_overlong' else 'cosine'}.yaml"
+            problems.append(Problem(f"{path}.length", None, f"is required for {name}", remedy))
         if name in config.functions[:i]:
             problems.append(Problem(f"{path}.functions[{i}]", name, "is named twice", "add up the weights"))
+    pairs = {"correct": config.length.correct, "wrong": config.length.wrong} if config.length else {}
+    for key, values in pairs.items():
+        if len(values) != 2:
+            rule = "must be two numbers: for no length, and for max_tokens"
+            problems.append(Problem(f"{path}.length.{key}", list(values), rule))
     return problems

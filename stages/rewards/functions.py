@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stages.rewards.knights import knights
+
 THOUSANDS = re.compile(r"(\d),(\d)")
 NUMBER = re.compile(r"[-+]?\d+\.?\d*")
 BOXED = re.compile(r"boxed{([-+]?\d*\.?\d+)}")
@@ -76,6 +78,7 @@ ITEM_REWARDS: dict[str, ItemReward] = {
     "qwen_accuracy": qwen_accuracy,
     "format": think_format,
     "answer_format": answer_format,
+    "knights": knights,
 }
 
 

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError, Problem
@@ -19,7 +20,7 @@ from stages.fetch import arith
 from stages.fetch.config import DatasetConfig, split_files
 from stages.fetch.jsonl import Row, read_lines
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import score
+from stages.rewards.score import score_each
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import columns, ground_truth, user_text
 
@@ -27,6 +28,7 @@ ROWS = 64
 EARNED = 0.5
 """Mean reward from which a way of answering counts as one that earns it."""
 DEMONSTRATED = "demonstrated"
+PENALTY = "soft_overlong"  # at best nothing is taken away
 ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "marked": "####"}
 """Way of answering -> the words in a prompt that ask for it."""
 
@@ -80,7 +82,20 @@ def sample_rows(dataset: DatasetConfig, config: TokenizeConfig, seed: int, count
             raise InputError("dataset.arith", None, "is required when dataset.source=builtin")
         pairs = arith.generate(dataset.arith, seed, count, 1)[0]
         return [Row(line, *pair) for line, pair in enumerate(pairs, start=1)]
-    path = split_files(dataset)[0]
+    if dataset.source != "local":
+        remedy = "give files you have with dataset.path, or run first: plan then reads what was fetched"
+        raise InputError(
+            "dataset.path", None, f"is needed to look into a dataset from {dataset.source}", remedy
+        )
+    return first_rows(split_files(dataset)[0], dataset, config, count)
+
+
+def first_rows(path: Path, dataset: DatasetConfig, config: TokenizeConfig, count: int = ROWS) -> list[Row]:
+    """The first usable rows of a file.
+
+    Raises:
+        InputError: it is missing or holds none.
+    """
     rows = (entry for entry in read_lines(path, columns(dataset, config)) if isinstance(entry, Row))
     found = list(islice(rows, count))
     if not found:
@@ -128,13 +143,16 @@ def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, 
     bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
     expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
-    functions = _functions(reward, right, bad, truths, expected)
-    totals = _totals(reward, right, bad, truths)
+    scored = _score_ways(reward, right, bad, truths)
+    functions = _functions(reward, scored, list(right[0]), expected)
+    totals, unearned = _totals(reward, scored), _unearned(functions)
+    # where nothing is earned, right and wrong score alike anyhow
+    told = unearned and not any(found.earned_by for found in functions.values())
     return Probe(
         rows=len(pairs),
         functions=functions,
         example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
-        problems=(*_unearned(functions), *_undistinguished(totals, expected)),
+        problems=(*unearned, *([] if told else _undistinguished(totals, expected))),
     )
 
 
@@ -146,47 +164,55 @@ def _other_truths(truths: Sequence[str]) -> list[str]:
     ]
 
 
-def _functions(
+def _score_ways(
     reward: RewardConfig,
     right: Sequence[dict[str, str]],
     bad: Sequence[dict[str, str]],
     truths: Sequence[str],
+) -> dict[str, tuple[dict[str, float], dict[str, int]]]:
+    """Way of answering -> mean of each function over the rows, and its failures.
+
+    Lengths count 0: whether a completion is too long depends on the model, not on reward and data.
+    """
+    found = {}
+    for way in (*right[0], *bad[0]):
+        texts = [{**ok, **no}[way] for ok, no in zip(right, bad, strict=True)]
+        parts, failures = score_each(reward, texts, truths, [0] * len(texts))
+        found[way] = ({name: round(statistics.fmean(values), 4) for name, values in parts.items()}, failures)
+    return found
+
+
+def _functions(
+    reward: RewardConfig,
+    scored: dict[str, tuple[dict[str, float], dict[str, int]]],
+    ways: Sequence[str],
     expected: set[str],
 ) -> dict[str, FunctionProbe]:
     found = {}
     for name, weight in zip(reward.functions, reward.weights, strict=True):
-        alone = RewardConfig((name,), (1.0,))
-        means, failures = {}, 0
-        for way in (*right[0], *bad[0]):
-            result = score(alone, [{**ok, **no}[way] for ok, no in zip(right, bad, strict=True)], truths)
-            means[way] = round(float(result.total.mean()), 4)
-            failures = max(failures, result.failures[name])
-        earning = [way for way in right[0] if means[way] >= EARNED]
+        means = {way: by_name[name] for way, (by_name, _) in scored.items()}
+        failures = max(by_name[name] for _, by_name in scored.values())
+        earning = [way for way in ways if means[way] >= EARNED]
         asked = tuple(way for way in earning if way in expected)
-        found[name] = FunctionProbe(
-            weight, means, asked, tuple(way for way in earning if way not in expected), failures
-        )
+        unasked = tuple(way for way in earning if way not in expected)
+        found[name] = FunctionProbe(weight, means, asked, unasked, failures)
     return found
 
 
 def _totals(
-    reward: RewardConfig,
-    right: Sequence[dict[str, str]],
-    bad: Sequence[dict[str, str]],
-    truths: Sequence[str],
+    reward: RewardConfig, scored: dict[str, tuple[dict[str, float], dict[str, int]]]
 ) -> dict[str, float]:
     """Way of answering -> mean of the weighted total."""
-    both = [{**ok, **no} for ok, no in zip(right, bad, strict=True)]
+    weights = dict(zip(reward.functions, reward.weights, strict=True))
     return {
-        way: statistics.fmean(score(reward, [texts[way] for texts in both], truths).total.tolist())
-        for way in both[0]
+        way: sum(weights[name] * mean for name, mean in means.items()) for way, (means, _) in scored.items()
     }
 
 
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     problems = []
     for name, found in functions.items():
-        if found.weight <= 0 or found.earned_by:
+        if found.weight <= 0 or found.earned_by or name == PENALTY:
             continue
         rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
         remedy = "use another reward, or change dataset.solution"
@@ -201,8 +227,6 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 
 def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
     best = max(totals[way] for way in expected)
-    if best <= 0:
-        return []  # told already: nothing earns it
     ways = [way for way in ("empty", "wrong", "cut off") if totals[way] >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"

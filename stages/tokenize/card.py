@@ -19,8 +19,13 @@ class FileCard:
     """Running counts of one MindRecord file."""
 
     rows_in: int = 0
-    """Lines read, bad ones included."""
+    """Rows read, bad ones included."""
     rows_out: int = 0
+    """Rows used: rows_in without the dropped ones."""
+    records: int = 0
+    """Rows of the MindRecord; as rows_out, but for packed text."""
+    padding: int = 0
+    """Padding ids at the end of packed text."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Reason -> rows; every one is named in NAME.dropped.jsonl."""
     truncated: Counter[str] = field(default_factory=Counter)
@@ -41,6 +46,8 @@ class FileCard:
         return {
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
+            "records": self.records,
+            "padding": self.padding,
             "dropped": dict(self.dropped),
             "truncated": dict(self.truncated),
             "duplicates": self.duplicates,

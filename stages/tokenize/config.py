@@ -16,6 +16,11 @@ Positive = Annotated[int, Ge(1)]
 class TokenizeConfig:
     """How questions and answers become token ids."""
 
+    kind: Literal["grpo", "alpaca", "conversations", "text"]
+    """What the rows are and become. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,
+    loss_mask). For supervised training by mindformers: alpaca (instruction, input, output) and conversations
+    (ShareGPT's from/value under "conversations", or role/content under "messages") become input_ids and
+    labels; text (plain text, or rows with "text") becomes input_ids without padding between documents."""
     compat: Literal["none", "mindrlhf"]
     """mindrlhf: records equal to those of its rlhf_data.py: keys question and answer, no template and no
     suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id."""
@@ -24,17 +29,19 @@ class TokenizeConfig:
     seq_length: Positive
     """Tokens of pretrain_ids (the ground truth) and loss_mask."""
     sft_length: Positive
-    """Tokens of one supervised example: prompt, answer and end token."""
+    """Tokens of one supervised example: prompt, answer and end token. Of the kinds for mindformers, whose
+    models cut the last id off the inputs and the first off the labels, rows hold one id more."""
     over_long: Literal["drop", "truncate"]
     """What to do with a prompt, ground truth or supervised example beyond its length; counted either way.
     compat=mindrlhf always truncates."""
     chat_template: bool
-    """Wrap the question in Qwen2.5's ChatML turns (instruct models)."""
+    """Render questions with the tokenizer's own chat template (instruct models)."""
     system_prompt: str
-    """System turn of the chat template; empty: no system turn."""
+    """System turn for the chat template, where a conversation brings none; empty: what the template makes of
+    that (Qwen2.5's inserts a system turn of its own)."""
     prompt_suffix: str
-    """Appended to every question; a line break, so that the answer starts on a line of its own, or an
-    instruction such as "Put the answer in \\boxed{}."."""
+    """Appended to every question (kind=grpo); a line break, so that the answer starts on a line of its own,
+    or an instruction such as "Put the answer in \\boxed{}."."""
     id_dtype: Literal["int64", "int32"]
     """Column type; int64 is rlhf_data.py's."""
 
@@ -42,6 +49,12 @@ class TokenizeConfig:
 def check_tokenize(config: TokenizeConfig, path: str = "tokenize") -> list[Problem]:
     """Every cross-field rule that `config` breaks."""
     problems = []
+    if config.kind != "grpo" and config.compat == "mindrlhf":
+        rule = f"must be grpo with {path}.compat=mindrlhf (rlhf_data.py makes nothing else)"
+        problems.append(Problem(f"{path}.kind", config.kind, rule, f"set {path}.compat=none"))
+    if config.kind in ("alpaca", "conversations") and not config.chat_template:
+        rule = f"must be true with {path}.kind={config.kind}: turns need their marks"
+        problems.append(Problem(f"{path}.chat_template", False, rule))
     if config.compat == "mindrlhf" and config.chat_template:
         rule = f"must be false with {path}.compat=mindrlhf (rlhf_data.py knows no chat template)"
         problems.append(Problem(f"{path}.chat_template", True, rule, f"set {path}.compat=none"))

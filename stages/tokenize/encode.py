@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
+from stages.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
+from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.text import MARKER, columns, ground_truth, user_text
-from stages.tokenize.tokenizer import IM_END, IM_START, SpecialIds
+from stages.tokenize.text import MARKER, Turn, columns, ground_truth, system_turns, user_text
+from stages.tokenize.tokenizer import SpecialIds
 from stages.weights.dtypes import Array
 
 IGNORED = -100  # label that the loss skips (PyTorch's and transformers' convention)
@@ -45,7 +47,12 @@ class Encoder:
     """Turns rows into ids as a TokenizeConfig says."""
 
     def __init__(
-        self, tokenizer: Tokenizer, ids: SpecialIds, dataset: DatasetConfig, config: TokenizeConfig
+        self,
+        tokenizer: Tokenizer,
+        ids: SpecialIds,
+        dataset: DatasetConfig,
+        config: TokenizeConfig,
+        template: ChatTemplate | None = None,
     ) -> None:
         """Take over the tokenizer.
 
@@ -54,32 +61,41 @@ class Encoder:
             ids: end and padding ids.
             dataset: which part of the answer is the ground truth.
             config: template and lengths.
+            template: set where config.chat_template is.
         """
         self.tokenizer, self.ids, self.dataset, self.config = tokenizer, ids, dataset, config
+        self.template = template
         self.compat = config.compat == "mindrlhf"
         # A literal "<|endoftext|>" in a text would become the padding id, and end it there for every
         # reader that strips padding; encoded as plain characters it is only text.
         tokenizer.encode_special_tokens = not self.compat
-        self._before, self._after = self._chat_frame() if config.chat_template else ([], [])
 
     @property
     def columns(self) -> ColumnsConfig:
         """The keys to read from JSON rows."""
         return columns(self.dataset, self.config)
 
-    def _chat_frame(self) -> tuple[list[int], list[int]]:
-        """Ids before and after a question: Qwen2.5's ChatML turns, as its chat template renders them."""
-        start, end = self.tokenizer.token_to_id(IM_START), self.tokenizer.token_to_id(IM_END)
-        newline = self._ids("\n")
-        system = self.config.system_prompt
-        before = [start, *self._ids("system\n" + system), end, *newline] if system else []
-        return [*before, start], [end, *newline, start, *self._ids("assistant\n")]
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def _batch(self, texts: list[str]) -> list[list[int]]:
+    def batch(self, texts: list[str]) -> list[list[int]]:
+        """Ids of plain texts."""
         return [entry.ids for entry in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def batch_parts(self, rows: Sequence[Sequence[str | int]]) -> list[list[int]]:
+        """Ids of rows that consist of plain texts and special tokens, see ChatTemplate.split."""
+        ids = iter(self.batch([part for row in rows for part in row if isinstance(part, str)]))
+        return [[i for part in row for i in ([part] if isinstance(part, int) else next(ids))] for row in rows]
+
+    def _prompts(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Ids of what the policy is asked."""
+        texts = [user_text(row, self.config) for row in rows]
+        if self.template is None:
+            return self.batch(texts)
+        first = system_turns(self.config)
+        try:
+            rendered = [self.template.render([*first, Turn("user", text)], generation=True) for text in texts]
+        except TemplateRefusalError as error:  # every row has the same turns: none would do
+            remedy = "change tokenize.system_prompt, or set tokenize.chat_template=false"
+            raise InputError(self.template.path, None, str(error), remedy) from error
+        return self.batch_parts([self.template.split(text) for text in rendered])
 
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[Dropped]]:
         """Encode rows, at full length.
@@ -101,12 +117,10 @@ class Encoder:
             else:
                 usable.append(row)
                 texts.append(text)
-        lead = "user\n" if self.config.chat_template else ""
-        prompts = self._batch([lead + user_text(row, self.config) for row in usable])
-        solutions = self._batch(texts)
-        answers = self._batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
+        prompts, solutions = self._prompts(usable), self.batch(texts)
+        answers = self.batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
         encoded = [
-            EncodedRow(row.line, [*self._before, *prompt, *self._after], solution, answer)
+            EncodedRow(row.line, prompt, solution, answer)
             for row, prompt, solution, answer in zip(usable, prompts, solutions, answers, strict=True)
         ]
         return encoded, dropped

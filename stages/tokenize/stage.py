@@ -7,17 +7,32 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.errors import ConfigError
+from stages.errors import ConfigError, InputError
 from stages.fetch.config import DatasetConfig
+from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import split_sources
 from stages.model_config import ModelConfig
+from stages.tokenize.chat import load_template
 from stages.tokenize.config import TokenizeConfig, check_tokenize
 from stages.tokenize.encode import Encoder
-from stages.tokenize.stream import DROPPED, tokenize_file
+from stages.tokenize.hold_out import HoldOut
+from stages.tokenize.packing import tokenize_text
+from stages.tokenize.source import DROPPED, Read
+from stages.tokenize.stream import tokenize_file
+from stages.tokenize.supervised import tokenize_conversations
 from stages.tokenize.tokenizer import build, load, special_ids
+
+OTHER_KINDS = {
+    "alpaca": tokenize_conversations,
+    "conversations": tokenize_conversations,
+    "text": tokenize_text,
+}
 
 
 def run(context: Context) -> None:
@@ -25,27 +40,35 @@ def run(context: Context) -> None:
     config = context.section(TokenizeConfig, "tokenize")
     dataset = context.section(DatasetConfig, "dataset")
     encoder = make_encoder(context.inputs["fetch"], context.section(ModelConfig, "model"), dataset, config)
-    source, output = context.inputs["fetch_dataset"], context.output
+    train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
+    read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
+    read_test = read_train
+    if not test:
+        if dataset.test_rows is None:
+            remedy = "set it, or give a test file"
+            raise InputError(
+                "dataset.test_rows", None, "is required to hold rows out of the only file", remedy
+            )
+        hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
+        test, read_train, read_test = train, hold_out.read_train, hold_out.read_test
 
     def progress(done: int, total: int) -> None:
         context.progress(done, total, unit="rows")
 
-    train = tokenize_file(
+    files = tokenize_file(
         encoder,
-        source / "train.jsonl",
-        output / "train.mindrecord",
+        train,
+        context.output / "train.mindrecord",
         dataset.train_rows,
-        sft=output / "sft.mindrecord",
+        sft=context.output / "sft.mindrecord",
         progress=progress,
+        read=read_train,
     )
-    test = tokenize_file(encoder, source / "test.jsonl", output / "test.mindrecord", dataset.test_rows)
-    ids = encoder.ids
-    card = {
-        "files": {**train, **test},
-        "tokenizer": {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(ids)},
-    }
-    text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-    (output / "result.json").write_text(text, encoding="utf-8")
+    target = context.output / "test.mindrecord"
+    files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
+    size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
+    text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
+    (context.output / "result.json").write_text(text, encoding="utf-8")
 
 
 def make_encoder(
@@ -61,28 +84,57 @@ def make_encoder(
     if problems:
         raise ConfigError(problems)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
-    return Encoder(tokenizer, special_ids(directory, model), dataset, config)
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token.content: index for index, token in added.items() if token.special}
+    template = load_template(directory, special) if config.chat_template else None
+    return Encoder(tokenizer, special_ids(directory, model), dataset, config, template)
 
 
 def tokenize_path(
     encoder: Encoder, source: Path, output: Path, limit: int | None = None, sft: bool = False
 ) -> dict[str, Any]:
-    """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.jsonl; replaces an older one only when all is done.
+    """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*; replaces an older one only when all is done.
 
     The files are written in a hidden directory beside the older ones under their final names (a
     MindRecord can't be renamed) and then moved.
 
+    Args:
+        encoder: text to ids; its config says which kind of rows they are.
+        source: JSON lines, a JSON array, Parquet, or (tokenize.kind=text) plain text.
+        output: directory.
+        limit: use only the first so many good rows; None: all.
+        sft: write NAME_sft.mindrecord too, the supervised examples of tokenize.kind=grpo.
+
     Returns:
         file name -> data card.
+
+    Raises:
+        InputError: the source can't be read, has too many bad rows, or no row is left.
     """
     output.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=".tokenize-", dir=output))
+    target = staging / f"{source.stem}.mindrecord"
     try:
-        examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
-        cards = tokenize_file(encoder, source, staging / f"{source.stem}.mindrecord", limit, sft=examples)
-        (output / f"{source.stem}{DROPPED}").unlink(missing_ok=True)  # an older run's
-        for file in sorted(staging.iterdir()):
-            os.replace(file, output / file.name)
+        if encoder.config.kind == "grpo":
+            examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
+            cards = tokenize_file(encoder, [source], target, limit, sft=examples)
+        else:
+            cards = OTHER_KINDS[encoder.config.kind](encoder, [source], target, limit)
+        _replace(sorted(staging.iterdir()), output, source.stem)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return cards
+
+
+def _replace(files: Sequence[Path], output: Path, stem: str) -> None:
+    """Move finished files to `output`.
+
+    Older indexes go first: a crash leaves a MindRecord without its index, which every reader refuses;
+    one with the index of another crashes MindSpore's.
+    """
+    (output / f"{stem}{DROPPED}").unlink(missing_ok=True)
+    for file in files:
+        if file.suffix == ".db":
+            (output / file.name).unlink(missing_ok=True)
+    for file in files:
+        os.replace(file, output / file.name)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.tokenize.config import TokenizeConfig
 
 MARKER = "#### "
 COMPAT_COLUMNS = ColumnsConfig(prompt="question", answer="answer")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a conversation."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
 
 
 def columns(dataset: DatasetConfig, config: TokenizeConfig) -> ColumnsConfig:
@@ -18,6 +29,11 @@ def columns(dataset: DatasetConfig, config: TokenizeConfig) -> ColumnsConfig:
 def user_text(row: Row, config: TokenizeConfig) -> str:
     """What the user says: without chat template this is the whole prompt."""
     return row.prompt if config.compat == "mindrlhf" else row.prompt + config.prompt_suffix
+
+
+def system_turns(config: TokenizeConfig) -> list[Turn]:
+    """The system turn, if any."""
+    return [Turn("system", config.system_prompt)] if config.system_prompt else []
 
 
 def ground_truth(row: Row, dataset: DatasetConfig, config: TokenizeConfig) -> str:

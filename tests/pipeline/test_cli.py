@@ -182,3 +182,30 @@ def test_probe_tells_whether_the_reward_can_be_earned(capsys: pytest.CaptureFixt
     assert main(["probe"]) == 0
     assert main(["probe", "reward=boxed"]) == 1
     assert "problems" in capsys.readouterr().out
+
+
+def test_tokenize_makes_instructions_of_a_json_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from stages.fetch.tokenizer_files import write_trained
+    from stages.tokenize.records import check_pair
+
+    write_trained(["say hi"] * 4, 300, tmp_path)
+    rows = [{"instruction": "say", "input": "", "output": "hi"}, {"instruction": "say"}]
+    source = tmp_path / "rows.json"
+    source.write_text(json.dumps(rows))
+    paths = ["--input", str(source), "--tokenizer", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert main(["tokenize", *paths, "tokenize=alpaca", "tokenize.sft_length=200"]) == 1
+    assert "rows.json:2 (row): has no key 'output'" in capsys.readouterr().err
+    share = "dataset.max_bad_share=0.5"
+    assert main(["tokenize", *paths, "tokenize=alpaca", "tokenize.sft_length=200", share]) == 0
+    card = json.loads(capsys.readouterr().out)["rows"]
+    assert (card["rows_in"], card["rows_out"]) == (2, 1)
+    assert check_pair(tmp_path / "out" / "rows.mindrecord") == 1
+    assert main(["tokenize", *paths, "--sft", "tokenize=alpaca"]) == 2
+    assert "--sft: is for questions" in capsys.readouterr().err
+
+
+def test_a_run_wants_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "tokenize=conversations"]) == 2
+    assert "tokenize.kind=conversations: must be grpo in a run" in capsys.readouterr().err

@@ -19,11 +19,11 @@ CASES = [
 
 @pytest.mark.parametrize(("completion", "solution", "expected"), CASES)
 def test_answers_are_compared_as_mathematics(completion, solution, expected):
-    result = score(RewardConfig(("maths",), (1.0,)), [completion], [solution])
+    result = score(RewardConfig(("maths",), (1.0,), None), [completion], [solution])
     assert result.total.tolist() == [expected]
     assert result.failures == {"maths": 0}
 
 
 def test_a_solution_that_is_no_formula_is_counted():
-    result = score(RewardConfig(("maths",), (1.0,)), ["1"], [""])
+    result = score(RewardConfig(("maths",), (1.0,), None), ["1"], [""])
     assert (result.total.tolist(), result.failures) == ([0.0], {"maths": 1})

@@ -7,6 +7,7 @@ import pytest
 from stages.errors import InputError
 from stages.fetch.jsonl import Row
 from stages.rewards import RewardConfig
+from stages.rewards.length import LengthConfig
 from stages.rewards.probe import probe, sample_rows
 from stages.rewards.score import user_function
 from tests.stages.fetch.settings import FIXTURE, dataset, tokenize, values
@@ -17,7 +18,7 @@ BOX = "\nPut the answer in \\boxed{}."
 
 def run(functions, data=GSM8K, weights=None, **changes):
     config = tokenize("gsm8k", **changes)
-    reward = RewardConfig(functions, weights or (1.0,) * len(functions))
+    reward = RewardConfig(functions, weights or (1.0,) * len(functions), None)
     return probe(data, config, reward, sample_rows(data, config, seed=0))
 
 
@@ -75,14 +76,14 @@ def test_a_reward_that_does_not_tell_right_from_wrong_is_found(monkeypatch):
 
 def test_unscorable_truths_are_counted():
     rows = [Row(1, "Who?", "#### nobody"), Row(2, "How many?", "#### 2")]
-    result = probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,)), rows)
+    result = probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,), None), rows)
     assert result.functions["accuracy"].failures == 1
 
 
 def test_data_without_truth_or_rows_is_an_error(tmp_path):
     rows = [Row(1, "Who?", "nobody")]
     with pytest.raises(InputError, match=r"dataset\.solution=after_marker"):
-        probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,)), rows)
+        probe(GSM8K, tokenize("gsm8k"), RewardConfig(("accuracy",), (1.0,), None), rows)
     (tmp_path / "train.jsonl").write_text("{}\n")
     with pytest.raises(InputError, match="no usable row"):
         sample_rows(dataset(path=str(tmp_path)), tokenize("gsm8k"), 0)
@@ -91,3 +92,16 @@ def test_data_without_truth_or_rows_is_an_error(tmp_path):
 def test_the_result_is_plain_data():
     text = json.dumps(run(("accuracy", "qwen_accuracy")).to_json())
     assert json.loads(text)["earnable"] is True
+
+
+def test_a_penalty_is_no_reward_to_be_earned():
+    length = LengthConfig(64, 0.2, "accuracy", (1.0, 0.5), (-1.0, -0.5), -1.0)
+    config = tokenize("gsm8k")
+    for functions in (("accuracy", "soft_overlong"), ("cosine",)):
+        reward = RewardConfig(functions, (1.0,) * len(functions), length)
+        found = probe(GSM8K, config, reward, sample_rows(GSM8K, config, seed=0))
+        assert (found.problems, found.earnable) == ((), True)
+    alone = RewardConfig(("soft_overlong",), (1.0,), length)
+    found = probe(GSM8K, config, alone, sample_rows(GSM8K, config, seed=0))
+    assert not found.earnable
+    assert [problem.value for problem in found.problems] == ["empty, wrong, cut off"]

@@ -1,10 +1,12 @@
+import dataclasses
 import hashlib
 import json
+import os
 
 import numpy as np
 import pytest
 
-from stages.errors import ConfigError
+from stages.errors import ConfigError, InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
 from stages.tokenize import stage
@@ -13,20 +15,24 @@ from tests.stages.fetch.settings import (
     FIXTURE,
     GSM8K,
     QWEN,
+    ROOT,
     SHARED,
     arith_values,
     context,
     dataset,
+    fetch_values,
     gsm8k_values,
     model_values,
     needs_shared,
     tokenize,
     values,
 )
+from tests.stages.fetch.test_records import write
 
 
 def run_all(tmp_path, data, settings, **model):
-    config = {"model": model_values(**model), "dataset": data, "tokenize": settings, "seed": 0}
+    config = {"model": model_values(**model), "dataset": data, "tokenize": settings}
+    config |= {"seed": 0, "fetch": fetch_values()}
     first = context(tmp_path, "fetch", config)
     fetch.run(first)
     second = context(tmp_path, "fetch_dataset", config)
@@ -102,3 +108,84 @@ def test_gsm8k_in_compat_mode_equals_mindrlhfs_records(tmp_path):
         assert column.dtype == np.dtype(expected["dtype"])
         assert list(column.shape[1:]) == expected["last_shape"]
         assert hashlib.sha256(column.tobytes()).hexdigest() == expected["sha256"], name
+
+
+OPENR1 = ROOT / "tests" / "data" / "openr1_math"
+GOLDEN = json.loads((OPENR1 / "rlhf_data_golden.json").read_text())
+
+
+@needs_shared
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "case", GOLDEN["cases"], ids=lambda case: f"{case['dataset_type']}-{case['seq_length']}"
+)
+def test_openr1_math_in_compat_mode_equals_mindrlhfs_records(tmp_path, case):
+    solution = {"openR1math": "answer", "other": "prompt_and_answer"}[case["dataset_type"]]
+    # whatever the keys: rlhf_data.py reads question and answer
+    data = dataset(path=str(OPENR1), solution=solution, columns={"prompt": "problem", "answer": "solution"})
+    lengths = {name: case[name] for name in ("max_prompt_length", "seq_length")}
+    encoder = stage.make_encoder(QWEN, None, data, tokenize("gsm8k", compat="mindrlhf", **lengths))
+    card = stage.tokenize_path(encoder, OPENR1 / "train.jsonl", tmp_path)["train"]
+    assert card["rows_out"] == case["rows"]
+    assert card["truncated"] == {name: count for name, count in case["truncated"].items() if count}
+    for name, expected in case["columns"].items():
+        column = read_columns(tmp_path / "train.mindrecord", [name])[name]
+        assert (column.dtype.name, list(column.shape)) == (expected["dtype"], expected["shape"])
+        assert hashlib.sha256(column.tobytes()).hexdigest() == expected["sha256"], name
+
+
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_rows_are_held_out_of_several_files_where_there_is_no_test_file(tmp_path, suffix):
+    settings = tokenize("arith", over_long="truncate")
+    fetched = tmp_path / "fetch_dataset"
+    fetched.mkdir()
+    rows = [{"problem": f"{i}+1?", "answer": str(i + 1)} for i in range(60)]
+    for number in range(2):
+        write(fetched, f"train-0000{number}{suffix}", rows[number::2])
+    data = gsm8k_values(solution="answer", columns={"prompt": "problem", "answer": "answer"}, test_rows=9)
+    config = {"model": model_values(), "dataset": data, "tokenize": dataclasses.asdict(settings)}
+    fetch_context = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
+    fetch.run(fetch_context)
+    made = context(tmp_path, "tokenize", config, fetch=fetch_context.output, fetch_dataset=fetched)
+    stage.run(made)
+    card = json.loads((made.output / "result.json").read_text())["files"]
+    assert {name: (card[name]["rows_in"], card[name]["rows_out"]) for name in ("train", "test")} == {
+        "train": (51, 51),
+        "test": (9, 9),
+    }
+    questions = [
+        read_columns(made.output / f"{name}.mindrecord", ["prompt_ids"]) for name in ("train", "test")
+    ]
+    train, test = ({tuple(row) for row in columns["prompt_ids"].tolist()} for columns in questions)
+    assert len(train) == 51
+    assert len(train | test) == 60
+
+
+def test_without_test_rows_nothing_can_be_held_out(tmp_path):
+    fetched = tmp_path / "fetch_dataset"
+    fetched.mkdir()
+    (fetched / "train.jsonl").write_text('{"question": "a", "answer": "#### 1"}')
+    config = {"model": model_values(), "dataset": gsm8k_values(), "tokenize": values("tokenize", "gsm8k")}
+    fetch_context = context(tmp_path, "fetch", config | {"dataset": arith_values(), "seed": 0})
+    fetch.run(fetch_context)
+    made = context(tmp_path, "tokenize", config, fetch=fetch_context.output, fetch_dataset=fetched)
+    with pytest.raises(InputError, match=r"dataset\.test_rows: is required to hold rows out"):
+        stage.run(made)
+
+
+def test_a_crash_while_files_are_replaced_leaves_no_mismatched_pair(tmp_path, monkeypatch):
+    output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
+    encoder = stage.make_encoder(output.parent / "fetch", None, dataset(path=str(FIXTURE)), tokenize("gsm8k"))
+    target = tmp_path / "target"
+    stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, 2)
+    real = os.replace
+
+    def dies(source, destination):
+        if str(source).endswith(".db"):
+            raise KeyboardInterrupt
+        real(source, destination)
+
+    monkeypatch.setattr(os, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
+    assert [file.name for file in target.iterdir()] == ["train.mindrecord"]

@@ -42,7 +42,7 @@ def stream(source, limit=None, **changes):
     encoder = make_encoder(source.parent, None, dataset(max_bad_share=0.2), tokenize(**lengths))
     output = source.parent / "out"
     output.mkdir()
-    cards = tokenize_file(encoder, source, output / "rows.mindrecord", limit, sft=output / "sft.mindrecord")
+    cards = tokenize_file(encoder, [source], output / "rows.mindrecord", limit, sft=output / "sft.mindrecord")
     return encoder, cards, named(output / "rows.dropped.jsonl"), output
 
 
@@ -126,7 +126,7 @@ def test_nothing_is_lost_silently_whatever_the_file_holds(source, lines, mode):
     with tempfile.TemporaryDirectory() as directory:
         target, sft = Path(directory) / "rows.mindrecord", Path(directory) / "sft.mindrecord"
         try:
-            cards = tokenize_file(encoder, source, target, sft=sft)
+            cards = tokenize_file(encoder, [source], target, sft=sft)
         except InputError as error:
             assert "no row is left" in str(error)
             return

@@ -1,0 +1,84 @@
+"""The reward's probe as part of a plan: warnings before anything is trained on a reward of 0.
+
+Only what costs little is looked at: built-in functions of text, on rows that are at hand. The
+verdict is remembered, so that a plan with nothing new does not import what it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import stages
+from pipeline.config import Config
+from pipeline.disk_cache import recall, remember
+from pipeline.graph import Plan
+from pipeline.store import Store
+from stages.errors import StageError
+from stages.rewards.config import BUILTIN, RewardConfig
+
+KIND = "probe"
+SLOW = "maths"  # takes seconds to import
+
+
+def warnings(plan: Plan, store: Store) -> list[str]:
+    """What the probe finds wrong with reward, prompt and dataset; empty where it can't look.
+
+    Args:
+        plan: what would run.
+        store: where a fetched dataset may be.
+    """
+    if not _is_quick(plan.config.reward):
+        return []
+    key = _key(plan)
+    known = recall(KIND, key)
+    if isinstance(known, list):
+        return known
+    found = _probe(plan, store)
+    if found is not None:
+        remember(KIND, key, found)
+    return found or []
+
+
+def _is_quick(reward: RewardConfig) -> bool:
+    by_length = reward.length.correct_by if reward.length and "cosine" in reward.functions else None
+    return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
+
+
+def _key(plan: Plan) -> str:
+    """Digest of all that the verdict depends on; the dataset's content is in its stage's fingerprint."""
+    root = Path(stages.__file__).parent
+    code = [*sorted((root / "rewards").glob("*.py")), root / "tokenize" / "text.py"]
+    content = {
+        "dataset": plan.spec("fetch_dataset").key.fingerprint,
+        "tokenize": asdict(plan.config.tokenize),
+        "reward": asdict(plan.config.reward),
+        "code": [file.read_text(encoding="utf-8") for file in code],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _probe(plan: Plan, store: Store) -> list[str] | None:
+    """Problems; None where no row is at hand."""
+    from stages.fetch.records import split_sources
+    from stages.rewards.probe import first_rows, probe, sample_rows
+
+    config: Config = plan.config
+    fetched = plan.spec("fetch_dataset").key
+    try:
+        if store.problem(fetched) is None:
+            directory = store.path(fetched)
+            files = split_sources(directory, "train")
+            if not files:
+                return [f"{directory}: holds no file of the training split"]
+            rows = first_rows(files[0], config.dataset, config.tokenize)
+        elif config.dataset.source in ("builtin", "local"):
+            rows = sample_rows(config.dataset, config.tokenize, config.seed)
+        else:
+            return None
+        found = probe(config.dataset, config.tokenize, config.reward, rows)
+    except StageError as error:
+        return [str(error)]
+    return [str(problem) for problem in found.problems]

@@ -1,0 +1,126 @@
+"""Rows of a file as plain mappings, one at a time: JSON lines, a JSON array, or Parquet.
+
+Every fault is named by the row's place, counted from 1: the line of JSON lines, else the row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.errors import InputError
+
+SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One readable row."""
+
+    line: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """One row that can't be used, and why."""
+
+    line: int
+    reason: str
+
+
+def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
+    """Every row of `path` in order; memory does not grow with the file.
+
+    Args:
+        path: .parquet; .json, which may hold an array or, as many downloads do, JSON lines; anything
+            else is JSON lines.
+        keys: what will be looked at; of Parquet no other column is read. None named: all.
+
+    Raises:
+        InputError: the file is missing, can't be read, or can't be read on from some row.
+    """
+    try:
+        if path.suffix == ".parquet":
+            from stages.fetch.parquet import read_parquet
+
+            return read_parquet(path, keys)
+        with path.open("rb") as file:
+            start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if path.suffix == ".json" and not start.startswith(b"{"):
+        from stages.fetch.json_array import read_array
+
+        return read_array(path)
+    return _read_json_lines(path)
+
+
+def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                yield _parse(number, raw)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(path, None, f"can't be read: {error.strerror}", "check the path")
+
+
+def _parse(number: int, raw: bytes) -> Record | BadLine:
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+        if not text:
+            return BadLine(number, "blank line")
+        values = json.loads(text)
+    except UnicodeDecodeError as error:
+        return BadLine(number, f"not UTF-8 at byte {error.start}")
+    except json.JSONDecodeError as error:
+        return BadLine(number, f"not JSON: {error.msg} at column {error.colno}")
+    except (RecursionError, ValueError) as error:
+        return BadLine(number, f"not usable JSON: {type(error).__name__}")
+    return as_record(number, values)
+
+
+def as_record(number: int, values: Any) -> Record | BadLine:
+    """A parsed row; anything but an object is bad."""
+    if isinstance(values, dict):
+        return Record(number, values)
+    return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
+
+
+def split_sources(directory: Path, split: str) -> list[Path]:
+    """The files of a fetched split, SPLIT.* or SPLIT-00000.* and on, in order."""
+    pattern = re.compile(rf"{split}(-\d+)?\.(jsonl|json|parquet)")
+    return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
+
+
+def place(path: Path, line: int) -> str:
+    """How messages name a row: FILE:LINE, or "FILE:ROW (row)" where rows are not lines."""
+    return f"{path}:{line}" if path.suffix not in (".json", ".parquet") else f"{path}:{line} (row)"
+
+
+def text_fault(values: dict[str, Any], key: str) -> str:
+    """Why the value at `key` is no usable text; empty when it is."""
+    if key not in values:
+        return f"has no key {key!r} (it has: {', '.join(map(repr, list(values)[:8]))})"
+    if not isinstance(values[key], str):
+        return f"{key!r} must be text, is {type(values[key]).__name__}"
+    if not values[key]:
+        return f"{key!r} is empty"
+    return encoding_fault(values[key], key)
+
+
+def encoding_fault(text: str, key: str) -> str:
+    """Whether `text` can't be written as UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # JSON's \ud800 escapes pass json.loads and crash every tokenizer
+        return f"{key!r} holds half of a surrogate pair"
+    return ""

@@ -1,0 +1,89 @@
+"""Knights and knaves: who of the islanders tells the truth?
+
+Behaves as mindrlhf's kk_reward. Source: mindrlhf e8a8fc1, mindrlhf/reward/kk_reward_fn.py:22-231.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+HEADERS = ("Assistant:", "<|im_start|>assistant")
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+NAMED = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
+FORMAT, RIGHT, WRONG, UNREADABLE = 1.0, 2.0, -1.5, -2.0
+
+
+def knights(completion: str, solution: str) -> float:
+    """3 for the right answer in the right form, down to -3 where neither can be read.
+
+    Form (+1, else -1): each of <think>, </think>, <answer>, </answer> once, in this order. Answer (only in
+    the right form): +2 if every islander is named as in `solution`, -1.5 if one is not; -2 where not every
+    one is named as "NAME is a knight" or "... knave", or the form is wrong.
+
+    Args:
+        completion: what follows the header of the assistant's turn.
+        solution: one line per islander with a name and knight or knave.
+    """
+    found = list(ANSWER.finditer(completion))
+    return _score(completion, found[-1].group(1).strip() if found else "", solution)
+
+
+def knights_reward(
+    completions: list[str], solutions: list[str], prompts: Sequence[str] | None = None
+) -> list[float]:
+    """`knights` of each completion.
+
+    Args:
+        completions: texts.
+        solutions: ground truths.
+        prompts: as mindrlhf hands them over: what stands behind the first header of an assistant in
+            prompt and completion together is scored, and nothing is found without one (mindrlhf decodes
+            prompts without special tokens, so ChatML's header is gone there). None: the completions are
+            scored as they stand.
+    """
+    if prompts is None:
+        return [knights(*pair) for pair in zip(completions, solutions, strict=True)]
+    rewards = []
+    for prompt, completion, solution in zip(prompts, completions, solutions, strict=True):
+        whole = prompt + completion
+        header = next((header for header in HEADERS if header in whole), None)
+        if header is None:
+            rewards.append(_score(whole, "", solution))
+        else:
+            rewards.append(knights(whole.partition(header)[2], solution))
+    return rewards
+
+
+def _score(text: str, answer: str, solution: str) -> float:
+    places = [text.find(tag) for tag in TAGS]
+    well_formed = all(text.count(tag) == 1 for tag in TAGS) and places == sorted(places)
+    form = FORMAT if well_formed else -FORMAT
+    if not (well_formed and answer):
+        return form + UNREADABLE
+    truth = _truth(solution)
+    said = _said(answer, list(truth))
+    if not said:
+        return form + UNREADABLE
+    return form + (RIGHT if said == truth else WRONG)
+
+
+def _truth(solution: str) -> dict[str, str]:
+    """Name -> knight or knave, from each line that names one."""
+    matches = (NAMED.search(line.strip()) for line in solution.split("\n"))
+    return {match.group(1): match.group(2).lower() for match in matches if match}
+
+
+def _said(answer: str, names: Sequence[str]) -> dict[str, str]:
+    """The same from an answer; empty unless exactly the `names` are told."""
+    told = answer.lower()
+    if told.count("knight") + told.count("knave") != len(names):
+        return {}
+    found = {}
+    for name in names:
+        match = re.search(rf"\b{re.escape(name)}\b\s+is\s+a\s+\b(knight|knave)\b", answer, re.IGNORECASE)
+        if match is None:
+            return {}
+        found[name] = match.group(1).lower()
+    return found

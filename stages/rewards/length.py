@@ -1,0 +1,49 @@
+"""Rewards that depend on how long a completion is, in tokens, its end token included."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+LENGTH_REWARDS = ("soft_overlong", "cosine")
+
+
+@dataclass(frozen=True)
+class LengthConfig:
+    """What the rewards by length are measured against."""
+
+    max_tokens: Annotated[int, Ge(1)]
+    """Longest completion wanted, in tokens; rollout.max_tokens, at which completions are cut."""
+    soft_share: Annotated[float, Gt(0), Le(1)]
+    """soft_overlong: the last part of max_tokens, over which the penalty grows (DAPO: 4096 of 20480)."""
+    correct_by: Literal["accuracy", "qwen_accuracy", "maths"]
+    """cosine: the function that tells right from wrong."""
+    correct: tuple[float, ...]
+    """cosine: reward of a right completion of no length, and of one of max_tokens."""
+    wrong: tuple[float, ...]
+    """cosine: of a wrong one, likewise; rising, so that more thought is worth a try."""
+    exceeded: float
+    """cosine: of a completion that is cut off at max_tokens."""
+
+
+def soft_overlong(tokens: int, config: LengthConfig) -> float:
+    """0 up to a soft limit, then falling linearly to -1 at max_tokens.
+
+    Source: DAPO, arXiv:2503.14476, eq. 13 (L_cache = soft_share * L_max).
+    """
+    cache = config.soft_share * config.max_tokens
+    return -min(1.0, max(0.0, (tokens - (config.max_tokens - cache)) / cache))
+
+
+def cosine(tokens: int, right: bool, config: LengthConfig) -> float:
+    """Between two values along half a cosine: short is better when right, worse when wrong.
+
+    Source: Yeo et al. 2025, arXiv:2502.03373, eq. 1.
+    """
+    if tokens >= config.max_tokens:
+        return config.exceeded
+    first, last = config.correct if right else config.wrong
+    return last + (first - last) * (1 + math.cos(math.pi * tokens / config.max_tokens)) / 2

@@ -1,0 +1,151 @@
+"""The tokenizer's own chat template: messages to text, and the text to pieces that can be encoded.
+
+A template marks turns with special tokens. The same characters inside a message are only text: they
+are guarded while the template runs, so that no message can end its own turn or begin another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from stages.errors import InputError
+from stages.fetch.tokenizer_files import CHAT_TEMPLATE
+from stages.tokenize.text import Turn
+from stages.tokenize.tokenizer import read_json
+
+GUARD = "\ufdd0"  # a code point that no text means anything by
+GUARDED = re.compile(f"{GUARD}({GUARD}?)")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Part of a rendered conversation."""
+
+    text: str
+    """Still guarded."""
+    learnt: bool
+    """Whether it is what the assistant says: its words and the token that ends its turn."""
+
+
+class TemplateRefusalError(ValueError):
+    """The template can't render these messages (for example, two turns of one role in a row)."""
+
+
+class ChatTemplate:
+    """Renders conversations as transformers' apply_chat_template does.
+
+    Source: huggingface/transformers v5.12.1, utils/chat_template_utils.py (sandbox, whitespace rules,
+    tojson and raise_exception).
+    """
+
+    def __init__(self, source: str, special: Mapping[str, int], path: Path) -> None:
+        """Compile a template.
+
+        Args:
+            source: Jinja text.
+            special: special token -> id.
+            path: where it comes from, for messages.
+
+        Raises:
+            InputError: it is malformed.
+        """
+        self.path, self._special = path, dict(special)
+        tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
+        self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
+        environment = ImmutableSandboxedEnvironment(  # not HTML: escaping would change the text
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        try:
+            self._template = environment.from_string(source)
+        except TemplateError as error:
+            raise InputError(path, None, f"its chat template is malformed: {error}") from error
+
+    def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
+        """Guarded text of a conversation.
+
+        Args:
+            turns: messages in order.
+            generation: end with the header of the assistant's turn.
+
+        Raises:
+            TemplateRefusalError: the template refuses.
+        """
+        messages = [{"role": turn.role, "content": self._guard(turn.content)} for turn in turns]
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=generation)
+        except (TemplateError, TypeError) as error:
+            raise TemplateRefusalError(f"the chat template refuses it: {error}") from error
+
+    def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
+        """A conversation cut at what the assistant says.
+
+        Each cut lies where the prompt of that turn ends, so that a piece's ids are those of training's
+        rollouts. The line break that Qwen2's template puts behind a turn's end is not learnt: nothing
+        is generated after the end token.
+
+        Raises:
+            TemplateRefusalError: the template refuses, or renders earlier turns differently later on.
+        """
+        whole = self.render(turns)
+        pieces, at = [], 0
+        for number, turn in enumerate(turns):
+            if turn.role != "assistant":
+                continue
+            before = self.render(turns[:number], generation=True)
+            said = whole if number == len(turns) - 1 else self.render(turns[: number + 1])
+            if not (said.startswith(before) and whole.startswith(said)):
+                raise TemplateRefusalError("the chat template changes earlier turns when another follows")
+            ends = [match.end() for match in self._tokens.finditer(said, len(before))]
+            end = ends[-1] if ends else len(said)
+            pieces += [Piece(whole[at : len(before)], False), Piece(whole[len(before) : end], True)]
+            at = end
+        return [*pieces, Piece(whole[at:], False)]
+
+    def split(self, text: str) -> list[str | int]:
+        """Guarded text as plain text (str, not empty) and special tokens (int) in turn."""
+        parts = self._tokens.split(text)
+        plain = (GUARDED.sub(r"\1", part) for part in parts[::2])
+        ids = [self._special[part] for part in parts[1::2]]
+        result: list[str | int] = []
+        for words, token in zip(plain, [*ids, None], strict=True):
+            result += [words] if words else []
+            result += [] if token is None else [token]
+        return result
+
+    def _guard(self, content: str) -> str:
+        content = content.replace(GUARD, GUARD * 2)
+        return self._tokens.sub(lambda match: match[0][0] + GUARD + match[0][1:], content)
+
+
+def load_template(directory: Path, special: Mapping[str, int]) -> ChatTemplate:
+    """The chat template of a tokenizer: chat_template.jinja, tokenizer_config.json's, else plain ChatML.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    alone, settings = directory / "chat_template.jinja", directory / "tokenizer_config.json"
+    if alone.is_file():
+        return ChatTemplate(alone.read_text(encoding="utf-8"), special, alone)
+    source = read_json(settings).get("chat_template") if settings.is_file() else None
+    if isinstance(source, list):  # several, each with a name
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    return ChatTemplate(source or CHAT_TEMPLATE, special, settings)
+
+
+def _tojson(value: Any, indent: int | None = None) -> str:
+    """Jinja's own escapes HTML."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)

@@ -1,0 +1,61 @@
+"""Rows held out for the test, where a dataset has no test file of its own."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from stages.errors import InputError
+from stages.fetch.config import ColumnsConfig
+from stages.fetch.jsonl import Row, read_lines
+from stages.fetch.records import BadLine
+
+
+class HoldOut:
+    """Divides the rows of some files by the digest of their question.
+
+    The test gets the smallest digests: the same ones whatever the order of the rows, spread over
+    files that are sorted by source or difficulty, and never a question that training has too.
+    """
+
+    def __init__(self, files: Sequence[Path], columns: ColumnsConfig, rows: int) -> None:
+        """Read all questions once.
+
+        Args:
+            files: of the training split.
+            columns: keys of question and answer.
+            rows: to hold out; a question that occurs several times may make it a few more.
+
+        Raises:
+            InputError: that would leave nothing to train on.
+        """
+        self._columns = columns
+        found = array("I")
+        for file in files:
+            found.extend(digest(row.prompt) for row in read_lines(file, columns) if isinstance(row, Row))
+        if rows >= len(found):
+            rule = f"must be below the {len(found)} usable rows of {files[0]}"
+            raise InputError("dataset.test_rows", rows, rule, "lower it, or give a test file")
+        digests = np.frombuffer(found, np.dtype(found.typecode))
+        self._largest = int(np.partition(digests, rows - 1)[rows - 1])
+
+    def read_train(self, file: Path) -> Iterator[Row | BadLine]:
+        """The rows for training, and all bad ones."""
+        for row in read_lines(file, self._columns):
+            if isinstance(row, BadLine) or digest(row.prompt) > self._largest:
+                yield row
+
+    def read_test(self, file: Path) -> Iterator[Row | BadLine]:
+        """The rows held out."""
+        for row in read_lines(file, self._columns):
+            if isinstance(row, Row) and digest(row.prompt) <= self._largest:
+                yield row
+
+
+def digest(prompt: str) -> int:
+    """A number from the text alone, equal on every machine; Python's hash() changes from run to run."""
+    return zlib.crc32(prompt.encode("utf-8"))

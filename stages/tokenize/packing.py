@@ -1,0 +1,138 @@
+"""Plain text as full rows of ids, as mindformers pretrains on it: documents one after the other.
+
+Each document ends with <|endoftext|>, as Qwen's own pretraining text does; rows are cut wherever they
+are full, and only the last one is padded, so that no token is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.errors import InputError
+from stages.fetch.records import SUFFIXES, BadLine, read_records, text_fault
+from stages.tokenize.encode import Encoder
+from stages.tokenize.records import RecordWriter
+from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows
+from stages.tokenize.tokenizer import ENDOFTEXT
+from stages.weights.dtypes import Array
+
+KEY = "text"
+GROWTH = 3  # times that a text's bytes can grow by Unicode's composed form (NFC)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A document, or a paragraph of a plain text file."""
+
+    line: int
+    text: str
+    ends: bool
+    """Whether the document ends here."""
+
+
+def tokenize_text(
+    encoder: Encoder,
+    sources: Sequence[Path],
+    target: Path,
+    limit: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Stream documents (tokenize.kind=text) into a MindRecord with the one column input_ids.
+
+    Args:
+        encoder: text to ids.
+        sources: JSON lines, JSON arrays or Parquet with a key "text"; any other suffix is plain text, one
+            document per file.
+        target: as for `stream.tokenize_file`.
+        limit: as there; of plain text, paragraphs.
+        progress: as there.
+
+    Returns and raises: as there; the card's rows are documents (of plain text, paragraphs).
+    """
+    total, length = count_rows(sources), encoder.config.sft_length + 1
+    most = GROWTH * sum(file.stat().st_size for file in sources) + total
+    rows = Source(sources, read_passages, lambda row: row.text, encoder.dataset.max_bad_share, limit)
+    with (
+        Ledger(target.with_suffix(DROPPED)) as ledger,
+        RecordWriter(target, {"input_ids": length}, encoder.config.id_dtype, most // length + 1) as writer,
+    ):
+        made = Target(writer, ledger)
+        end = encoder.tokenizer.token_to_id(ENDOFTEXT)
+        end = encoder.ids.eos[0] if end is None else end
+        rest = np.zeros(0, np.int64)
+        for _, batch in rows.batches(made):
+            encoded = encoder.batch([row.text for row in batch])
+            for row, ids in zip(batch, encoded, strict=True):
+                made.card.add_length("input_ids", len(ids))
+                if row.ends:
+                    ids.append(end)
+            rest = _write_full(made, np.concatenate([rest, *map(_array, encoded)]), length, len(batch))
+            if made.samples_wanted:
+                texts = [row.text for row in batch[: made.samples_wanted]]
+                made.card.samples += [{"text": text[:2000]} for text in texts]
+            progress(made.card.rows_in, total)
+        if len(rest):
+            made.card.padding = length - len(rest)
+            last = np.pad(rest, (0, made.card.padding), constant_values=encoder.ids.pad)
+            _write_full(made, last, length, 0)
+        made.require_rows(sources[0])
+    return {target.stem: made.card.to_json()}
+
+
+def _array(ids: list[int]) -> Array:
+    return np.array(ids, np.int64)
+
+
+def _write_full(target: Target, ids: Array, length: int, rows: int) -> Array:
+    """Write the full rows of `ids`, which end `rows` documents; the rest of the ids."""
+    full = len(ids) // length
+    if full:
+        target.write({"input_ids": ids[: full * length].reshape(full, length)}, rows)
+    else:
+        target.card.rows_out += rows
+    return ids[full * length :]
+
+
+def read_passages(path: Path) -> Iterator[Passage | BadLine]:
+    """The documents of a file of records, or the paragraphs of a plain text file."""
+    return _documents(path) if path.suffix in SUFFIXES else _paragraphs(path)
+
+
+def _documents(path: Path) -> Iterator[Passage | BadLine]:
+    for record in read_records(path, (KEY,)):
+        if isinstance(record, BadLine):
+            yield record
+            continue
+        fault = text_fault(record.values, KEY)
+        yield BadLine(record.line, fault) if fault else Passage(record.line, record.values[KEY], True)
+
+
+def _paragraphs(path: Path) -> Iterator[Passage | BadLine]:
+    """Cut before each line that follows a blank one and does not itself begin with white space.
+
+    There Qwen2's split ends a token in any case, so the ids are those of the whole text.
+    """
+    begun, lines = 1, list[str]()
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                try:
+                    line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    yield BadLine(number, f"not UTF-8 at byte {error.start}")
+                    continue
+                if lines and not lines[-1].strip() and not line[0].isspace():
+                    yield Passage(begun, "".join(lines), False)
+                    begun, lines = number, []
+                lines.append(line)
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror}", "check the path") from error
+    if "".join(lines).strip():
+        yield Passage(begun, "".join(lines), True)
+    elif lines:
+        yield BadLine(begun, "blank")

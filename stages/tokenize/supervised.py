@@ -1,0 +1,189 @@
+"""Conversations as supervised examples for mindformers: ids, and labels of what the assistant says.
+
+Shapes: B examples, L sft_length + 1 (mindformers cuts the last id off the inputs and the first off the
+labels). Source: mindformers 1.6.0, models/llama/llama.py:630-660 (the cut, ignore_token_id -100) and
+dataset/handler/base_handler.py (columns input_ids and labels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stages.fetch.records import BadLine, encoding_fault, read_records, text_fault
+from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
+from stages.tokenize.encode import IGNORED, Dropped, Encoder, pad
+from stages.tokenize.records import RecordWriter
+from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows
+from stages.tokenize.text import Turn, system_turns
+from stages.weights.dtypes import Array
+
+ALPACA = ("instruction", "input", "output")
+SHAREGPT, MESSAGES = "conversations", "messages"
+ROLES = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant"), "assistant"),
+    **dict.fromkeys(("system", "tool"), None),
+}
+"""Name of the speaker -> role; None: the same."""
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One readable row."""
+
+    line: int
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One conversation in ids, without padding."""
+
+    line: int
+    ids: list[int]
+    labels: list[int]
+    """As `ids`, IGNORED where the assistant does not speak."""
+
+
+def tokenize_conversations(
+    encoder: Encoder,
+    sources: Sequence[Path],
+    target: Path,
+    limit: int | None = None,
+    progress: Progress = lambda done, total: None,
+) -> dict[str, Any]:
+    """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord.
+
+    Args, returns and raises: as `stream.tokenize_file`.
+    """
+    total, length = count_rows(sources), encoder.config.sft_length + 1
+    share = encoder.dataset.max_bad_share
+    read = partial(read_conversations, kind=encoder.config.kind)
+    rows = Source(sources, read, lambda row: str(row.turns), share, limit)
+    columns = dict.fromkeys(("input_ids", "labels"), length)
+    with (
+        Ledger(target.with_suffix(DROPPED)) as ledger,
+        RecordWriter(target, columns, encoder.config.id_dtype, min(total, limit or total)) as writer,
+    ):
+        made = Target(writer, ledger)
+        for source, batch in rows.batches(made):
+            encoded, unusable = encode(encoder, batch)
+            for entry in unusable:
+                made.drop(source, entry.line, entry.reason)
+            _write(encoder, made, source, encoded)
+            progress(made.card.rows_in, total)
+        made.require_rows(sources[0])
+    return {target.stem: made.card.to_json()}
+
+
+def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine]:
+    """Every row of `path` as a conversation, or why it is none."""
+    for record in read_records(path, ALPACA if kind == "alpaca" else (SHAREGPT, MESSAGES)):
+        if isinstance(record, BadLine):
+            yield record
+            continue
+        turns = _instruction(record.values) if kind == "alpaca" else _messages(record.values)
+        if isinstance(turns, str):
+            yield BadLine(record.line, turns)
+        else:
+            yield Conversation(record.line, tuple(turns))
+
+
+def _instruction(values: dict[str, Any]) -> list[Turn] | str:
+    """Two turns of an instruction with or without input; a text says what is wrong."""
+    given = values.get("input") or ""
+    faults = [text_fault(values, "instruction"), text_fault({"input": given or "none"}, "input")]
+    fault = next(filter(None, [*faults, text_fault(values, "output")]), None)
+    if fault:
+        return fault
+    asked = f"{values['instruction']}\n{given}" if given else values["instruction"]
+    return [Turn("user", asked), Turn("assistant", values["output"])]
+
+
+def _messages(values: dict[str, Any]) -> list[Turn] | str:
+    key = SHAREGPT if values.get(SHAREGPT) is not None else MESSAGES
+    messages = values.get(key)
+    if not isinstance(messages, list) or not messages:
+        return f"must have a list of turns under {SHAREGPT!r} or {MESSAGES!r}"
+    turns = []
+    for number, message in enumerate(messages, start=1):
+        turn = _turn(message) if isinstance(message, Mapping) else "is no object"
+        if isinstance(turn, str):
+            return f"turn {number} {turn}"
+        turns.append(turn)
+    if not any(turn.role == "assistant" for turn in turns):
+        return "the assistant says nothing"
+    if next(turn for turn in turns if turn.role != "system").role == "assistant":
+        return "the assistant speaks first"
+    return turns
+
+
+def _turn(message: Mapping[str, Any]) -> Turn | str:
+    name = message.get("role", message.get("from"))
+    text = message.get("content", message.get("value"))
+    if not isinstance(name, str) or name not in ROLES:
+        return f"is by {name!r}, which is none of {', '.join(ROLES)}"
+    if not isinstance(text, str) or not text:
+        return "has no text"
+    fault = encoding_fault(text, "text")
+    return fault or Turn(ROLES[name] or name, text)
+
+
+def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[Dropped]]:
+    """Encode conversations, at full length: the usable ones in order, and the others with reasons."""
+    template = encoder.template
+    assert isinstance(template, ChatTemplate)  # check_tokenize requires one for these kinds
+    parts: list[list[str | int]] = []
+    spans: list[tuple[int, int, bool]] = []  # line, number of the piece's row in `parts`, learnt
+    dropped = []
+    for row in rows:
+        first = [] if row.turns[0].role == "system" else system_turns(encoder.config)
+        try:
+            pieces = template.pieces([*first, *row.turns])
+        except TemplateRefusalError as error:
+            dropped.append(Dropped(row.line, str(error)))
+            continue
+        for piece in pieces:
+            spans.append((row.line, len(parts), piece.learnt))
+            parts.append(template.split(piece.text))
+    ids = encoder.batch_parts(parts)
+    examples: dict[int, Example] = {}
+    for line, number, learnt in spans:
+        example = examples.setdefault(line, Example(line, [], []))
+        example.ids.extend(ids[number])
+        example.labels.extend(ids[number] if learnt else [IGNORED] * len(ids[number]))
+    return list(examples.values()), dropped
+
+
+def example_columns(rows: Sequence[Example], length: int, pad_id: int) -> dict[str, Array]:
+    """input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted."""
+    return {
+        "input_ids": pad([row.ids[:length] for row in rows], length, pad_id),
+        "labels": pad([row.labels[:length] for row in rows], length, IGNORED),
+    }
+
+
+def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) -> None:
+    config, card = encoder.config, target.card
+    length = config.sft_length + 1
+    kept = []
+    for row in rows:
+        card.add_length("input_ids", len(row.ids))
+        if len(row.ids) > length and config.over_long == "drop":
+            target.drop(source, row.line, "the conversation is longer than tokenize.sft_length")
+        elif max(row.labels[:length]) == IGNORED:
+            target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
+        else:
+            card.truncated.update(["input_ids"] if len(row.ids) > length else [])
+            kept.append(row)
+    if kept:
+        target.write(example_columns(kept, length, encoder.ids.pad), len(kept))
+    for row in kept[: target.samples_wanted]:
+        learnt = [label for label in row.labels if label != IGNORED]
+        decode = encoder.tokenizer.decode
+        texts = {"text": decode(row.ids, skip_special_tokens=False)}
+        card.samples.append(texts | {"learnt": decode(learnt, skip_special_tokens=False)})

@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import reward_check
+from pipeline.cli import main
+from pipeline.config import load
+from pipeline.fingerprint import file_digest
+from pipeline.graph import Plan, plan
+from pipeline.reward_check import warnings
+from pipeline.store import Store
+from tests.pipeline.test_explain import commit
+
+FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
+GSM8K = ["experiment=gsm8k_smoke", f"dataset.path={FIXTURE}"]
+BOX = 'tokenize.prompt_suffix="Answer in \\\\boxed{}."'
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One item per real look."""
+    calls: list[object] = []
+    real = reward_check._probe
+
+    def counting(plan: Plan, store: Store) -> list[str] | None:
+        calls.append(plan)
+        return real(plan, store)
+
+    monkeypatch.setattr(reward_check, "_probe", counting)
+    return calls
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(load(overrides), file_digest)
+
+
+def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path: Path, capsys) -> None:
+    arguments = ["plan", f"store={tmp_path / 'store'}", *GSM8K]
+    assert main([*arguments, "reward=boxed", "--json"]) == 10
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert warning.startswith("reward.functions=qwen_accuracy: can't be earned")
+    assert "\\boxed" in warning
+    assert main([*arguments, "reward=boxed"]) == 10
+    assert "warning: reward.functions=qwen_accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("overrides", [[], GSM8K, [*GSM8K, "reward=boxed", BOX]])
+def test_sound_recipes_give_no_warning(tmp_path: Path, capsys, overrides: list[str]) -> None:
+    assert main(["plan", "--json", f"store={tmp_path / 'store'}", *overrides]) == 10
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+
+
+def test_the_verdict_is_remembered_until_something_it_read_changes(
+    tmp_path: Path, probes: list[object]
+) -> None:
+    store, files = Store(tmp_path / "store"), tmp_path / "files"
+    files.mkdir()
+    for name in ("train", "test"):
+        (files / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
+    overrides = ["experiment=gsm8k_smoke", f"dataset.path={files}", "reward=boxed"]
+    first, second = (warnings(planned(*overrides), store) for _ in range(2))
+    assert first == second != []
+    assert warnings(planned(*overrides, "train.beta=0.5"), store) == first
+    assert len(probes) == 1
+    assert warnings(planned(*overrides, BOX), store) == []
+    (files / "train.jsonl").write_text('{"question": "1+1?", "answer": "\\\\boxed{2}\\n#### 2"}\n')
+    assert not any("can't be earned" in warning for warning in warnings(planned(*overrides), store))
+    assert len(probes) == 3
+
+
+def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path: Path) -> None:
+    store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
+    store.open()
+    spec = planned(*overrides).spec("fetch_dataset")
+    commit(spec, store)  # an artifact with one file, which is none of a dataset
+    assert "no file of the training split" in warnings(planned(*overrides), store)[0]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["reward.functions=[my_rewards:flat]", "reward.weights=[1.0]"],
+        ["reward.functions=[maths]", "reward.weights=[1.0]"],
+        ["reward=cosine", "reward.length.correct_by=maths"],
+    ],
+)
+def test_what_is_slow_or_not_ours_is_left_to_the_probe_command(
+    tmp_path: Path, probes: list[object], overrides: list[str]
+) -> None:
+    assert warnings(planned(*overrides), Store(tmp_path)) == []
+    assert probes == []
+
+
+def test_rows_that_are_no_use_are_a_warning_too(tmp_path: Path) -> None:
+    overrides = [*GSM8K, "dataset.columns.answer=question"]
+    (warning,) = warnings(planned(*overrides), Store(tmp_path))
+    assert "gives none of the" in warning
+
+
+def test_looking_imports_no_heavy_package() -> None:
+    code = (
+        "import sys; from pipeline.run import prepare_plan; from pipeline.reward_check import _probe;"
+        "print(_probe(*prepare_plan([])));"
+        "print([name for name in ('numpy', 'mindspore', 'tokenizers', 'jinja2') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "[]"]

@@ -1,0 +1,145 @@
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.errors import InputError
+from stages.fetch import json_array
+from stages.fetch.config import ColumnsConfig
+from stages.fetch.jsonl import Row, check_file, read_lines
+from stages.fetch.records import BadLine, Record, read_records
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def write(directory, name, rows):
+    """The same rows as each file type that grpoflow reads."""
+    path = Path(directory) / name
+    if path.suffix == ".parquet":
+        arrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(rows), path, row_group_size=7)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet"])
+def test_every_file_type_gives_the_same_rows(tmp_path, name):
+    rows = [{"problem": f"é {i}\n", "answer": str(i), "level": i} for i in range(20)]
+    found = list(read_lines(write(tmp_path, name, rows), ColumnsConfig("problem", "answer")))
+    assert found == [Row(i + 1, f"é {i}\n", str(i)) for i in range(20)]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet"])
+def test_bad_rows_are_named_by_row(tmp_path, name):
+    rows = [
+        {"question": "a", "answer": "b"},
+        {"question": None, "answer": "c"},
+        {"question": "", "answer": "c"},
+    ]
+    path = write(tmp_path, name, rows)
+    columns = ColumnsConfig("question", "answer")
+    assert [entry for entry in read_lines(path, columns) if isinstance(entry, BadLine)] == [
+        BadLine(2, "'question' must be text, is NoneType"),
+        BadLine(3, "'question' is empty"),
+    ]
+    with pytest.raises(InputError, match=rf"{name}:2 \(row\): 'question' must be text.*2 bad lines of 3"):
+        check_file(path, columns, 0.5)
+    assert check_file(path, columns, 0.7).rows == 1
+
+
+def test_json_lines_named_json_are_read_as_such(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('\ufeff{"a": 1}\n\n{"a": 2}\n', encoding="utf-8")
+    assert list(read_records(path)) == [Record(1, {"a": 1}), BadLine(2, "blank line"), Record(3, {"a": 2})]
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(VALUES, max_size=12), block=st.integers(1, 40), indent=st.sampled_from([None, 2]))
+def test_an_array_reads_as_the_json_library_reads_it_wherever_blocks_end(rows, block, indent):
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_array, "BLOCK", block)
+        path = Path(directory) / "a.json"
+        path.write_text(json.dumps(rows, indent=indent, ensure_ascii=False), "utf-8", "surrogatepass")
+        found = list(json_array.read_array(path))
+    expected = json.loads(json.dumps(rows))
+    assert [entry.line for entry in found] == list(range(1, len(rows) + 1))
+    for entry, value in zip(found, expected, strict=True):
+        if isinstance(value, dict):
+            assert entry == Record(entry.line, value)
+        else:
+            assert isinstance(entry, BadLine)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('[{"a": 1}, {"a": }]', r"a\.json:2 \(row\).*Expecting value"),
+        ('[{"a": 1}, {"a": "x', r"a\.json:2 \(row\).*Unterminated string"),
+        ('[{"a": 1} {"a": 2}]', r"a\.json:1 \(row\).*where ',' or '\]' must stand"),
+        ('[{"a": 1}', r"a\.json:1 \(row\).*where ',' or '\]' must stand"),
+        ('[{"a": 1}] x', r"text follows the array"),
+        ('[{"a": 1},]', r"a\.json:2 \(row\)"),
+        ("[" * 100_000, r"nested too deeply"),
+        ('"text"', r"must begin with \[ or \{"),
+        ("", r"must begin with \[ or \{"),
+        (b'[{"a": "\xff"}]', r"utf-8"),
+    ],
+)
+def test_an_array_that_cannot_be_read_on_ends_with_file_and_row(tmp_path, text, reason):
+    path = tmp_path / "a.json"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=reason):
+        list(read_records(path))
+
+
+def test_text_that_is_no_json_is_not_read_to_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_array, "BLOCK", 64)
+    monkeypatch.setattr(json_array, "LARGEST", 256)
+    path = tmp_path / "a.json"
+    path.write_text('[{"a": "' + "x" * 100_000)
+    with path.open("rb") as file:
+        text = json_array._Text(file)
+        text.next_character()
+        text.skip(1)
+        with pytest.raises(ValueError, match="Unterminated"):
+            text.element()
+        assert file.tell() < 2048
+
+
+def test_a_damaged_or_missing_parquet_file_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    with pytest.raises(InputError, match=r"a\.parquet:1 \(row\): can't be read"):
+        list(read_records(path))
+    path.write_bytes(b"PAR1 but no more")
+    with pytest.raises(InputError, match=r"a\.parquet:1 \(row\): can't be read"):
+        list(read_records(path))
+
+
+def test_a_parquet_file_without_the_columns_says_which_it_has(tmp_path):
+    path = write(tmp_path, "a.parquet", [{"problem": "x"}])
+    with pytest.raises(InputError, match=r"has no such column \(it has: problem\)"):
+        list(read_records(path, ("question", "answer")))
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(InputError, match=r"needs the package pyarrow.*pip install 'grpoflow\[parquet\]'"):
+        list(read_records(tmp_path / "a.parquet"))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_missing_file_is_named(tmp_path, name):
+    with pytest.raises(InputError, match=rf"{name}: can't be read: No such file"):
+        list(read_records(tmp_path / name))

@@ -1,0 +1,159 @@
+import json
+
+import numpy as np
+import pytest
+
+from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
+from stages.tokenize.records import read_columns
+from stages.tokenize.stage import make_encoder, tokenize_path
+from stages.tokenize.supervised import Conversation, encode, read_conversations
+from stages.tokenize.text import Turn
+from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize, write_lines
+
+TURNS = (
+    Turn("user", "How many?"),
+    Turn("assistant", "Two."),
+    Turn("user", "Sure?"),
+    Turn("assistant", "Yes."),
+)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    write_trained(["How many apples?\nTwo. Sure? Yes."] * 4, 320, tmp_path)
+    return tmp_path
+
+
+def encoder(directory, kind="conversations", **changes):
+    return make_encoder(
+        directory, None, dataset(max_bad_share=1.0), tokenize(kind, sft_length=200, **changes)
+    )
+
+
+def read(tmp_path, *rows, kind="conversations"):
+    return list(read_conversations(write_lines(tmp_path / "rows.jsonl", *rows), kind))
+
+
+def test_only_what_the_assistant_says_is_learnt(directory):
+    encode_with = encoder(directory)
+    (example,), dropped = encode(encode_with, [Conversation(7, TURNS)])
+    decode, end = encode_with.tokenizer.decode, encode_with.ids.eos[0]
+    ids, labels = np.array(example.ids), np.array(example.labels)
+    assert (example.line, dropped, len(ids)) == (7, [], len(labels))
+    learnt = labels != -100
+    assert (ids[learnt] == labels[learnt]).all()
+    assert decode(ids[learnt].tolist(), skip_special_tokens=False) == "Two.<|im_end|>Yes.<|im_end|>"
+    assert decode(ids[~learnt].tolist(), skip_special_tokens=False) == (
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHow many?<|im_end|>\n"
+        "<|im_start|>assistant\n\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n\n"
+    )
+    assert (ids == end).sum() == 5
+
+
+def test_sharegpt_and_messages_are_the_same_conversation(tmp_path):
+    sharegpt = [
+        {"from": name, "value": t.content} for name, t in zip(["human", "gpt"] * 2, TURNS, strict=True)
+    ]
+    messages = [{"role": turn.role, "content": turn.content} for turn in TURNS]
+    rows = read(tmp_path, {"conversations": sharegpt}, {"messages": messages, "conversations": None})
+    assert [row.turns for row in rows] == [TURNS, TURNS]
+
+
+def test_an_instruction_with_input_is_one_question(tmp_path):
+    rows = [
+        {"instruction": "Add.", "input": "1 2", "output": "3"},
+        {"instruction": "Hello", "input": "", "output": "Hi", "text": "ignored"},
+        {"instruction": "Hello", "output": "Hi"},
+    ]
+    found = [row.turns for row in read(tmp_path, *rows, kind="alpaca")]
+    assert found[0] == (Turn("user", "Add.\n1 2"), Turn("assistant", "3"))
+    assert found[1] == found[2] == (Turn("user", "Hello"), Turn("assistant", "Hi"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "reason"),
+    [
+        ("alpaca", {"instruction": "x", "input": ""}, "has no key 'output'"),
+        ("alpaca", {"instruction": "", "output": "y"}, "'instruction' is empty"),
+        ("alpaca", {"instruction": "x", "input": 3, "output": "y"}, "'input' must be text, is int"),
+        ("conversations", {"text": "x"}, "must have a list of turns"),
+        ("conversations", {"messages": []}, "must have a list of turns"),
+        ("conversations", {"messages": ["hi"]}, "turn 1 is no object"),
+        ("conversations", {"messages": [{"role": "user", "content": "a"}]}, "the assistant says nothing"),
+        (
+            "conversations",
+            {"messages": [{"role": "assistant", "content": "a"}]},
+            "the assistant speaks first",
+        ),
+        ("conversations", {"messages": [{"role": "narrator", "content": "a"}]}, "turn 1 is by 'narrator'"),
+        ("conversations", {"messages": [{"role": ["user"], "content": "a"}]}, "turn 1 is by"),
+        ("conversations", {"conversations": [{"from": "human", "value": ""}]}, "turn 1 has no text"),
+        ("conversations", {"conversations": [{"from": "human", "value": "\ud800"}]}, "surrogate"),
+    ],
+)
+def test_a_row_that_is_no_conversation_is_named(tmp_path, kind, row, reason):
+    (found,) = read(tmp_path, row, kind=kind)
+    assert found.line == 1
+    assert reason in found.reason
+
+
+def test_a_system_turn_of_its_own_wins(directory):
+    encode_with = encoder(directory)
+    own = Conversation(1, (Turn("system", "Sure."), *TURNS))
+    (example,), _ = encode(encode_with, [own])
+    text = encode_with.tokenizer.decode(example.ids, skip_special_tokens=False)
+    assert text.startswith("<|im_start|>system\nSure.<|im_end|>\n<|im_start|>user")
+
+
+@pytest.mark.parametrize("over_long", ["drop", "truncate"])
+def test_files_hold_one_id_more_and_every_row_left_out_is_named(tmp_path, directory, over_long):
+    long = {"instruction": "How many?" * 300, "input": "", "output": "Two."}
+    chatty = {"instruction": "How many?", "input": "", "output": "Two. " * 100}
+    short = {"instruction": "How many?", "input": "", "output": "<|im_end|>Two."}
+    source = tmp_path / "rows.json"
+    source.write_text(json.dumps([short, long, chatty, {"instruction": "x"}]))
+    card = tokenize_path(encoder(directory, "alpaca", over_long=over_long), source, tmp_path / "out")["rows"]
+    columns = read_columns(tmp_path / "out" / "rows.mindrecord", ["input_ids", "labels"])
+    kept = 2 if over_long == "truncate" else 1
+    assert {name: (values.shape, values.dtype.name) for name, values in columns.items()} == dict.fromkeys(
+        ("input_ids", "labels"), ((kept, 201), "int32")
+    )
+    assert card["rows_in"] == 4 == kept + sum(card["dropped"].values())
+    assert card["truncated"] == ({"input_ids": 1} if over_long == "truncate" else {})
+    ledger = (tmp_path / "out" / "rows.dropped.jsonl").read_text().splitlines()
+    lost = {entry["line"]: entry["reason"] for entry in map(json.loads, ledger)}
+    assert lost[4].startswith("has no key 'output'")
+    if over_long == "truncate":
+        assert lost[2] == "no word of the assistant lies within tokenize.sft_length"
+    else:
+        assert lost[2] == lost[3] == "the conversation is longer than tokenize.sft_length"
+    labels, ids = columns["labels"][0], columns["input_ids"][0]
+    assert (labels[ids == ids[-1]] == -100).all()  # padding
+    assert card["samples"][0]["learnt"] == "<|im_end|>Two.<|im_end|>"
+
+
+@needs_shared
+@pytest.mark.parity
+def test_ids_and_mask_are_those_of_transformers(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(QWEN)
+    # transformers tells what the assistant says only where a template marks it
+    content = "message['content'] + '<|im_end|>'"
+    marked = CHAT_TEMPLATE.replace(
+        "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}",
+        "{{- '<|im_start|>' + message['role'] + '\\n' }}{%- if message['role'] == 'assistant' %}"
+        f"{{% generation %}}{{{{- {content} }}}}{{% endgeneration %}}{{%- else %}}{{{{- {content} }}}}"
+        "{%- endif %}{{- '\\n' }}",
+    )
+    assert marked != CHAT_TEMPLATE
+    encode_with = encoder(QWEN, system_prompt="Be brief.")
+    for number, texts in enumerate((("2+2?", "4"), ("a\n\n", "Two words.", "é 数", "#### 1,000 \n"))):
+        turns = [Turn(("user", "assistant")[i % 2], text) for i, text in enumerate(texts)]
+        (example,), _ = encode(encode_with, [Conversation(number, tuple(turns))])
+        messages = [{"role": "system", "content": "Be brief."}]
+        messages += [{"role": turn.role, "content": turn.content} for turn in turns]
+        assert example.ids == theirs.apply_chat_template(messages, return_dict=False)
+        expected = theirs.apply_chat_template(
+            messages, chat_template=marked, return_dict=True, return_assistant_tokens_mask=True
+        )
+        assert [int(label != -100) for label in example.labels] == expected["assistant_masks"]
