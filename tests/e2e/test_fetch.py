@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from launch.process import end_job
-from pipeline.build import build
 from pipeline.errors import StageFailed
-from pipeline.run import prepare_plan
+from pipeline.run import Run, prepare_plan
 from pipeline.store import Store
 from pipeline.verify import verify
 from stages.config import read
@@ -31,10 +29,9 @@ TOKEN = "ms-0123456789-secret"
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 BUILD = """
 import json, sys
-from pipeline.build import build
-from pipeline.run import prepare_plan
-plan, store = prepare_plan(json.loads(sys.argv[1]))
-build(plan.spec("fetch"), store, plan.config.launcher, lambda line: None)
+from pipeline.run import Run, prepare_plan
+arguments = json.loads(sys.argv[1])
+Run(*prepare_plan(arguments), arguments).build("fetch")
 """
 
 
@@ -77,9 +74,8 @@ def read_keys() -> set[str]:
 
 def fetch(arguments: list[str]) -> Path:
     plan, store = prepare_plan(arguments)
-    spec = plan.spec("fetch")
-    build(spec, store, plan.config.launcher, lambda line: None)
-    return store.path(spec.key)
+    Run(plan, store, arguments).build("fetch")
+    return store.path(plan.spec("fetch").key)
 
 
 def test_a_model_is_fetched_once_and_then_no_request_is_made(
@@ -120,15 +116,14 @@ def test_a_killed_fetch_goes_on_where_it_stopped(hub: Hub, tmp_path: Path, conte
     store, arguments = tmp_path / "store", overrides(tmp_path / "store")
     hub.bytes_per_s = 200_000
     child = subprocess.Popen([sys.executable, "-c", BUILD, json.dumps(arguments)], env=dict(os.environ))
-    pattern = ".work/fetch-*/models/*/snapshots/v1/model.safetensors.incomplete"
     deadline = time.monotonic() + 60
-    while sum(file.stat().st_size for file in store.glob(pattern)) < 100_000:
+    while sum(file.stat().st_size for file in store.rglob("model.safetensors.incomplete")) < 100_000:
         assert time.monotonic() < deadline and child.poll() is None
         time.sleep(0.02)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    plan, opened = prepare_plan(arguments)
-    end_job(str(opened.path(plan.spec("fetch").key)), grace_s=0.0)
+    tree = [*psutil.Process(child.pid).children(recursive=True), child]
+    for process in tree:
+        process.kill()
+        process.wait()
     hub.bytes_per_s = 0
     hub.requests.clear()
     artifact = fetch(arguments)
