@@ -49,7 +49,7 @@ def plan(options: Namespace) -> int:
     """What a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
     rows = explain.explain(planned, store, environment.problems())
-    warnings = [*source_warnings(planned.config.model, planned.config.dataset)]
+    warnings = list(map(str, source_warnings(planned.config.model, planned.config.dataset)))
     warnings += reward_check.warnings(planned, store)
     if options.json:
         print(json.dumps(explain.as_json(planned, rows, warnings), indent=1))

@@ -43,13 +43,13 @@ def test_plan_warns_of_what_may_change_and_asks_no_hub(
 ) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *arguments: pytest.fail("plan went to the network"))
     hub = ["model=qwen2_5_1_5b", "layout=dp1_mp1_pp1", f"store={tmp_path}"]
+    moving = "model.hub.revision=master: is a moving branch of Qwen/Qwen2.5-1.5B-Instruct"
     assert main(["plan", *hub]) == 10
-    told = capsys.readouterr().err
-    assert told.startswith(
-        "warning: model.hub.revision=master: is a moving branch of Qwen/Qwen2.5-1.5B-Instruct"
-    )
-    assert main(["plan", *hub, "model.hub.revision=v1.0.0", "dataset=gsm8k"]) == 10
-    assert capsys.readouterr().err == ""
+    assert f"warning: {moving}" in capsys.readouterr().out
+    assert main(["plan", "--json", *hub]) == 10
+    assert json.loads(capsys.readouterr().out)["warnings"][0].startswith(moving)
+    assert main(["plan", "--json", *hub, "model.hub.revision=v1.0.0", "dataset=gsm8k"]) == 10
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
 def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
