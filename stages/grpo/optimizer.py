@@ -15,6 +15,7 @@ from mindspore import Parameter, Tensor, nn, ops
 
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.parallel import Groups, Place
+from stages.grpo.reduction import ordered_sum
 
 
 def learning_rate(config: OptimizerConfig, step: int) -> float:
@@ -76,7 +77,7 @@ class AdamW(nn.Cell):
         config = self.config
         if self.sum_data is not None:
             gradient = self.sum_data(gradient)
-        square = (gradient * gradient * self.share).sum()
+        square = ordered_sum(gradient * gradient * self.share)
         if self.sum_model is not None:
             square = self.sum_model(square)
         norm = ops.sqrt(square)
