@@ -123,7 +123,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "sft",
-            1,
+            2,
             ("model", "sft", "seed"),
             {"split": "split", **common},
             bytes_written=sum(ranks.values()),
@@ -131,12 +131,13 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "grpo",
-            1,
+            2,
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
             workers=config.layout.train.cards,
-            # The result, and per checkpoint weights with both Adam moments; one more while it is written.
-            bytes_written=ranks["train"] * (1 + 3 * (1 + config.train.keep_checkpoints)),
+            # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
+            # one for the best.
+            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
         ),
         Stage(
             "evaluate",

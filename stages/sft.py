@@ -101,7 +101,10 @@ def train(
         began, rows = time.monotonic(), next(order)
         mask = examples.mask[rows]
         batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None])
-        parts = [np.split(array, config.micro_batch_num) for array in (*batch, token_weights(mask, "dapo"))]
+        parts = [
+            np.split(array, config.micro_batch_num)
+            for array in (*batch, token_weights(mask, "dapo", mask.shape[1]))
+        ]
         loss, norm, rate = learner.update(list(zip(*parts, strict=True)))
         speed = float(mask.sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm}

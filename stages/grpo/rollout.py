@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import Qwen2
-from stages.grpo.sampling import NextToken, lengths
+from stages.grpo.sampling import NextToken, lengths, penalised
 
 CHECK_EVERY = 4  # steps between looks at whether all completions have ended; a look waits for the graph
 
@@ -74,6 +74,10 @@ class Decoder(nn.Cell):
         self.values = _cache("values", count, rows, self.T, self.D)
         self.rows = Tensor(np.arange(rows, dtype=np.int32).reshape(-1, 1))
         self.next_token = NextToken(config, eos, model.vocab_size)
+        self.penalty = config.repetition_penalty
+        seen = (prompts * group_size, model.vocab_size) if self.penalty != 1 else (1, 1)
+        self.seen = Parameter(Tensor(np.zeros(seen, np.float32)), name="seen", requires_grad=False)
+        self.every_row = Tensor(np.arange(prompts * group_size, dtype=np.int32).reshape(-1, 1))
 
     def generate(
         self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
@@ -90,6 +94,8 @@ class Decoder(nn.Cell):
             uniform = np.zeros((self.P * self.G, self.T), np.float32)
         draws = [Tensor(np.ascontiguousarray(column)) for column in uniform.T]
         lengths_tensor = Tensor(length.astype(np.int32))
+        if self.penalty != 1:
+            self.seen.set_data(Tensor(self._held(prompt, length)))
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), lengths_tensor, draws[0], greedy)
         tokens = [token]
         for t in range(1, self.T):
@@ -100,6 +106,22 @@ class Decoder(nn.Cell):
         ids = np.full((self.P * self.G, self.T), self.pad, np.int32)
         ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
         return Completions(ids, *lengths(ids, self.eos))
+
+    def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
+        """1.0 where a row's prompt holds a token [B, V]."""
+        held = np.zeros((self.P, self.seen.shape[1]), np.float32)
+        for row, ids, count in zip(held, prompt, length, strict=True):
+            row[ids[:count]] = 1
+        return held.repeat(self.G, 0)
+
+    def draw(self, logits: Tensor, uniform: Tensor, greedy: Tensor, t: Tensor) -> Tensor:
+        """Token t of each completion [B], which counts as seen from now on."""
+        if self.penalty == 1:
+            return self.next_token(logits, uniform, greedy, t)
+        token = self.next_token(penalised(logits, self.seen, self.penalty), uniform, greedy, t)
+        places = ops.concat((self.every_row, token.reshape((-1, 1))), 1)
+        ops.scatter_nd_update(self.seen, places, ops.ones_like(uniform))
+        return token
 
     @ms.jit
     def prefill(
@@ -121,7 +143,7 @@ class Decoder(nn.Cell):
         logits = self.model.all_logits(last)
         V = logits.shape[-1]
         logits = ops.broadcast_to(logits.reshape((P, 1, V)), (P, G, V)).reshape((P * G, V))
-        token = self.next_token(logits, uniform, greedy, Tensor(0, ms.int32))
+        token = self.draw(logits, uniform, greedy, Tensor(0, ms.int32))
         return token, self.ends(token)
 
     @ms.jit
@@ -151,7 +173,7 @@ class Decoder(nn.Cell):
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             x = layer.finish(x, self.attend(i, q, k, v, indices, mask))
-        drawn = self.next_token(self.model.all_logits(x), uniform, greedy, t)
+        drawn = self.draw(self.model.all_logits(x), uniform, greedy, t)
         drawn = ops.select(done, ops.full_like(drawn, self.pad), drawn)
         return drawn, ops.logical_or(done, self.ends(drawn))
 

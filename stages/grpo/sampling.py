@@ -87,6 +87,21 @@ class NextToken(nn.Cell):
         return weights
 
 
+def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Logits [B, V] with those of tokens that a row has seen made less likely.
+
+    Args:
+        logits: [B, V].
+        seen: 1.0 where the row's prompt or completion holds the token, else 0 [B, V].
+        penalty: above 1: less likely.
+
+    Source: Keskar et al. 2019, CTRL, arXiv:1909.05858, section 4.1, for logits of either sign as in
+    transformers' RepetitionPenaltyLogitsProcessor.
+    """
+    less = ops.select(logits > 0, logits / penalty, logits * penalty)
+    return ops.select(seen > 0, less, logits)
+
+
 def lengths(ids: NDArray[Any], eos: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Tokens of each completion up to and with its end token, and whether it was cut before one.
 
