@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from stages.errors import InputError
 from stages.layout import Role
 from stages.weights.slicing import Strategy
-from stages.weights.tensors import FILE_NAME, merge_ranks, slices_of, write_rank
+from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
 
 Arrays = Mapping[str, NDArray[np.float32]]
 
@@ -39,8 +39,9 @@ class Checkpoints:
     """The checkpoints of one run, in one directory that all workers see."""
 
     def __init__(
-        self, directory: Path, rank: int, world: int, keep: int, strategies: Path, barrier: Callable[[], None]
-    ) -> None:
+        self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
+        barrier: Callable[[], None],
+    ) -> None:  # fmt: skip
         """Take over where and how many, and clear what a killed attempt left half done.
 
         Args:
@@ -48,7 +49,7 @@ class Checkpoints:
             rank: this worker.
             world: number of workers.
             keep: complete checkpoints that stay, beside the best one.
-            strategies: {role}_strategy directories of this run's layout.
+            strategies: {role}_strategy directories of this run's layout; None: one worker has whole tensors.
             barrier: returns when all workers have called it.
         """
         self.directory, self.rank, self.world, self.keep = directory, rank, world, keep
@@ -108,8 +109,9 @@ class Checkpoints:
         # No collective here: the main thread is training, and has collectives of its own under way.
         while len(marks := list(unfinished.glob("written_*"))) < self.world:
             time.sleep(POLL_S)
-        for role in {ROLE_OF[name] for name in sets}:
-            shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
+        if self.strategies is not None:
+            for role in {ROLE_OF[name] for name in sets}:
+                shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
         for mark in marks:
             mark.unlink()
         (unfinished / "state.json").write_text(json.dumps(state), encoding="utf-8")
@@ -135,15 +137,16 @@ class Checkpoints:
             raise InputError(file, None, f"can't be read: {error}", "remove this checkpoint") from error
         return state
 
-    def restore(self, step: int, name: str, strategy: Strategy) -> dict[str, NDArray[Any]]:
-        """One set of tensors, cut for this worker as `strategy` says, whatever layout wrote it.
+    def restore(self, step: int, name: str, strategy: Strategy | None) -> dict[str, NDArray[Any]]:
+        """One set of tensors, cut for this worker as `strategy` says (None: whole), whatever layout wrote it.
 
         Raises:
             InputError: a file is missing or damaged.
         """
         path = self.path(step)
-        full = merge_ranks(path / name, path / f"{ROLE_OF[name]}_strategy")
-        return slices_of(full, strategy, self.rank)
+        written = path / f"{ROLE_OF[name]}_strategy"
+        full = merge_ranks(path / name, written) if written.exists() else load(path / name / "rank_0")
+        return full if strategy is None else slices_of(full, strategy, self.rank)
 
 
 def _directories(root: Path) -> Iterator[Path]:

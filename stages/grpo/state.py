@@ -31,7 +31,7 @@ def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
 
 
 def put_back(
-    shape: ModelConfig, learner: Learner, checkpoints: Checkpoints, step: int, strategy: Strategy
+    shape: ModelConfig, learner: Learner, checkpoints: Checkpoints, step: int, strategy: Strategy | None
 ) -> dict[str, Any]:
     """Weights, moments and the count of updates from a checkpoint of any layout; returns its state.
 

@@ -74,7 +74,9 @@ def run(root, stage, config):
 
 
 def prepare(root, overrides):
-    config = compose([*SMALL, *overrides])
+    """The config, and all that sft and grpo read."""
+    config = compose(overrides)
+    root.mkdir(exist_ok=True)
     for stage in ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"):
         run(root, stage, config)
     return config
@@ -87,7 +89,7 @@ def one(tmp_path_factory):
 
 
 def trained(root, overrides):
-    config = prepare(root, overrides)
+    config = prepare(root, [*SMALL, *overrides])
     output = run(root, "grpo", config)
     return metrics(output), merge_ranks(output / "train", root / "strategy" / "train_strategy")
 
