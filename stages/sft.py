@@ -91,10 +91,11 @@ def train(
     context: Context, config: SftConfig, model: Qwen2, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
+    from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss, token_weights
     from stages.grpo.metrics import StepLog
-    from stages.grpo.parallel import SINGLE, Groups
+    from stages.grpo.parallel import SINGLE
 
     whole = [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)

@@ -5,15 +5,17 @@ Shapes: P prompts, G completions of each, B = P*G, S prompt slots, T completion 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, greedy
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.logprobs import everyone
-from stages.grpo.parallel import Gather, Groups, Reshard
+from stages.grpo.parallel import Place, Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
@@ -33,7 +35,7 @@ class Resharded:
         """Take over both roles; `target` may be `policy` itself, and then nothing moves."""
         self.model, self.policy, self.target = model, policy, target
         place = policy.place
-        group = Gather(groups.of(place.model_ranks), place.model_parallel)
+        group = Gather(groups.of(place.model_ranks))
         self.reshard = Reshard(policy.strategy, target.strategy, place, rank, group)
 
     def weights(self) -> dict[str, Array]:
@@ -44,6 +46,16 @@ class Resharded:
         """The target becomes the policy."""
         if self.target is not self.policy:
             self.target.model.load(self.weights())
+
+
+def all_ended(world: Gather, place: Place) -> Callable[[bool], bool]:
+    """Whether workers may stop generating, each told whether its own completions have ended.
+
+    Workers that compute together must stop together, and on a CPU all of them do: see collectives.
+    """
+    if place.model_parallel == 1 or place.data_parallel == 1:
+        return bool
+    return lambda ended: bool(world.arrays(np.array([ended], np.int32)).all())
 
 
 class Generator:
@@ -77,7 +89,8 @@ class Generator:
         mine = place.rows(len(prompts))
         draws = uniforms((self.seed, step, attempt), len(prompts) * G, self.config.max_tokens)
         draws = draws[mine.start * G : mine.stop * G]
-        own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws)
+        together = all_ended(self.world, place)
+        own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws, together)
         ids = everyone(self.world, place, own.ids)
         return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
 
@@ -102,7 +115,8 @@ class GreedyAccuracy:
 
     def __call__(self) -> float:
         """Of the model's current weights."""
-        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None)
+        together = all_ended(self.world, self.place)
+        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, together)
         ids = everyone(self.world, self.place, done.ids)[: len(self.prompts)]
         count, _ = lengths(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(ids, count)

@@ -13,8 +13,9 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.parallel import Groups, Place
+from stages.grpo.parallel import Place
 from stages.grpo.reduction import ordered_sum
 
 
@@ -62,8 +63,8 @@ class AdamW(nn.Cell):
         share = [1.0 if part else 1.0 / place.model_parallel for part in split]
         self.share = Tensor(np.repeat(np.array(share, np.float32), sizes))
         model_group, data_group = groups.of(place.model_ranks), groups.of(place.data_ranks)
-        self.sum_model = ops.AllReduce(ops.ReduceOp.SUM, model_group) if model_group else None
-        self.sum_data = ops.AllReduce(ops.ReduceOp.SUM, data_group) if data_group else None
+        self.sum_model = AllReduce(model_group) if model_group else None
+        self.sum_data = AllReduce(data_group) if data_group else None
 
     @ms.jit
     def construct(self, gradient: Tensor, rate: Tensor, step: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ Other shapes as in model.py; B = P*G completions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +80,11 @@ class Decoder(nn.Cell):
         self.every_row = Tensor(np.arange(prompts * group_size, dtype=np.int32).reshape(-1, 1))
 
     def generate(
-        self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
+        self,
+        prompt: NDArray[Any],
+        length: NDArray[Any],
+        uniform: NDArray[np.float32] | None,
+        all_ended: Callable[[bool], bool] = bool,
     ) -> Completions:
         """Complete P prompts.
 
@@ -88,6 +92,7 @@ class Decoder(nn.Cell):
             prompt: ids [P, S], padded on the right.
             length: true lengths [P].
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
+            all_ended: given whether these completions have ended, says whether to stop.
         """
         greedy = Tensor(uniform is None)
         if uniform is None:
@@ -99,7 +104,7 @@ class Decoder(nn.Cell):
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), lengths_tensor, draws[0], greedy)
         tokens = [token]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0 and done.asnumpy().all():
+            if t % CHECK_EVERY == 0 and all_ended(bool(done.asnumpy().all())):
                 break
             token, done = self.step(token, done, lengths_tensor, Tensor(t, ms.int32), draws[t], greedy)
             tokens.append(token)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, grpo
+from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, PromptOrder, Resharded
@@ -23,7 +24,6 @@ from stages.grpo.learner import Learner
 from stages.grpo.logprobs import LogProbs, everyone
 from stages.grpo.loss import SUMS, PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
-from stages.grpo.parallel import Gather, Groups
 from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join
 from stages.grpo.setup import RoleModel, build
@@ -86,7 +86,7 @@ class Trainer:
         """
         self.job, self.rank, self.data, self.vocabulary = job, rank, data, vocabulary
         self.groups = Groups(world)
-        self.world = Gather(self.groups.of(list(range(world))), world)
+        self.world = Gather(self.groups.of(list(range(world))))
         self.policy = self._role("train")
         self.policy.model.load(fuse(job.model, self._shard("train")))
         # Where both are cut alike there is one copy of the weights, and nothing to carry over.
