@@ -94,7 +94,7 @@ class Decoder(nn.Cell):
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
             all_ended: given whether these completions have ended, says whether to stop.
         """
-        greedy = Tensor(uniform is None)
+        greedy = uniform is None
         if uniform is None:
             uniform = np.zeros((self.P * self.G, self.T), np.float32)
         draws = [Tensor(np.ascontiguousarray(column)) for column in uniform.T]
@@ -119,7 +119,7 @@ class Decoder(nn.Cell):
             row[ids[:count]] = 1
         return held.repeat(self.G, 0)
 
-    def draw(self, logits: Tensor, uniform: Tensor, greedy: Tensor, t: Tensor) -> Tensor:
+    def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
         """Token t of each completion [B], which counts as seen from now on."""
         if self.penalty == 1:
             return self.next_token(logits, uniform, greedy, t)
@@ -129,9 +129,7 @@ class Decoder(nn.Cell):
         return token
 
     @ms.jit
-    def prefill(
-        self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def prefill(self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: bool) -> tuple[Tensor, Tensor]:
         """Fill the prompts' caches and draw the first tokens [B]; done [B]."""
         P, S, G = self.P, self.S, self.G
         positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S)).reshape((-1,))
@@ -153,7 +151,7 @@ class Decoder(nn.Cell):
 
     @ms.jit
     def step(
-        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: Tensor
+        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
     ) -> tuple[Tensor, Tensor]:
         """Draw token t of each completion.
 
