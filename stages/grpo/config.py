@@ -138,6 +138,17 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
         problems.append(
             Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
         )
+    if train.validate_every and not train.validation_prompts:
+        rule = "must be at least 1 where train.validate_every is not 0"
+        problems.append(Problem("train.validation_prompts", 0, rule))
+    for name, value in (("keep_best", train.keep_best), ("patience", train.patience)):
+        if value and not train.validate_every:
+            rule = "needs checks on held-out prompts"
+            problems.append(Problem(f"train.{name}", value, rule, "set train.validate_every"))
+    for name, value in (("ref_model_sync_steps", train.ref_model_sync_steps), ("max_kl", train.max_kl)):
+        if value and train.beta == 0:
+            rule = "needs a reference, which train.beta=0 leaves out"
+            problems.append(Problem(f"train.{name}", value, rule, "set train.beta above 0"))
     if rollout.min_tokens > rollout.max_tokens:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
         problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))

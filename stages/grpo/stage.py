@@ -95,7 +95,7 @@ def train(
     from stages.grpo import state
 
     config, step = trainer.job.train, resumed
-    if resumed == 0 and config.validate_every:
+    if best.step is None and config.validate_every:
         best.see(0, trainer.validate())
         if config.keep_best:
             state.save(trainer, checkpoints, 0, vars(best))
