@@ -112,7 +112,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "sft",
-            1,
+            2,
             ("model", "sft", "seed"),
             {"split": "split", **common},
             computes=True,
@@ -121,13 +121,14 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "grpo",
-            1,
+            2,
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
             workers=config.layout.train.cards,
             computes=True,
-            # The result, and per checkpoint weights with both Adam moments; one more while it is written.
-            bytes_written=ranks["train"] * (1 + 3 * (1 + config.train.keep_checkpoints)),
+            # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
+            # one for the best.
+            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
         ),
         Stage(
             "evaluate",

@@ -10,7 +10,10 @@ Shapes: R examples, B of them in a batch, S prompt slots, T answer slots.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -31,6 +34,7 @@ from stages.weights.tensors import merge_ranks, write_ranks
 
 if TYPE_CHECKING:
     from stages.grpo.data import Examples, Prompts
+    from stages.grpo.learner import Learner
     from stages.grpo.model import Qwen2
 
 
@@ -87,22 +91,33 @@ def train(
     context: Context, config: SftConfig, model: Qwen2, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
+    from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss, token_weights
     from stages.grpo.metrics import StepLog
-    from stages.grpo.parallel import SINGLE, Groups
+    from stages.grpo.parallel import SINGLE
 
     whole = [False] * len(model.names)
     learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)
-    log = StepLog(context.output / "metrics.jsonl", last_step=0)
-    recent: deque[float] = deque(maxlen=config.stop_checks)
-    order = batches(len(examples), config.batch_size, context.seed)
-    for step in range(1, config.steps + 1):
+    memory = Memory(context, learner)
+    done, recent = memory.restore(deque(maxlen=config.stop_checks))
+    log = StepLog(context.work / "metrics.jsonl", done)
+    order = itertools.islice(batches(len(examples), config.batch_size, context.seed), done, None)
+    step = done
+    while step < config.steps and not reached(recent, config):
+        step += 1
         began, rows = time.monotonic(), next(order)
         mask = examples.mask[rows]
-        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None])
-        parts = [np.split(array, config.micro_batch_num) for array in (*batch, token_weights(mask, "dapo"))]
+        weight = token_weights(mask, "dapo", mask.shape[1])
+        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weight)
+        parts = [np.split(array, config.micro_batch_num) for array in batch]
         loss, norm, rate = learner.update(list(zip(*parts, strict=True)))
+        if not (math.isfinite(float(loss)) and math.isfinite(norm)):
+            raise InputError(
+                "sft.learning_rate", config.learning_rate,
+                f"step {step}: the loss is {float(loss)} and the gradient's norm {norm}; the last good "
+                f"checkpoint is that of step {memory.last or 'none'}", "lower it",
+            )  # fmt: skip
         speed = float(mask.sum()) / (time.monotonic() - began)
         row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm}
         row["tokens_per_s"] = speed
@@ -112,9 +127,43 @@ def train(
             message = f"loss {row['loss']:.3f}, accuracy {recent[-1]:.3f}"
             context.progress(step, config.steps, message, "step")
         log.append([row])
-        if reached(recent, config):
-            return {"steps": step, "accuracy_check": float(np.mean(recent)), "stopped": "accuracy"}
-    return {"steps": config.steps, "accuracy_check": float(np.mean(recent)), "stopped": "steps"}
+        if config.checkpoint_every and step % config.checkpoint_every == 0:
+            memory.save(step, recent)
+    memory.checkpoints.wait()
+    shutil.copyfile(log.path, context.output / log.path.name)
+    stopped = "accuracy" if reached(recent, config) else "steps"
+    mean = float(np.mean(recent))
+    return {"steps": step, "accuracy_check": mean, "stopped": stopped, "resumed_from": done or None}
+
+
+class Memory:
+    """What training must remember to go on as if it had never stopped."""
+
+    def __init__(self, context: Context, learner: Learner) -> None:
+        """Find the checkpoints of earlier attempts."""
+        from stages.grpo.checkpoint import Checkpoints
+
+        self.shape, self.learner = context.section(ModelConfig, "model"), learner
+        directory = context.work / "checkpoints"
+        self.checkpoints = Checkpoints(directory, 0, 1, keep=1, strategies=None, barrier=lambda: None)
+        self.last = max(self.checkpoints.steps(), default=0)
+
+    def save(self, step: int, recent: deque[float]) -> None:
+        """Write a checkpoint."""
+        from stages.grpo.state import learner_sets
+
+        state = {"updates": self.learner.updates, "recent": list(recent)}
+        self.checkpoints.save(step, learner_sets(self.shape, self.learner), state, best=None)
+        self.last = step
+
+    def restore(self, recent: deque[float]) -> tuple[int, deque[float]]:
+        """Go on from the last checkpoint: its step (0 without one) and checks, added to `recent`."""
+        from stages.grpo.state import put_back
+
+        if self.last:
+            state = put_back(self.shape, self.learner, self.checkpoints, self.last, None)
+            recent.extend(state["recent"])
+        return self.last, recent
 
 
 def reached(recent: deque[float], config: SftConfig) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from stages.grpo.config import OptimizerConfig, Positive
+from stages.grpo.config import NonNegative, OptimizerConfig, Positive
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class SftConfig(OptimizerConfig):
     """Checks in a row whose mean must reach stop_accuracy; one alone jumps too much from step to step."""
     check_every: Positive
     """Updates between checks of the greedy accuracy."""
+    checkpoint_every: NonNegative
+    """Updates between checkpoints, from which a killed run goes on; 0: none."""
     max_tokens: Annotated[int, Ge(2)]
     """Longest answer in checks, in tokens; rollout.max_tokens unless said otherwise."""
     check_prompts: Annotated[int, Ge(1)]

@@ -32,6 +32,9 @@ class RolloutConfig:
     """Sample among the fewest tokens whose probabilities sum to p (nucleus); null: among all."""
     min_p: Annotated[float, Ge(0), Lt(1)] | None
     """Drop tokens less likely than min_p times the likeliest; null: none."""
+    repetition_penalty: Annotated[float, Gt(0)]
+    """Divides positive logits of tokens that prompt or completion already hold and multiplies negative ones
+    (CTRL, arXiv:1909.05858, section 4.1); 1: none. The loss knows nothing of it, as in TRL."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +77,44 @@ class TrainConfig(OptimizerConfig):
     """... and at 1 + epsilon_high. DAPO (arXiv:2503.14476) raises it alone."""
     beta: Annotated[float, Ge(0)]
     """Weight of the KL divergence from the reference; 0: the reference is not even loaded."""
+    use_bias_correction_kl: bool
+    """Multiply the KL by the probability ratio, so that its gradient is that of the divergence itself
+    (DeepSeek-V3.2, arXiv:2512.02556; TRL's default). false: as GRPO's paper has it."""
     loss_type: Literal["grpo", "dapo", "dr_grpo"]
     """How token losses are averaged: grpo: within each completion, then over completions; dapo: over
     all tokens; dr_grpo (arXiv:2503.20783): over completions x max_tokens."""
+    importance_sampling_level: Literal["token", "sequence"]
+    """token: a probability ratio per token; sequence: one per completion (GSPO, arXiv:2507.18071), with
+    bounds of a few 1e-4."""
     scale_advantages: bool
     """Divide by the group's standard deviation (GRPO) or not (Dr. GRPO)."""
+    mask_truncated_completions: bool
+    """Leave completions that were cut at rollout.max_tokens out of the loss (DAPO, section 3.4)."""
+    resample_rounds: NonNegative
+    """Dynamic sampling (DAPO, section 3.2): while a step lacks groups whose rewards differ, it samples
+    prompts_per_step further prompts, at most so many times; 0: never."""
+    ref_model_sync_steps: NonNegative
+    """Steps between moves of the reference towards the policy (TR-DPO, arXiv:2404.09656); 0: it stays."""
+    ref_model_mixup_alpha: Annotated[float, Gt(0), Le(1)]
+    """Share of the policy in the reference after such a move; TRL's default is 0.6."""
+    max_kl: Annotated[float, Gt(0)] | None
+    """Training stops as diverged when the KL to the reference exceeds this; null: only NaN stops it."""
     checkpoint_every: NonNegative
     """Steps between checkpoints; 0: none."""
     keep_checkpoints: Positive
     """Complete checkpoints that stay; older ones are removed."""
+    completions_every: Positive
+    """Steps between those whose completions are written to completions.jsonl."""
     logged_completions: NonNegative
-    """Completions of each step written to completions.jsonl."""
+    """Completions of such a step that are written, from the first."""
+    validate_every: NonNegative
+    """Steps between checks of the greedy accuracy on held-out prompts; 0: never."""
+    validation_prompts: NonNegative
+    """The last rows of the training data, held out for these checks when validate_every is not 0."""
+    keep_best: bool
+    """The result is the model of the best check instead of the last step's."""
+    patience: Positive | None
+    """Stop after so many checks in a row without a better accuracy; null: never early."""
 
 
 def greedy(max_tokens: int) -> RolloutConfig:
@@ -97,6 +127,7 @@ def greedy(max_tokens: int) -> RolloutConfig:
         top_k=None,
         top_p=None,
         min_p=None,
+        repetition_penalty=1.0,
     )
 
 
@@ -107,6 +138,17 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
         problems.append(
             Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
         )
+    if train.validate_every and not train.validation_prompts:
+        rule = "must be at least 1 where train.validate_every is not 0"
+        problems.append(Problem("train.validation_prompts", 0, rule))
+    for name, value in (("keep_best", train.keep_best), ("patience", train.patience)):
+        if value and not train.validate_every:
+            rule = "needs checks on held-out prompts"
+            problems.append(Problem(f"train.{name}", value, rule, "set train.validate_every"))
+    for name, value in (("ref_model_sync_steps", train.ref_model_sync_steps), ("max_kl", train.max_kl)):
+        if value and train.beta == 0:
+            rule = "needs a reference, which train.beta=0 leaves out"
+            problems.append(Problem(f"train.{name}", value, rule, "set train.beta above 0"))
     if rollout.min_tokens > rollout.max_tokens:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
         problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))

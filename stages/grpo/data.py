@@ -44,6 +44,16 @@ class Prompts:
             tuple(self.solutions[i] for i in rows),
         )
 
+    @classmethod
+    def join(cls, parts: Sequence[Prompts]) -> Prompts:
+        """Prompts of the same S, one after the other."""
+        return cls(
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.lengths for part in parts]),
+            tuple(text for part in parts for text in part.texts),
+            tuple(solution for part in parts for solution in part.solutions),
+        )
+
 
 @dataclass(frozen=True)
 class Vocabulary:

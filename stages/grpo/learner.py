@@ -10,10 +10,11 @@ import numpy as np
 from mindspore import ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
+from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import Qwen2
 from stages.grpo.optimizer import AdamW, learning_rate
-from stages.grpo.parallel import Groups, Place
+from stages.grpo.parallel import Place
 
 Array = NDArray[Any]
 

@@ -9,8 +9,9 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.grpo.collectives import Gather
 from stages.grpo.learner import tensors
-from stages.grpo.parallel import Gather, Place
+from stages.grpo.parallel import Place
 from stages.grpo.setup import RoleModel
 from stages.layout import RoleLayout
 

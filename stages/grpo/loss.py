@@ -1,4 +1,4 @@
-"""The losses: GRPO's clipped surrogate with a KL term, and the cross-entropy of supervised training.
+"""The losses: policy gradients as the configuration puts them together, and supervised cross-entropy.
 
 Shapes: B completions on this worker, T tokens. Sums, not means, over rows: what a mean divides by is
 counted over all workers and micro-batches on the host and comes in as a factor per token.
@@ -12,42 +12,46 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
+from stages.grpo.algorithm import dapo, dr_grpo, grpo, gspo
 from stages.grpo.config import TrainConfig
+from stages.grpo.reduction import ordered_sum
 
 Array = NDArray[Any]
 
+SUMS = ("loss", "kl", "entropy", "clip_low", "clip_high")
+"""What PolicyLoss adds up over tokens for the metrics."""
 
-def token_weights(mask: Array, loss_type: str) -> Array:
+
+def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.float32]:
     """Factor of each token's loss, so that a plain sum over all tokens is the loss.
 
     Args:
-        mask: 1 on completion tokens [B, T], of all workers together.
-        loss_type: grpo: mean over a completion's tokens, then over completions (DeepSeekMath,
-            arXiv:2402.03300, eq. 3); dapo: mean over all tokens (arXiv:2503.14476, eq. 8);
-            dr_grpo: sum over tokens / T, mean over completions (arXiv:2503.20783, section 3.1).
+        mask: 1 on the tokens that count [B, T], of all workers together.
+        loss_type: as train.loss_type.
+        max_tokens: longest completion that the rollout allows; T may be shorter.
 
     Returns:
-        [B, T], float32.
+        [B, T].
     """
-    B, T = mask.shape
-    if loss_type == "grpo":
-        divisor = B * np.maximum(mask.sum(1, keepdims=True), 1)
-    elif loss_type == "dapo":
-        divisor = np.maximum(mask.sum(), 1)
-    else:
-        divisor = np.array(B * T)
-    weights: Array = (mask / divisor).astype(np.float32)
+    divisor: Any = {
+        "grpo": grpo.divisor(mask),
+        "dapo": dapo.divisor(mask),
+        "dr_grpo": dr_grpo.divisor(len(mask), max_tokens),
+    }[loss_type]
+    weights: NDArray[np.float32] = (mask / divisor).astype(np.float32)
     return weights
 
 
-class GrpoLoss(nn.Cell):
-    """Sum over tokens of weight * (-min(r A, clip(r) A) + beta * k3)."""
+class PolicyLoss(nn.Cell):
+    """Sum over tokens of weight * (-clipped surrogate + beta * KL)."""
 
     def __init__(self, config: TrainConfig) -> None:
-        """Take over clipping bounds, beta and whether the sampling policy is the current one."""
+        """Take over clipping bounds, beta, and whether the policy that sampled is the current one."""
         super().__init__()
         self.on_policy = config.num_iterations == 1
+        self.sequence_level = config.importance_sampling_level == "sequence"
         self.low, self.high, self.beta = 1 - config.epsilon_low, 1 + config.epsilon_high, config.beta
+        self.weigh_kl = config.use_bias_correction_kl
 
     def construct(
         self,
@@ -59,7 +63,7 @@ class GrpoLoss(nn.Cell):
         weight: Tensor,
         mask: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The loss, and sums over tokens for the metrics.
+        """The loss, and SUMS.
 
         Args:
             logprob: of the policy [B, T].
@@ -69,29 +73,24 @@ class GrpoLoss(nn.Cell):
             reference: logprob of the reference [B, T]; not looked at when beta is 0.
             advantage: [B, 1].
             weight: factor of each token [B, T], 0 on padding.
-            mask: 1 on completion tokens [B, T].
-
-        Returns:
-            the loss, and [loss, KL, entropy, clipped tokens] summed over tokens.
-
-        Source: DeepSeekMath, arXiv:2402.03300, eq. 3 (surrogate and KL) and eq. 4 (k3, the unbiased and
-        positive estimate of Schulman 2020, joschu.net/blog/kl-approx.html).
+            mask: 1 on the tokens that count [B, T].
         """
         if self.on_policy:
             old = ops.stop_gradient(logprob)
         # Padding has any logprob; the difference is taken there as 0, so that exp cannot overflow.
-        ratio = ops.exp((logprob - old) * mask)
-        clipped = ops.clamp(ratio, self.low, self.high)
-        surrogate = ops.minimum(ratio * advantage, clipped * advantage)
-        per_token = -surrogate
+        log_ratio = (logprob - old) * mask
+        if self.sequence_level:
+            log_ratio = gspo.sequence_log_ratio(log_ratio, mask)
+        ratio = ops.exp(log_ratio)
+        per_token = -grpo.clipped_surrogate(ratio, advantage, self.low, self.high)
         kl = ops.zeros_like(logprob)
         if self.beta > 0:
-            difference = (reference - logprob) * mask
-            kl = ops.exp(difference) - difference - 1.0
-            per_token = per_token + self.beta * kl
-        loss = (per_token * weight).sum()
-        is_clipped = (clipped * advantage < ratio * advantage).astype(logprob.dtype)
-        sums = [loss, (kl * mask).sum(), (entropy * mask).sum(), (is_clipped * mask).sum()]
+            kl = grpo.kl_k3(reference, logprob, mask)
+            per_token = per_token + self.beta * (kl * ratio if self.weigh_kl else kl)
+        loss = ordered_sum(per_token * weight)
+        too_low = ops.logical_and(ratio < self.low, advantage < 0).astype(mask.dtype)
+        too_high = ops.logical_and(ratio > self.high, advantage > 0).astype(mask.dtype)
+        sums = [loss, *[ordered_sum(values * mask) for values in (kl, entropy, too_low, too_high)]]
         return loss, ops.stop_gradient(ops.stack(sums))
 
 
@@ -100,5 +99,5 @@ class SupervisedLoss(nn.Cell):
 
     def construct(self, logprob: Tensor, entropy: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, twice: [B, T] each; the second one for the metrics."""
-        loss = -(logprob * weight).sum()
+        loss = -ordered_sum(logprob * weight)
         return loss, ops.stop_gradient(loss)

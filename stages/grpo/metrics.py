@@ -4,9 +4,75 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+SCHEMA = {
+    "step": "number of the step, from 1",
+    "time_s": "when it ended, seconds since 1970",
+    "reward": "weighted sum of the reward functions, mean over all sampled completions",
+    "reward_std": "its standard deviation over them",
+    "reward/*": "mean of one reward function, unweighted",
+    "reward_std/*": "its standard deviation",
+    "reward_failures": "rewards that could not be computed and counted 0",
+    "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
+    "zero_variance_share": "share of sampled groups whose rewards are all equal: they teach nothing",
+    "sampled_groups": "prompts sampled for this step, dynamic sampling's further rounds included",
+    "completion_length": "tokens, end token included, mean",
+    "completion_length_max": "tokens of the longest completion",
+    "completion_cut_share": "share of completions cut at rollout.max_tokens",
+    "loss": "of the step's last update",
+    "kl": "KL to the reference per token, k3 estimate, nats; absent with train.beta=0",
+    "entropy": "of the next token, mean over tokens, nats",
+    "clip_low_fraction": "share of tokens whose ratio lies below 1 - epsilon_low and is clipped there",
+    "clip_high_fraction": "share of tokens whose ratio lies above 1 + epsilon_high and is clipped there",
+    "clip_fraction": "both together",
+    "grad_norm": "of all parameters, before clipping",
+    "lr": "learning rate of the step's last update",
+    "reshard_s": "carrying the policy over to the generating layout",
+    "rollout_s": "generating",
+    "reward_s": "decoding texts and scoring them",
+    "reference_s": "log-probabilities of the reference and of the policy that sampled",
+    "train_s": "gradients and updates",
+    "step_s": "the whole step",
+    "tokens_per_s": "sampled tokens over step_s",
+    "rollout_tokens_per_s": "sampled tokens over rollout_s",
+    "train_tokens_per_s": "tokens trained on, once per update, over train_s",
+    "completions_per_s": "sampled completions over step_s",
+    "peak_memory_gib": "most memory that worker 0 has held so far",
+    "validation_accuracy": "greedy, on held-out prompts, after the step (every validate_every steps)",
+}
+"""Every key of metrics.jsonl and what it means; a star stands for a reward function's name."""
+
+
+class Clock:
+    """Seconds spent in each phase of a step."""
+
+    def __init__(self) -> None:
+        """Start."""
+        self.began, self.phases = time.monotonic(), dict[str, float]()
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        """Count what runs inside towards `phase`."""
+        began = time.monotonic()
+        yield
+        self.phases[phase] = self.spent(phase) + time.monotonic() - began
+
+    def spent(self, phase: str) -> float:
+        """Seconds in one phase so far."""
+        return self.phases.get(phase, 0.0)
+
+    def seconds(self, phases: Sequence[str]) -> dict[str, float]:
+        """{phase}_s of each of `phases`."""
+        return {f"{phase}_s": self.spent(phase) for phase in phases}
+
+    def total(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.began
 
 
 class StepLog:

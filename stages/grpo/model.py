@@ -20,7 +20,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
-from stages.grpo.parallel import SINGLE, CopyToGroup, Place, SumOverGroup
+from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
+from stages.grpo.parallel import SINGLE, Place
 from stages.model_config import ModelConfig
 
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
@@ -58,7 +59,7 @@ def _zeros(name: str, *shape: int) -> Parameter:
 class Layer(nn.Cell):
     """One decoder layer without its attention: what comes before (`project`) and after (`finish`)."""
 
-    def __init__(self, model: ModelConfig, index: int, model_parallel: int, group: str | None) -> None:
+    def __init__(self, model: ModelConfig, index: int, model_parallel: int, group: Group | None) -> None:
         """Zero weights for one card's share.
 
         Args:
@@ -104,7 +105,7 @@ class Qwen2(nn.Cell):
     """The model's weights on one card, and the log-probabilities of given completions."""
 
     def __init__(
-        self, model: ModelConfig, positions: int, place: Place = SINGLE, group: str | None = None,
+        self, model: ModelConfig, positions: int, place: Place = SINGLE, group: Group | None = None,
         split_embedding: bool = False, split_head: bool = False,
     ) -> None:  # fmt: skip
         """Zero weights; `load` fills them.
@@ -139,7 +140,7 @@ class Qwen2(nn.Cell):
         self.cos, self.sin = rotary_table(model, positions)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
-            self.all_gather = ops.AllGather(group)
+            self.all_gather = AllGather(group)
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
         """Take over weights by the names of parameters.parts."""

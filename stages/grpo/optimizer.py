@@ -13,8 +13,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 
+from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.parallel import Groups, Place
+from stages.grpo.parallel import Place
+from stages.grpo.reduction import ordered_sum
 
 
 def learning_rate(config: OptimizerConfig, step: int) -> float:
@@ -61,8 +63,8 @@ class AdamW(nn.Cell):
         share = [1.0 if part else 1.0 / place.model_parallel for part in split]
         self.share = Tensor(np.repeat(np.array(share, np.float32), sizes))
         model_group, data_group = groups.of(place.model_ranks), groups.of(place.data_ranks)
-        self.sum_model = ops.AllReduce(ops.ReduceOp.SUM, model_group) if model_group else None
-        self.sum_data = ops.AllReduce(ops.ReduceOp.SUM, data_group) if data_group else None
+        self.sum_model = AllReduce(model_group) if model_group else None
+        self.sum_data = AllReduce(data_group) if data_group else None
 
     @ms.jit
     def construct(self, gradient: Tensor, rate: Tensor, step: Tensor) -> Tensor:
@@ -76,7 +78,7 @@ class AdamW(nn.Cell):
         config = self.config
         if self.sum_data is not None:
             gradient = self.sum_data(gradient)
-        square = (gradient * gradient * self.share).sum()
+        square = ordered_sum(gradient * gradient * self.share)
         if self.sum_model is not None:
             square = self.sum_model(square)
         norm = ops.sqrt(square)

@@ -1,4 +1,4 @@
-"""The cards of a run: who talks to whom, and the collectives that tensor parallelism needs.
+"""The cards of a run: where each stands in a layout, and how weights move between layouts.
 
 Ranks are laid out as MindSpore's strategy files say: device matrix [data_parallel, model_parallel],
 so rank = data_index * model_parallel + model_index.
@@ -10,17 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn, ops
-from mindspore.communication import create_group
 from numpy.typing import NDArray
 
+from stages.grpo.collectives import Gather
 from stages.layout import RoleLayout
 from stages.weights.slicing import Strategy, slice_of
 
 Array = NDArray[Any]
-WORLD = "mccl_world_group"
 
 
 @dataclass(frozen=True)
@@ -56,90 +53,6 @@ class Place:
 
 
 SINGLE = Place(data_parallel=1, data_index=0, model_parallel=1, model_index=0)
-
-
-class Groups:
-    """Communication groups by their ranks, each created once.
-
-    Creating a group is collective over its members only, so workers may ask for different groups,
-    but those that share one must ask in the same order.
-    """
-
-    def __init__(self, world: int) -> None:
-        """Take over the number of workers."""
-        self.world = world
-        self._names: dict[tuple[int, ...], str] = {}
-
-    def of(self, ranks: list[int]) -> str | None:
-        """The group of `ranks`; None when there is nobody else to talk to."""
-        if len(ranks) == 1:
-            return None
-        if len(ranks) == self.world:
-            return WORLD
-        name = self._names.get(tuple(ranks))
-        if name is None:
-            name = self._names[tuple(ranks)] = "ranks_" + "_".join(map(str, ranks))
-            create_group(name, ranks)
-        return name
-
-
-class CopyToGroup(nn.Cell):
-    """Identity forward, sum over the group backward: enters a block that is split over the group.
-
-    Source: f of Megatron-LM, Shoeybi et al. 2019, arXiv:1909.08053, section 3 and figure 3.
-    """
-
-    def __init__(self, group: str) -> None:
-        """Take over the group's name."""
-        super().__init__()
-        self.all_reduce = ops.AllReduce(ops.ReduceOp.SUM, group)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x` as it is."""
-        return x
-
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        """Sum of what each card's part of the block contributes."""
-        return (self.all_reduce(dout),)
-
-
-class SumOverGroup(nn.Cell):
-    """Sum over the group forward, identity backward: leaves a split block. Source: Megatron-LM's g."""
-
-    def __init__(self, group: str) -> None:
-        """Take over the group's name."""
-        super().__init__()
-        self.all_reduce = ops.AllReduce(ops.ReduceOp.SUM, group)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """Sum of the cards' `x`."""
-        return self.all_reduce(x)
-
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
-        """`dout` as it is: every card has all of it."""
-        return (dout,)
-
-
-class Gather(nn.Cell):
-    """Arrays of all workers of a group, on all of them; the identity without a group."""
-
-    def __init__(self, group: str | None, size: int) -> None:
-        """Take over the group's name and its number of workers."""
-        super().__init__()
-        self.size = size
-        self.all_gather: Any = ops.AllGather(group) if group else None
-
-    @ms.jit
-    def construct(self, x: Tensor) -> Tensor:
-        """X [n, ...] of each worker to [size * n, ...]."""
-        return self.all_gather(x)
-
-    def arrays(self, array: Array) -> Array:
-        """Array [n, ...] of each worker, float32 or int32, to [size, n, ...], in the order of ranks."""
-        if self.all_gather is None:
-            return array[None]
-        gathered: Array = self(Tensor(np.ascontiguousarray(array))).asnumpy()
-        return gathered.reshape(self.size, *array.shape)
 
 
 class Reshard:

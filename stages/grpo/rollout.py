@@ -8,7 +8,7 @@ Other shapes as in model.py; B = P*G completions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import Qwen2
-from stages.grpo.sampling import NextToken, lengths
+from stages.grpo.sampling import NextToken, lengths, penalised
 
 CHECK_EVERY = 4  # steps between looks at whether all completions have ended; a look waits for the graph
 
@@ -74,9 +74,17 @@ class Decoder(nn.Cell):
         self.values = _cache("values", count, rows, self.T, self.D)
         self.rows = Tensor(np.arange(rows, dtype=np.int32).reshape(-1, 1))
         self.next_token = NextToken(config, eos, model.vocab_size)
+        self.penalty = config.repetition_penalty
+        seen = (prompts * group_size, model.vocab_size) if self.penalty != 1 else (1, 1)
+        self.seen = Parameter(Tensor(np.zeros(seen, np.float32)), name="seen", requires_grad=False)
+        self.every_row = Tensor(np.arange(prompts * group_size, dtype=np.int32).reshape(-1, 1))
 
     def generate(
-        self, prompt: NDArray[Any], length: NDArray[Any], uniform: NDArray[np.float32] | None
+        self,
+        prompt: NDArray[Any],
+        length: NDArray[Any],
+        uniform: NDArray[np.float32] | None,
+        all_ended: Callable[[bool], bool] = bool,
     ) -> Completions:
         """Complete P prompts.
 
@@ -84,16 +92,19 @@ class Decoder(nn.Cell):
             prompt: ids [P, S], padded on the right.
             length: true lengths [P].
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
+            all_ended: given whether these completions have ended, says whether to stop.
         """
-        greedy = Tensor(uniform is None)
+        greedy = uniform is None
         if uniform is None:
             uniform = np.zeros((self.P * self.G, self.T), np.float32)
         draws = [Tensor(np.ascontiguousarray(column)) for column in uniform.T]
         lengths_tensor = Tensor(length.astype(np.int32))
+        if self.penalty != 1:
+            self.seen.set_data(Tensor(self._held(prompt, length)))
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), lengths_tensor, draws[0], greedy)
         tokens = [token]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0 and done.asnumpy().all():
+            if t % CHECK_EVERY == 0 and all_ended(bool(done.asnumpy().all())):
                 break
             token, done = self.step(token, done, lengths_tensor, Tensor(t, ms.int32), draws[t], greedy)
             tokens.append(token)
@@ -101,10 +112,24 @@ class Decoder(nn.Cell):
         ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
         return Completions(ids, *lengths(ids, self.eos))
 
+    def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
+        """1.0 where a row's prompt holds a token [B, V]."""
+        held = np.zeros((self.P, self.seen.shape[1]), np.float32)
+        for row, ids, count in zip(held, prompt, length, strict=True):
+            row[ids[:count]] = 1
+        return held.repeat(self.G, 0)
+
+    def draw(self, logits: Tensor, uniform: Tensor, greedy: bool, t: Tensor) -> Tensor:
+        """Token t of each completion [B], which counts as seen from now on."""
+        if self.penalty == 1:
+            return self.next_token(logits, uniform, greedy, t)
+        token = self.next_token(penalised(logits, self.seen, self.penalty), uniform, greedy, t)
+        places = ops.concat((self.every_row, token.reshape((-1, 1))), 1)
+        ops.scatter_nd_update(self.seen, places, ops.ones_like(uniform))
+        return token
+
     @ms.jit
-    def prefill(
-        self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def prefill(self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: bool) -> tuple[Tensor, Tensor]:
         """Fill the prompts' caches and draw the first tokens [B]; done [B]."""
         P, S, G = self.P, self.S, self.G
         positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S)).reshape((-1,))
@@ -121,12 +146,12 @@ class Decoder(nn.Cell):
         logits = self.model.all_logits(last)
         V = logits.shape[-1]
         logits = ops.broadcast_to(logits.reshape((P, 1, V)), (P, G, V)).reshape((P * G, V))
-        token = self.next_token(logits, uniform, greedy, Tensor(0, ms.int32))
+        token = self.draw(logits, uniform, greedy, Tensor(0, ms.int32))
         return token, self.ends(token)
 
     @ms.jit
     def step(
-        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: Tensor
+        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
     ) -> tuple[Tensor, Tensor]:
         """Draw token t of each completion.
 
@@ -151,7 +176,7 @@ class Decoder(nn.Cell):
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             x = layer.finish(x, self.attend(i, q, k, v, indices, mask))
-        drawn = self.next_token(self.model.all_logits(x), uniform, greedy, t)
+        drawn = self.draw(self.model.all_logits(x), uniform, greedy, t)
         drawn = ops.select(done, ops.full_like(drawn, self.pad), drawn)
         return drawn, ops.logical_or(done, self.ends(drawn))
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.errors import ConfigError, Problem
+from stages.grpo.collectives import Groups
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.model import Qwen2
-from stages.grpo.parallel import Groups, Place
+from stages.grpo.parallel import Place
 from stages.grpo.parameters import EMBEDDING, HEAD, parts
 from stages.layout import ROLES, LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig

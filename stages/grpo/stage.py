@@ -5,18 +5,23 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages.context import Context
 from stages.errors import ConfigError, Problem
 from stages.grpo import worker
 from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo.validation import Best, DivergedError
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
 from stages.rewards.config import RewardConfig
 
 if TYPE_CHECKING:
-    from stages.grpo.trainer import Job, StepResult
+    from stages.grpo.checkpoint import Checkpoints
+    from stages.grpo.data import Prompts
+    from stages.grpo.trainer import Job, StepResult, Trainer
 
 
 def run(context: Context) -> None:
@@ -25,8 +30,10 @@ def run(context: Context) -> None:
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
         InputError: weights or data are missing or do not fit.
+        DivergedError: a loss or gradient is not finite, or the KL exceeds train.max_kl.
     """
     rank, world = worker.start()
+    from stages.grpo import state
     from stages.grpo.checkpoint import Checkpoints
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.parameters import unfuse
@@ -35,25 +42,84 @@ def run(context: Context) -> None:
 
     job = read_job(context, world)
     vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
-    data = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
-    trainer = Trainer(job, rank, world, data, vocabulary)
-    keep = job.train.keep_checkpoints
-    checkpoints = Checkpoints(context.work / "checkpoints", rank, world, keep, trainer.barrier)
-    resumed = trainer.restore(checkpoints)
-    chief = Chief(context, resumed, job.train.steps) if rank == 0 else None
-    for step in range(resumed + 1, job.train.steps + 1):
-        result = trainer.step(step)
-        if chief is not None:
-            chief.log(step, result)
-        every = job.train.checkpoint_every
-        if every and step % every == 0 and step < job.train.steps:
-            checkpoints.save(step, trainer.state(), {"updates": trainer.learner.updates})
-    shard = unfuse(job.model, trainer.policy.model.weights())
+    prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
+    training, held_out = hold_out(prompts, job.train)
+    trainer = Trainer(job, rank, world, training, vocabulary, held_out)
+    checkpoints = Checkpoints(
+        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies, trainer.barrier
+    )
+    resumed, remembered = state.restore(trainer, checkpoints)
+    best = Best(**remembered.get("best", {}))
+    chief = Chief(context, resumed, job.train) if rank == 0 else None
+    last = train(trainer, checkpoints, context.work, resumed, best, chief)
+    chosen = best.step if job.train.keep_best else None
+    if chosen is not None and chosen != last:
+        checkpoints.wait()
+        trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
+        shard = checkpoints.restore(chosen, "weights", trainer.policy.strategy)
+    else:
+        shard = unfuse(job.model, trainer.policy.model.weights())
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"
     write_rank(shard, file, job.model.torch_dtype)
+    checkpoints.wait()
     if chief is not None:
-        chief.finish()
+        chief.finish(last, chosen, best)
     trainer.barrier()  # nobody leaves while another still writes: msrun ends all when one has ended badly
+
+
+def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | None]:
+    """Prompts to train on, and those for validation.
+
+    Raises:
+        ConfigError: too few are left.
+    """
+    if not train.validate_every:
+        return prompts, None
+    left = len(prompts) - train.validation_prompts
+    if left < train.prompts_per_step:
+        rule = (
+            f"leaves {left} of {len(prompts)} prompts, fewer than prompts_per_step={train.prompts_per_step}"
+        )
+        raise ConfigError([Problem("train.validation_prompts", train.validation_prompts, rule)])
+    return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
+
+
+def train(
+    trainer: Trainer, checkpoints: Checkpoints, work: Path, resumed: int, best: Best, chief: Chief | None
+) -> int:
+    """All steps after `resumed`, or until `best` says enough; returns the last one.
+
+    Raises:
+        DivergedError: naming step, batch and last good checkpoint.
+    """
+    from stages.grpo import state
+
+    config, step = trainer.job.train, resumed
+    if best.step is None and config.validate_every:
+        best.see(0, trainer.validate())
+        if config.keep_best:
+            state.save(trainer, checkpoints, 0, vars(best))
+    while step < config.steps and not best.enough(config.patience):
+        step += 1
+        result = trainer.step(step)
+        if result.problem is not None:
+            checkpoints.wait()
+            trainer.barrier()
+            good = checkpoints.steps()
+            batch = work / f"diverged_step_{step:06d}.jsonl"
+            if chief is not None:
+                chief.keep_batch(batch, result)
+            raise DivergedError(step, result.problem, batch, checkpoints.path(good[-1]) if good else None)
+        metrics, better = dict(result.metrics), False
+        if config.validate_every and (step % config.validate_every == 0 or step == config.steps):
+            metrics["validation_accuracy"] = trainer.validate()
+            better = best.see(step, metrics["validation_accuracy"])
+        if chief is not None:
+            chief.log(step, metrics, result)
+        due = config.checkpoint_every and step % config.checkpoint_every == 0 and step < config.steps
+        if due or (better and config.keep_best):
+            state.save(trainer, checkpoints, step, vars(best))
+    return step
 
 
 def read_job(context: Context, world: int) -> Job:
@@ -90,31 +156,40 @@ class Chief:
     The logs grow in context.work, which survives a kill, and are copied into the output at the end.
     """
 
-    def __init__(self, context: Context, resumed: int, steps: int) -> None:
+    def __init__(self, context: Context, resumed: int, config: TrainConfig) -> None:
         """Continue the logs after step `resumed` (0: begin)."""
         from stages.grpo.metrics import StepLog, TensorBoard
 
-        self.context, self.resumed, self.steps = context, resumed, steps
+        self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
         self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
 
-    def log(self, step: int, result: StepResult) -> None:
+    def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
-        row = {"step": step, "time_s": time.time(), **result.metrics}
+        row = {"step": step, "time_s": time.time(), **metrics}
         self.metrics.append([row])
-        self.completions.append(result.rows)
+        if step % self.config.completions_every == 0:
+            self.completions.append(result.sampled.rows(step, self.config.logged_completions))
         self.board.add(row)
         self.reward = row["reward"]
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
-        self.context.progress(step, self.steps, message, "step")
+        self.context.progress(step, self.config.steps, message, "step")
 
-    def finish(self) -> None:
+    def keep_batch(self, file: Path, result: StepResult) -> None:
+        """Write all completions of a step that went wrong."""
+        rows = result.sampled.rows(int(file.stem[-6:]), len(result.sampled.texts))
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+    def finish(self, last: int, chosen: int | None, best: Best) -> None:
         """Copy the logs and write result.json."""
         self.board.close()
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)
-        result = {"steps": self.steps, "final_reward": self.reward, "resumed_from": self.resumed or None}
+        result = {"steps": last, "final_reward": self.reward, "resumed_from": self.resumed or None}
+        if self.config.validate_every:
+            result |= {"weights_of_step": last if chosen is None else chosen}
+            result |= {"best_step": best.step, "best_accuracy": best.accuracy}
         (output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,10 +1,13 @@
+import json
 from collections import deque
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
-from pipeline.config import load
+from pipeline.config import load as compose
 from stages.sft import batches, reached
+from tests.stages.grpo.test_workers import metrics, prepare, run
 
 
 def test_every_epoch_sees_each_row_at_most_once_in_an_order_of_its_own():
@@ -21,9 +24,41 @@ def test_the_seed_decides_the_order():
 
 
 def test_one_lucky_check_does_not_stop_training():
-    config = load([]).sft
+    config = compose([]).sft
     assert config.stop_accuracy == 0.5 and config.stop_checks == 3
     assert not reached(deque([0.9], maxlen=3), config)
     assert not reached(deque([0.2, 0.4, 0.59], maxlen=3), config)
     assert reached(deque([0.4, 0.5, 0.6], maxlen=3), config)
     assert not reached(deque([1.0, 1.0, 1.0], maxlen=3), replace(config, stop_accuracy=None))
+
+
+SMALL = [
+    "model.hidden_size=32",
+    "model.intermediate_size=48",
+    "dataset.train_rows=96",
+    "dataset.test_rows=8",
+    "layout.train.model_parallel=1",
+    "layout.generate.data_parallel=1",
+    "sft.check_prompts=16",
+    "sft.batch_size=16",
+    "sft.check_every=2",
+    "sft.stop_accuracy=null",
+]
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_to_the_same_last_bit(tmp_path):
+    """Six steps without a stop; and two, a kill, and four more."""
+    whole = prepare(tmp_path / "whole", [*SMALL, "sft.steps=6", "sft.checkpoint_every=0"])
+    run(tmp_path / "whole", "sft", whole)
+    part = prepare(tmp_path / "part", [*SMALL, "sft.steps=3", "sft.checkpoint_every=2"])
+    run(tmp_path / "part", "sft", part)
+    output = run(tmp_path / "part", "sft", compose([*SMALL, "sft.steps=6", "sft.checkpoint_every=2"]))
+    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 2
+    rows, wanted = metrics(output), metrics(tmp_path / "whole" / "sft")
+    keys = ("step", "loss", "grad_norm", "lr", "accuracy_check")
+    assert [[row.get(key) for key in keys] for row in rows] == [
+        [row.get(key) for key in keys] for row in wanted
+    ]
+    found = (output / "train/rank_0/model.safetensors").read_bytes()
+    assert found == (tmp_path / "whole/sft/train/rank_0/model.safetensors").read_bytes()

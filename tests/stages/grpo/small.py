@@ -26,7 +26,7 @@ def model_config(**changes):
 def rollout_config(**changes):
     values = {
         "num_generations": 4, "max_tokens": 10, "min_tokens": 0, "temperature": 1.0, "top_k": None,
-        "top_p": None, "min_p": None,
+        "top_p": None, "min_p": None, "repetition_penalty": 1.0,
     }  # fmt: skip
     return read(RolloutConfig, {**values, **changes})
 

@@ -12,6 +12,17 @@ def test_rules_between_fields():
     assert not check_train(train_config(), small.rollout_config())
 
 
+def test_what_needs_checks_or_a_reference_says_so():
+    alone = train_config(keep_best=True, patience=2, ref_model_sync_steps=5, max_kl=1.0, beta=0.0)
+    assert [problem.path for problem in check_train(alone, small.rollout_config())] == [
+        "train.keep_best", "train.patience", "train.ref_model_sync_steps", "train.max_kl",
+    ]  # fmt: skip
+    empty = train_config(validate_every=5, validation_prompts=0)
+    assert [problem.path for problem in check_train(empty, small.rollout_config())] == [
+        "train.validation_prompts"
+    ]
+
+
 def test_configuration_imports_no_mindspore():
     modules = "stages.grpo.config, stages.grpo.stage, stages.sft, stages.sft_config, stages.evaluate, sys"
     program = f"import {modules}; sys.exit('mindspore' in sys.modules)"

@@ -5,7 +5,7 @@ from mindspore import Tensor
 
 from stages.config import read
 from stages.grpo.config import TrainConfig
-from stages.grpo.loss import GrpoLoss, SupervisedLoss, token_weights
+from stages.grpo.loss import PolicyLoss, SupervisedLoss, token_weights
 
 MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], np.float32)
 
@@ -27,18 +27,31 @@ def train_config(**changes):
         "epsilon_low": 0.2,
         "epsilon_high": 0.3,
         "beta": 0.1,
+        "use_bias_correction_kl": False,
         "loss_type": "dapo",
+        "importance_sampling_level": "token",
         "scale_advantages": True,
+        "mask_truncated_completions": False,
+        "resample_rounds": 0,
+        "ref_model_sync_steps": 0,
+        "ref_model_mixup_alpha": 0.6,
+        "max_kl": None,
         "checkpoint_every": 0,
         "keep_checkpoints": 1,
+        "completions_every": 1,
         "logged_completions": 0,
+        "validate_every": 0,
+        "validation_prompts": 0,
+        "keep_best": False,
+        "patience": None,
     }
     return read(TrainConfig, {**values, **changes})
 
 
 def by_hand(config, logprob, old, reference, advantage, weight):
     """The formulas of DeepSeekMath, one token at a time."""
-    loss = kl_sum = clipped = 0.0
+    loss = kl_sum = 0.0
+    clipped = [0, 0]
     for i, t in zip(*np.nonzero(MASK), strict=True):
         ratio = np.exp(logprob[i, t] - old[i, t])
         bounded = min(max(ratio, 1 - config.epsilon_low), 1 + config.epsilon_high)
@@ -47,7 +60,8 @@ def by_hand(config, logprob, old, reference, advantage, weight):
         kl = r - np.log(r) - 1
         loss += weight[i, t] * (-surrogate + config.beta * kl)
         kl_sum += kl
-        clipped += bounded * advantage[i] < ratio * advantage[i]
+        if bounded * advantage[i] < ratio * advantage[i]:
+            clipped[int(bounded < ratio)] += 1  # too high, else too low
     return loss, kl_sum, clipped
 
 
@@ -57,15 +71,15 @@ def test_grpo_loss_and_gradient_by_hand(beta):
     random = np.random.default_rng(0)
     logprob, old, reference = (random.normal(-1, 0.4, (2, 4)).astype(np.float32) for _ in range(3))
     entropy, advantage = np.abs(logprob), np.array([1.5, -0.5], np.float32)
-    weight = token_weights(MASK, "grpo")
-    cell = GrpoLoss(config)
+    weight = token_weights(MASK, "grpo", 4)
+    cell = PolicyLoss(config)
     arguments = [Tensor(x) for x in (entropy, old, reference, advantage[:, None], weight, MASK)]
     (loss, sums), gradient = ms.value_and_grad(cell, 0, has_aux=True)(Tensor(logprob), *arguments)
     wanted, kl, clipped = by_hand(config, logprob, old, reference, advantage, weight)
-    assert clipped > 0  # the case must reach the clipped branch
+    assert sum(clipped) > 0  # the case must reach the clipped branch
     np.testing.assert_allclose(loss.asnumpy(), wanted, rtol=1e-5)
     np.testing.assert_allclose(
-        sums.asnumpy(), [wanted, kl if beta else 0, (entropy * MASK).sum(), clipped], rtol=1e-5, atol=1e-6
+        sums.asnumpy(), [wanted, kl if beta else 0, (entropy * MASK).sum(), *clipped], rtol=1e-5, atol=1e-6
     )
     for i, t in np.ndindex(2, 4):
         changed = [logprob.astype(np.float64).copy() for _ in range(2)]
@@ -78,9 +92,9 @@ def test_grpo_loss_and_gradient_by_hand(beta):
 def test_on_policy_gradient_is_advantage_times_gradient_of_logprob():
     config = train_config(num_iterations=1, beta=0.0)
     logprob = np.random.default_rng(0).normal(-1, 0.4, (2, 4)).astype(np.float32)
-    advantage, weight = np.array([[2.0], [-1.0]], np.float32), token_weights(MASK, "dapo")
+    advantage, weight = np.array([[2.0], [-1.0]], np.float32), token_weights(MASK, "dapo", 4)
     arguments = [Tensor(x) for x in (logprob, logprob * 9, logprob * 9, advantage, weight, MASK)]
-    _, gradient = ms.value_and_grad(GrpoLoss(config), 0, has_aux=True)(Tensor(logprob), *arguments)
+    _, gradient = ms.value_and_grad(PolicyLoss(config), 0, has_aux=True)(Tensor(logprob), *arguments)
     np.testing.assert_allclose(gradient.asnumpy(), -advantage * weight, rtol=1e-6)
 
 
@@ -89,9 +103,10 @@ def test_padding_of_any_value_does_not_count():
     base = np.zeros((2, 4), np.float32)
     wild = np.where(MASK > 0, base, 300.0).astype(np.float32)
     arguments = [
-        Tensor(x) for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo"), MASK)
+        Tensor(x)
+        for x in (base, base, -wild, np.ones((2, 1), np.float32), token_weights(MASK, "dapo", 4), MASK)
     ]
-    (loss, _), gradient = ms.value_and_grad(GrpoLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
+    (loss, _), gradient = ms.value_and_grad(PolicyLoss(config), 0, has_aux=True)(Tensor(wild), *arguments)
     assert np.isfinite(loss.asnumpy()) and (gradient.asnumpy()[MASK == 0] == 0).all()
 
 
@@ -100,14 +115,14 @@ def test_padding_of_any_value_does_not_count():
     [
         ("grpo", [[1 / 6, 1 / 6, 1 / 6, 0], [1 / 2, 0, 0, 0]]),
         ("dapo", [[1 / 4, 1 / 4, 1 / 4, 0], [1 / 4, 0, 0, 0]]),
-        ("dr_grpo", [[1 / 8, 1 / 8, 1 / 8, 0], [1 / 8, 0, 0, 0]]),
+        ("dr_grpo", [[1 / 16, 1 / 16, 1 / 16, 0], [1 / 16, 0, 0, 0]]),
     ],
 )
 def test_token_weights(loss_type, wanted):
-    np.testing.assert_allclose(token_weights(MASK, loss_type), wanted, rtol=1e-6)
+    np.testing.assert_allclose(token_weights(MASK, loss_type, 8), wanted, rtol=1e-6)
 
 
 def test_supervised_loss_is_the_mean_negative_logprob():
     logprob = np.log(np.array([[0.5, 0.25, 0.125, 1.0], [0.1, 1.0, 1.0, 1.0]], np.float32))
-    loss, _ = SupervisedLoss()(Tensor(logprob), Tensor(logprob), Tensor(token_weights(MASK, "dapo")))
+    loss, _ = SupervisedLoss()(Tensor(logprob), Tensor(logprob), Tensor(token_weights(MASK, "dapo", 4)))
     np.testing.assert_allclose(loss.asnumpy(), -np.log(0.5 * 0.25 * 0.125 * 0.1) / 4, rtol=1e-6)

@@ -22,6 +22,13 @@ HF_NAMES = {
 }
 
 
+def hf_name(name):
+    """transformers' name of a checkpoint's tensor."""
+    for ours, theirs in HF_NAMES.items():
+        name = name.replace(ours, theirs)
+    return name.replace("tok_embeddings.embedding_weight", "embed_tokens.weight").replace("norm_out", "norm")
+
+
 def transformers_twin(model, weights):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -43,14 +50,7 @@ def transformers_twin(model, weights):
         attn_implementation="eager",
     )
     twin = transformers.Qwen2ForCausalLM(config).eval()
-    state = {}
-    for name, array in weights.items():
-        for ours, theirs in HF_NAMES.items():
-            name = name.replace(ours, theirs)
-        name = name.replace("tok_embeddings.embedding_weight", "embed_tokens.weight").replace(
-            "norm_out", "norm"
-        )
-        state[name] = torch.from_numpy(array)
+    state = {hf_name(name): torch.from_numpy(array) for name, array in weights.items()}
     missing, unexpected = twin.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     return twin, torch

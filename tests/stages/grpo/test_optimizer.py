@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor
 
+from stages.grpo.collectives import Groups
 from stages.grpo.optimizer import AdamW, learning_rate
-from stages.grpo.parallel import SINGLE, Groups
+from stages.grpo.parallel import SINGLE
 from tests.stages.grpo.test_loss import train_config
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +33,11 @@ SMALL = [
 ]
 ONE = ["layout.train.model_parallel=1", "layout.generate.data_parallel=1", "layout.generate.model_parallel=1"]
 DATA2 = ["layout.train.data_parallel=2", "layout.train.model_parallel=1"]
+DATA2_MODEL2 = [
+    "layout.train.data_parallel=2",
+    "layout.train.model_parallel=2",
+    "layout.generate.model_parallel=2",
+]
 GENERATE_MODEL2 = [
     "layout.generate.data_parallel=1",
     "layout.generate.model_parallel=2",
@@ -47,6 +53,16 @@ def shortness(completions, solutions):
 
 def run(root, stage, config):
     """Run one stage of `config` below `root`, as the pipeline would; its output's path."""
+    workers, file, output = specify(root, stage, config)
+    if stage == "grpo":
+        launch(root, ["-m", "stages", stage, str(file)], workers, config)
+    else:
+        assert main([stage, str(file)]) == 0
+    return output
+
+
+def specify(root, stage, config):
+    """Write the stage's spec file: number of workers, the file, and the output's path."""
     (entry,) = (entry for entry in graph.stages(config) if entry.name == stage)
     output, work = root / stage, root / "work" / stage
     shutil.rmtree(output, ignore_errors=True)
@@ -63,18 +79,19 @@ def run(root, stage, config):
     }
     file = root / f"{stage}.json"
     file.write_text(json.dumps(spec), encoding="utf-8")
-    if stage == "grpo":
-        logs = root / "logs"
-        logs.mkdir(exist_ok=True)
-        program = ["-m", "stages", stage, str(file)]
-        job.run(program, workers=entry.workers, job=root.name, log_dir=logs, launcher=config.launcher)
-    else:
-        assert main([stage, str(file)]) == 0
-    return output
+    return entry.workers, file, output
+
+
+def launch(root, program, workers, config):
+    logs = root / "logs"
+    logs.mkdir(exist_ok=True)
+    job.run(program, workers=workers, job=root.name, log_dir=logs, launcher=config.launcher)
 
 
 def prepare(root, overrides):
-    config = compose([*SMALL, *overrides])
+    """The config, and all that sft and grpo read."""
+    config = compose(overrides)
+    root.mkdir(exist_ok=True)
     for stage in ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"):
         run(root, stage, config)
     return config
@@ -87,7 +104,7 @@ def one(tmp_path_factory):
 
 
 def trained(root, overrides):
-    config = prepare(root, overrides)
+    config = prepare(root, [*SMALL, *overrides])
     output = run(root, "grpo", config)
     return metrics(output), merge_ranks(output / "train", root / "strategy" / "train_strategy")
 
@@ -128,6 +145,14 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
         for name, array in wanted.items():
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
+    # The same checkpoint in a run of one card.
+    other = tmp_path / "other"
+    single = prepare(other, [*SMALL, *ONE])
+    shutil.copytree(tmp_path / "work/grpo/checkpoints", other / "work/grpo/checkpoints")
+    row = metrics(run(other, "grpo", single))[-1]
+    for key in ("reward", "loss", "kl", "entropy", "grad_norm"):
+        assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
+
 
 @pytest.mark.slow
 def test_data_parallel_training_equals_one_card(one, tmp_path):
@@ -139,3 +164,22 @@ def test_tensor_parallel_generation_equals_one_card(tmp_path):
     """Several updates per rollout, so that old log-probabilities count, with and without micro-batches."""
     wanted = trained(tmp_path / "one", MICRO2)
     assert_same_training(trained(tmp_path / "two", GENERATE_MODEL2), wanted)
+
+
+@pytest.mark.slow
+def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(tmp_path):
+    """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
+    layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}
+    script = str(Path(__file__).with_name("fixed_completions.py"))
+    found = {}
+    for name, overrides in layouts.items():
+        config = prepare(tmp_path / name, [*SMALL, *overrides])
+        workers, file, output = specify(tmp_path / name, "grpo", config)
+        launch(tmp_path / name, [script, str(file), str(output / "rows.npy")], workers, config)
+        found[name] = np.load(output / "rows.npy")
+    assert np.abs(found["dp1"][:, 0]).max() > 0.05 and np.ptp(found["dp1"][:, 2]) > 1e-4  # it learns
+    for name in ("dp2", "mp2", "dp2_mp2"):
+        np.testing.assert_allclose(found[name][:, 0], found["dp1"][:, 0], rtol=0, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(
+            found[name][:, 1:], found["dp1"][:, 1:], rtol=2e-4, atol=1e-5, err_msg=name
+        )

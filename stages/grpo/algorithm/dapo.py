@@ -1,0 +1,54 @@
+"""DAPO: clip-higher, token-level loss, dynamic sampling, overlong filtering.
+
+Clip-higher is train.epsilon_high alone; soft punishment of overlong answers is a reward function.
+Source: Yu et al. 2025, arXiv:2503.14476. Shapes: P groups, G completions of each, T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def divisor(mask: Array) -> Array:
+    """What each token's loss is divided by: all tokens weigh the same (section 3.3, eq. 12).
+
+    Args:
+        mask: 1 on the tokens that count [B, T], of all workers together.
+
+    Returns:
+        scalar.
+    """
+    result: Array = np.maximum(mask.sum(), 1)
+    return result
+
+
+def informative(rewards: Array) -> NDArray[np.bool_]:
+    """Groups that teach something: those whose rewards [P, G] differ (section 3.2, eq. 11)."""
+    result: NDArray[np.bool_] = np.ptp(rewards, axis=1) > 0
+    return result
+
+
+def choose(rewards: Array, size: int) -> NDArray[np.intp]:
+    """Which sampled groups an update learns from, in the order they were sampled.
+
+    Args:
+        rewards: [P, G] of all groups sampled for this update, P at least `size`.
+        size: groups of an update.
+
+    Returns:
+        the first `size` informative groups; where there are fewer, the first of the others fill up: their
+        advantages are 0.
+    """
+    first = np.argsort(~informative(rewards), kind="stable")[:size]
+    return np.sort(first)
+
+
+def without_cut(mask: Array, cut: Array) -> Array:
+    """Mask [B, T] without completions that were cut [B]: an unfinished answer says nothing (section 3.4)."""
+    result: Array = mask * ~cut[:, None]
+    return result

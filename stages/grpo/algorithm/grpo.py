@@ -1,0 +1,74 @@
+"""GRPO: PPO's clipped surrogate per token, with group-relative advantages and a KL term in the loss.
+
+Source: Shao et al. 2024, DeepSeekMath, arXiv:2402.03300, eq. 3 and 4.
+Shapes: P prompts, G completions of each, B = P*G, T tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, ops
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+EPSILON = 1e-4  # added to the deviation, as in TRL's GRPOTrainer
+
+
+def group_advantages(rewards: Array, scale: bool) -> NDArray[np.float32]:
+    """How much better a completion is than the others of its group: rewards minus their group's mean.
+
+    Args:
+        rewards: [P, G], one row per prompt.
+        scale: divide by the group's standard deviation (over G - 1, as TRL does); Dr. GRPO does not.
+
+    Returns:
+        advantages [P, G].
+
+    Source: section 4.1.2.
+    """
+    centred = rewards - rewards.mean(1, keepdims=True)
+    deviation = rewards.std(1, ddof=1, keepdims=True)
+    advantages: NDArray[np.float32] = (centred / (deviation + EPSILON) if scale else centred).astype(
+        np.float32
+    )
+    return advantages
+
+
+def divisor(mask: Array) -> Array:
+    """What each token's loss is divided by: mean over a completion's tokens, then over completions.
+
+    Args:
+        mask: 1 on the tokens that count [B, T], of all workers together.
+
+    Returns:
+        [B, 1].
+    """
+    result: Array = len(mask) * np.maximum(mask.sum(1, keepdims=True), 1)
+    return result
+
+
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """min(r A, clip(r, low, high) A): no reward for moving further than the bounds.
+
+    Args:
+        ratio: of the policy's probability to that of the policy that sampled, [B, T] or [B, 1].
+        advantage: [B, 1].
+        low: 1 - epsilon_low.
+        high: 1 + epsilon_high.
+
+    Source: Schulman et al. 2017, PPO, arXiv:1707.06347, eq. 7; the two bounds are DAPO's.
+    """
+    return ops.minimum(ratio * advantage, ops.clamp(ratio, low, high) * advantage)
+
+
+def kl_k3(reference: Tensor, logprob: Tensor, mask: Tensor) -> Tensor:
+    """Estimate of KL(policy || reference) per token [B, T]: unbiased and never negative; 0 on padding.
+
+    Source: DeepSeekMath, eq. 4; Schulman 2020, joschu.net/blog/kl-approx.html (k3).
+    """
+    # Padding has any logprob; the difference is taken there as 0, so that exp cannot overflow.
+    difference = (reference - logprob) * mask
+    return ops.exp(difference) - difference - 1.0

@@ -1,0 +1,116 @@
+"""Prompts with their completions and rewards: what a step learns from, and what its log says of it.
+
+Shapes: P prompts, G completions of each, B = P*G, T completion slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.grpo.algorithm import dapo
+from stages.grpo.data import Prompts
+from stages.grpo.rollout import Completions
+from stages.rewards import RewardScores
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The same on every worker."""
+
+    prompts: Prompts
+    completions: Completions
+    texts: list[str]
+    """Of the B completions."""
+    rewards: RewardScores
+
+    @property
+    def group_size(self) -> int:
+        """G."""
+        return len(self.texts) // len(self.prompts)
+
+    @property
+    def grouped_rewards(self) -> Array:
+        """[P, G]."""
+        return self.rewards.total.reshape(len(self.prompts), -1)
+
+    @property
+    def mask(self) -> NDArray[np.float32]:
+        """1.0 on the completions' tokens, end tokens included [B, T]."""
+        slots = np.arange(self.completions.ids.shape[1])
+        return (slots < self.completions.lengths[:, None]).astype(np.float32)
+
+    def take(self, groups: Sequence[int] | Array) -> Sampled:
+        """Some prompts with their completions, in the order given."""
+        rows = (np.asarray(groups)[:, None] * self.group_size + np.arange(self.group_size)).reshape(-1)
+        done, rewards = self.completions, self.rewards
+        return Sampled(
+            self.prompts.take(groups),
+            Completions(done.ids[rows], done.lengths[rows], done.cut[rows]),
+            [self.texts[row] for row in rows],
+            RewardScores(
+                rewards.total[rows],
+                {name: values[rows] for name, values in rewards.parts.items()},
+                rewards.failures,
+            ),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Rewards and lengths, by the names of metrics.SCHEMA."""
+        rewards, done = self.rewards, self.completions
+        means = {name: float(values.mean()) for name, values in rewards.parts.items()}
+        return {
+            "reward": float(rewards.total.mean()),
+            "reward_std": float(rewards.total.std()),
+            **{f"reward/{name}": value for name, value in means.items()},
+            **{f"reward_std/{name}": float(values.std()) for name, values in rewards.parts.items()},
+            **({"accuracy": means["accuracy"]} if "accuracy" in means else {}),
+            "reward_failures": float(sum(rewards.failures.values())),
+            "zero_variance_share": float(1 - dapo.informative(self.grouped_rewards).mean()),
+            "sampled_groups": float(len(self.prompts)),
+            "completion_length": float(done.lengths.mean()),
+            "completion_length_max": float(done.lengths.max()),
+            "completion_cut_share": float(done.cut.mean()),
+        }
+
+    def rows(self, step: int, count: int) -> list[dict[str, Any]]:
+        """The first completions, for completions.jsonl."""
+        return [
+            {
+                "step": step,
+                "prompt": self.prompts.texts[i // self.group_size],
+                "completion": self.texts[i],
+                "solution": self.prompts.solutions[i // self.group_size],
+                "reward": float(self.rewards.total[i]),
+                "parts": {name: float(values[i]) for name, values in self.rewards.parts.items()},
+                "length": int(self.completions.lengths[i]),
+            }
+            for i in range(min(count, len(self.texts)))
+        ]
+
+
+def join(parts: Sequence[Sampled]) -> Sampled:
+    """Several rollouts as one."""
+    if len(parts) == 1:
+        return parts[0]
+    done, rewards = [part.completions for part in parts], [part.rewards for part in parts]
+    return Sampled(
+        Prompts.join([part.prompts for part in parts]),
+        Completions(
+            np.concatenate([one.ids for one in done]),
+            np.concatenate([one.lengths for one in done]),
+            np.concatenate([one.cut for one in done]),
+        ),
+        [text for part in parts for text in part.texts],
+        RewardScores(
+            np.concatenate([one.total for one in rewards]),
+            {name: np.concatenate([one.parts[name] for one in rewards]) for name in rewards[0].parts},
+            {name: sum(one.failures[name] for one in rewards) for name in rewards[0].failures},
+        ),
+    )

@@ -1,0 +1,84 @@
+"""What a trainer must remember to go on as if it had never stopped, and how to put it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+from numpy.typing import NDArray
+
+from stages.grpo.checkpoint import Checkpoints
+from stages.grpo.learner import Learner
+from stages.grpo.model import Qwen2
+from stages.grpo.parameters import fuse, unfuse
+from stages.grpo.trainer import Trainer
+from stages.model_config import ModelConfig
+from stages.weights.slicing import Strategy
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
+    """Weights and both moments on this worker, by the names of checkpoints."""
+    model, optimizer = learner.model, learner.optimizer
+    moments = {"adam_m": optimizer.m.asnumpy(), "adam_v": optimizer.v.asnumpy()}
+    return {
+        "weights": unfuse(shape, model.weights()),
+        **{name: unfuse(shape, _by_name(model, flat)) for name, flat in moments.items()},
+    }
+
+
+def put_back(
+    shape: ModelConfig, learner: Learner, checkpoints: Checkpoints, step: int, strategy: Strategy | None
+) -> dict[str, Any]:
+    """Weights, moments and the count of updates from a checkpoint of any layout; returns its state.
+
+    Raises:
+        InputError: the checkpoint is damaged.
+    """
+    state = checkpoints.state(step)
+    learner.model.load(fuse(shape, checkpoints.restore(step, "weights", strategy)))
+    optimizer = learner.optimizer
+    for name, moment in (("adam_m", optimizer.m), ("adam_v", optimizer.v)):
+        fused = fuse(shape, checkpoints.restore(step, name, strategy))
+        moment.set_data(Tensor(np.concatenate([fused[key].reshape(-1) for key in learner.model.names])))
+    learner.updates = int(state["updates"])
+    return state
+
+
+def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[str, Any]) -> None:
+    """Write a checkpoint; all workers call this. `best` is what validation.Best holds."""
+    sets = learner_sets(trainer.job.model, trainer.learner)
+    if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
+        sets["reference"] = unfuse(trainer.job.model, trainer.reference.model.weights())
+    state = {"updates": trainer.learner.updates, "position": trainer.position, "best": dict(best)}
+    checkpoints.save(step, sets, state, best["step"])
+
+
+def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, Any]]:
+    """Continue from the last checkpoint that every worker sees.
+
+    Returns:
+        its step and state; 0 and nothing without one.
+    """
+    steps = checkpoints.steps()
+    step = int(trainer.world.arrays(np.array([steps[-1] if steps else -1], np.int32)).min())
+    if step < 0:
+        return 0, {}
+    shape, policy = trainer.job.model, trainer.policy
+    state = put_back(shape, trainer.learner, checkpoints, step, policy.strategy)
+    if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
+        moved = checkpoints.restore(step, "reference", trainer.reference.strategy)
+        trainer.reference.model.load(fuse(shape, moved))
+    trainer.position = int(state["position"])
+    return step, state
+
+
+def _by_name(model: Qwen2, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """A flat vector in the order of the model's parameters, as arrays of their shapes."""
+    shapes = [parameter.shape for parameter in model.trainable_params()]
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
+    pieces = zip(model.names, np.split(flat, ends), shapes, strict=True)
+    return {name: piece.reshape(shape) for name, piece, shape in pieces}

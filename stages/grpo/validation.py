@@ -1,0 +1,42 @@
+"""When to stop and which step's model to keep, by the accuracy on held-out prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.errors import StageError
+
+
+@dataclass
+class Best:
+    """The best check so far."""
+
+    step: int | None = None
+    """None before the first check."""
+    accuracy: float = -1.0
+    misses: int = 0
+    """Checks since then."""
+
+    def see(self, step: int, accuracy: float) -> bool:
+        """Count a check; True when it is better than all before."""
+        if accuracy <= self.accuracy:
+            self.misses += 1
+            return False
+        self.step, self.accuracy, self.misses = step, accuracy, 0
+        return True
+
+    def enough(self, patience: int | None) -> bool:
+        """Whether `patience` checks in a row have brought nothing."""
+        return patience is not None and self.misses >= patience
+
+
+class DivergedError(StageError):
+    """Training has left the range in which its numbers mean anything."""
+
+    def __init__(self, step: int, what: str, batch: Path, checkpoint: Path | None) -> None:
+        self.step, self.batch, self.checkpoint = step, batch, checkpoint
+        super().__init__(
+            f"train: step {step}: {what}; its prompts, completions and rewards are in {batch}; last good "
+            f"checkpoint: {checkpoint or 'none'}; lower train.learning_rate, or raise train.beta"
+        )

@@ -1,0 +1,128 @@
+"""Completions per second of the grpo stage beside TRL's GRPOTrainer on the same cores.
+
+Same weights, prompts, lengths, group size and beta; completions are forced to their full length. One
+process each, in turn; medians of the steps after warm-up. --trl-python names an interpreter with TRL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.grpo.data import Vocabulary, read_prompts
+from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.stages.grpo.test_workers import metrics, prepare, run
+
+WARM_UP, MEASURED = 3, 7
+P, G = 8, 8
+BARS = {"small": 2.0, "large": 1.3}
+SHAPES = {
+    "small": {"hidden": 128, "layers": 4, "intermediate": 352, "tokens": 64},
+    "large": {"hidden": 256, "layers": 8, "intermediate": 704, "tokens": 128},
+}
+LAYOUTS = {
+    1: ["layout.train.model_parallel=1", "layout.generate.data_parallel=1"],
+    2: ["layout.train.data_parallel=2", "layout.train.model_parallel=1"],
+}
+PEER = Path(__file__).parent / "peers" / "trl_steps.py"
+
+
+def count_ones(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
+    """The reward: something that differs from completion to completion."""
+    del solutions
+    return [completion.count("1") / 10 for completion in completions]
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, write results/grpo_vs_trl.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks grpo_vs_trl", description=__doc__)
+    parser.add_argument("--trl-python", help="interpreter that can import trl; without it bars are not met")
+    parser.add_argument("--sizes", default="small,large", help="which of small and large")
+    options = parser.parse_args(arguments)
+    figures = []
+    for size in options.sizes.split(","):
+        figures += measure(size, options.trl_python)
+    return write("grpo_vs_trl", figures)
+
+
+def measure(size: str, trl_python: str | None) -> list[Figure]:
+    """All figures of one size."""
+    shape = SHAPES[size]
+    sides: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory)
+        for workers in LAYOUTS:
+            rows = ours(root / str(workers), shape, workers)
+            sides[f"{workers}_worker"] = summary(rows[WARM_UP:], rows[-1]["peak_memory_gib"])
+        if trl_python is not None:
+            result = theirs(root, shape, trl_python)
+            sides["trl"] = summary(result["steps"][WARM_UP:], result["peak_memory_gib"])
+    rate = {name: P * G / side["step_s"] for name, side in sides.items()}
+    own, peer = sides["1_worker"], sides.get("trl")
+    best = max(rate["1_worker"], rate["2_worker"])
+    ratio = best / rate["trl"] if peer else None
+    memory = own["peak_memory_gib"] / peer["peak_memory_gib"] if peer else None
+    return [
+        at_least(f"{size}_ratio", ratio, BARS[size]),
+        at_most(f"{size}_memory_ratio", memory, 1.0),
+        Figure(f"{size}_scaling_to_2_workers", rate["2_worker"] / rate["1_worker"], "ratio"),
+        *(Figure(f"{size}_{name}_completions_per_s", value, "1/s") for name, value in rate.items()),
+        *(
+            Figure(f"{size}_{name}_{key}", side[key], "GiB" if key.endswith("gib") else "s")
+            for name, side in sides.items()
+            for key in ("rollout_s", "rest_s", "peak_memory_gib")
+        ),
+    ]
+
+
+def summary(steps: Sequence[dict[str, float]], peak: float) -> dict[str, float]:
+    """Medians over the steps: whole, generating, and all else (log-probabilities, gradients, update)."""
+    whole = statistics.median(step["step_s"] for step in steps)
+    rollout = statistics.median(step["rollout_s"] for step in steps)
+    return {"step_s": whole, "rollout_s": rollout, "rest_s": whole - rollout, "peak_memory_gib": peak}
+
+
+def overrides(shape: dict[str, int], workers: int) -> list[str]:
+    """The configuration of one size."""
+    return [
+        f"model.hidden_size={shape['hidden']}", f"model.num_hidden_layers={shape['layers']}",
+        f"model.intermediate_size={shape['intermediate']}", "model.vocab_size=2048",
+        "dataset.train_rows=256", "dataset.test_rows=8", "sft.enabled=false",
+        f"rollout.num_generations={G}", f"rollout.max_tokens={shape['tokens']}",
+        f"rollout.min_tokens={shape['tokens']}", f"train.prompts_per_step={P}", "train.beta=0.01",
+        f"train.steps={WARM_UP + MEASURED}", "train.warmup_steps=0", "train.checkpoint_every=0",
+        "reward.functions=[tests.benchmarks.grpo_vs_trl:count_ones]", "reward.weights=[1]",
+        *LAYOUTS[workers],
+    ]  # fmt: skip
+
+
+def ours(root: Path, shape: dict[str, int], workers: int) -> list[dict[str, Any]]:
+    """Rows of metrics.jsonl."""
+    config = prepare(root, overrides(shape, workers))
+    rows: list[dict[str, Any]] = metrics(run(root, "grpo", config))
+    assert all(row["completion_length"] == shape["tokens"] for row in rows)
+    return rows
+
+
+def theirs(root: Path, shape: dict[str, int], python: str) -> dict[str, Any]:
+    """TRL's steps with the weights and prompts of our run."""
+    config = prepare(root / "peer", overrides(shape, 1))
+    vocabulary = Vocabulary.of(root / "peer" / "fetch", config.model)
+    prompts = read_prompts(root / "peer" / "tokenize" / "train.mindrecord", vocabulary)
+    settings = {
+        "model": str(root / "peer" / "fetch"), "texts": prompts.texts, "prompts": P, "generations": G,
+        "tokens": shape["tokens"], "steps": WARM_UP + MEASURED, "train": config.plain()["train"],
+    }  # fmt: skip
+    (root / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [python, str(PEER), str(root / "settings.json"), str(root / "result.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    result: dict[str, Any] = json.loads((root / "result.json").read_text(encoding="utf-8"))
+    return result

@@ -1,0 +1,23 @@
+import numpy as np
+
+from stages.grpo.algorithm import dapo
+
+REWARDS = np.array([[1, 1], [0, 1], [0, 0], [1, 0], [0, 1]], np.float32)
+
+
+def test_groups_of_equal_rewards_teach_nothing():
+    assert dapo.informative(REWARDS).tolist() == [False, True, False, True, True]
+
+
+def test_the_first_informative_groups_are_chosen():
+    assert dapo.choose(REWARDS, 2).tolist() == [1, 3]
+
+
+def test_others_fill_up_where_there_are_too_few():
+    assert dapo.choose(REWARDS, 4).tolist() == [0, 1, 3, 4]
+    assert dapo.choose(REWARDS, 5).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_cut_completions_leave_the_mask():
+    mask = np.array([[1.0, 1.0], [1.0, 0.0]])
+    assert dapo.without_cut(mask, np.array([True, False])).tolist() == [[0, 0], [1, 0]]

@@ -1,0 +1,53 @@
+"""The whole stage in one process: what it may be told beside the plain recipe."""
+
+import json
+
+import pytest
+
+from launch.errors import ProcessFailed
+from stages.grpo.metrics import SCHEMA
+from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run
+
+
+@pytest.mark.slow
+def test_dynamic_sampling_validation_and_early_stop(tmp_path):
+    overrides = [
+        "train.resample_rounds=2", "train.validate_every=1", "train.validation_prompts=8",
+        "train.keep_best=true", "train.patience=1",
+        "train.completions_every=2", "train.logged_completions=3", "reward.functions=[answer_format]",
+        "reward.weights=[1]", "rollout.repetition_penalty=1.3",
+    ]  # fmt: skip
+    output = run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides]))
+    rows = metrics(output)
+    # Nothing is ever right, so no group's rewards differ and no check beats the first.
+    assert [row["step"] for row in rows] == [1]
+    assert rows[0]["sampled_groups"] == 12 and rows[0]["zero_variance_share"] == 1
+    assert rows[0]["grad_norm"] == 0
+    result = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    assert (result["best_step"], result["weights_of_step"], result["best_accuracy"]) == (0, 0, 0.0)
+    assert (output / "completions.jsonl").read_text(encoding="utf-8") == ""  # step 2 never came
+    for key in rows[0]:
+        assert key in SCHEMA or f"{key.split('/')[0]}/*" in SCHEMA, key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [0, 1])
+def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(sync, tmp_path):
+    overrides = [f"train.ref_model_sync_steps={sync}", "train.ref_model_mixup_alpha=1"]
+    rows = metrics(run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides])))
+    assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
+    for row in rows[1:]:
+        assert abs(row["kl"]) < 1e-6 if sync else row["kl"] > 1e-5
+
+
+@pytest.mark.slow
+def test_divergence_stops_with_step_batch_and_last_good_checkpoint(tmp_path):
+    config = prepare(tmp_path, [*SMALL, *ONE, "train.max_kl=1e-6"])
+    with pytest.raises(ProcessFailed):
+        run(tmp_path, "grpo", config)
+    log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
+    assert "step 2: the KL to the reference" in log and "step_000001" in log
+    work = tmp_path / "work" / "grpo"
+    rows = (work / "diverged_step_000002.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 16 and json.loads(rows[0])["step"] == 2
+    assert (work / "checkpoints" / "step_000001" / "state.json").is_file()

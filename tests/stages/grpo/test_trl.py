@@ -1,0 +1,179 @@
+"""Loss and gradients beside those of TRL's GRPOTrainer on the same batch.
+
+tests/data/trl/golden.npz holds a batch and what TRL made of it. Made anew by
+`python -m tests.stages.grpo.test_trl PYTHON`, PYTHON being an interpreter that can import TRL.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore as ms
+import numpy as np
+import pytest
+
+from stages.grpo.learner import Objective, tensors
+from stages.grpo.loss import PolicyLoss, token_weights
+from stages.grpo.model import Qwen2
+from stages.grpo.parameters import fuse, unfuse
+from tests.stages.grpo import small
+from tests.stages.grpo.test_loss import train_config
+from tests.stages.grpo.test_model import hf_name
+
+PEER = Path(__file__).with_name("trl_peer.py")
+GOLDEN = Path(__file__).parents[2] / "data" / "trl" / "golden.npz"
+P, S, G, T, MAX_TOKENS, TEMPERATURE = 3, 5, 4, 6, 8, 0.9
+CASES = {
+    # TRL's epsilon is our epsilon_low; the rest have the same names.
+    "grpo": {"loss_type": "grpo", "beta": 0.1},
+    "grpo_on_policy": {"loss_type": "grpo", "beta": 0.1, "num_iterations": 1},
+    "grpo_without_kl": {"loss_type": "grpo", "beta": 0.0},
+    "unbiased_kl": {"loss_type": "grpo", "beta": 0.1, "use_bias_correction_kl": True},
+    "unbiased_kl_on_policy": {"loss_type": "dapo", "beta": 0.1, "use_bias_correction_kl": True,
+                              "num_iterations": 1},
+    "dapo": {"loss_type": "dapo", "beta": 0.0, "epsilon_high": 0.28},
+    "dapo_with_kl": {"loss_type": "dapo", "beta": 0.04, "epsilon_high": 0.28},
+    "dr_grpo": {"loss_type": "dr_grpo", "beta": 0.1},
+    "gspo": {"loss_type": "grpo", "beta": 0.0, "importance_sampling_level": "sequence", "epsilon_low": 0.02,
+             "epsilon_high": 0.03},
+    "gspo_on_policy": {"loss_type": "grpo", "beta": 0.1, "importance_sampling_level": "sequence",
+                       "num_iterations": 1},
+    "gspo_token_mean": {"loss_type": "dapo", "beta": 0.1, "importance_sampling_level": "sequence"},
+}  # fmt: skip
+DEFAULTS = {
+    "num_iterations": 2, "epsilon_low": 0.2, "epsilon_high": 0.2, "importance_sampling_level": "token",
+    "use_bias_correction_kl": False,
+}  # fmt: skip
+
+
+def model_config():
+    return small.model_config(hidden_size=16, intermediate_size=24, vocab_size=48)
+
+
+def make_batch():
+    """A batch with padding of both kinds, ratios beyond the bounds, and a completion that is masked out."""
+    model, random = model_config(), np.random.default_rng(5)
+    weights = small.weights(model)
+    prompt, length = small.prompts(model, P, S)
+    completion = random.integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
+    tokens = random.integers(1, T + 1, (P, G))
+    tokens[0, 0], tokens[1, 1] = T, 0
+    network = Qwen2(model, S + T)
+    network.load(fuse(model, weights))
+    logprob = network(*tensors([prompt, length, completion]), TEMPERATURE)[0].asnumpy()
+    noise = random.normal(size=(3, *logprob.shape))
+    shape = config_of_transformers(model)
+    cases = {name: trl_case({**DEFAULTS, **case}) for name, case in CASES.items()}
+    settings = {"model": shape, "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "cases": cases}
+    return {
+        **{f"weight/{hf_name(name)}": array for name, array in weights.items()},
+        "prompt": prompt,
+        "length": length,
+        "completion": completion,
+        "mask": (np.arange(T) < tokens[..., None]).astype(np.float32),
+        "old": (logprob + 0.2 * noise[0]).astype(np.float32).reshape(P, G, T),
+        "reference": (logprob + 0.3 * noise[1]).astype(np.float32).reshape(P, G, T),
+        "advantage": (noise[2, :, 0] + 0.3).astype(np.float32),
+        "settings": np.array(json.dumps(settings)),
+    }
+
+
+def config_of_transformers(model):
+    keys = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+            "num_key_value_heads", "vocab_size", "max_position_embeddings", "rms_norm_eps",
+            "tie_word_embeddings")  # fmt: skip
+    rope = {
+        "rope_theta": model.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+    }
+    return {**{key: getattr(model, key) for key in keys}, **rope, "pad_token_id": 0, "eos_token_id": 1,
+            "bos_token_id": None}  # fmt: skip
+
+
+def trl_case(case):
+    off_policy = case["num_iterations"] > 1
+    config = {**case, "epsilon": case["epsilon_low"]}
+    return {"config": {k: v for k, v in config.items() if k != "epsilon_low"}, "off_policy": off_policy}
+
+
+def ours(batch, case):
+    """Loss and gradients by Hugging Face names."""
+    config, model = train_config(**{**DEFAULTS, **case}), model_config()
+    network = Qwen2(model, S + T)
+    named = {name: batch[f"weight/{hf_name(name)}"] for name in small.weights(model)}
+    network.load(fuse(model, named))
+    flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
+    weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
+    arrays = (batch["prompt"], batch["length"], batch["completion"], flat["old"], flat["reference"],
+              flat["advantage"], weight, flat["mask"])  # fmt: skip
+    objective = Objective(network, PolicyLoss(config), TEMPERATURE)
+    parameters = network.trainable_params()
+    grad = ms.value_and_grad(objective, None, ms.ParameterTuple(parameters), has_aux=True)
+    (loss, _), gradients = grad(*tensors(arrays))
+    fused = {name: value.asnumpy() for name, value in zip(network.names, gradients, strict=True)}
+    return float(loss.asnumpy()), {hf_name(name): array for name, array in unfuse(model, fused).items()}
+
+
+def compare(batch, theirs, name):
+    loss, gradients = ours(batch, CASES[name])
+    assert loss == pytest.approx(float(theirs[f"{name}/loss"]), rel=1e-5)
+    prefix = f"{name}/gradient/"
+    wanted = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
+    assert gradients.keys() == wanted.keys()
+    whole = np.sqrt(sum(float((array.astype(np.float64) ** 2).sum()) for array in wanted.values()))
+    assert whole > 0.01  # there is something to compare
+    for key, array in wanted.items():
+        # Of a gradient that is 0 but for rounding (key biases), no digit need agree.
+        scale = max(float(np.abs(array).max()), 1e-3 * whole)
+        assert np.abs(gradients[key] - array).max() <= 1e-5 * scale, key
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return dict(np.load(GOLDEN))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_what_trl_made_of_the_kept_batch(golden, name):
+    assert json.loads(str(golden["settings"]))["cases"][name] == json.loads(
+        json.dumps(trl_case({**DEFAULTS, **CASES[name]}))
+    )
+    compare(golden, golden, name)
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory):
+    """A batch and what an installed TRL makes of it: this interpreter's, or GRPOFLOW_TRL_PYTHON's."""
+    python = os.environ.get("GRPOFLOW_TRL_PYTHON", sys.executable)
+    if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
+        pytest.skip("no TRL; set GRPOFLOW_TRL_PYTHON to an interpreter that can import it")
+    batch = make_batch()
+    return batch, ask(python, batch, tmp_path_factory.mktemp("trl"))
+
+
+def ask(python, batch, directory):
+    np.savez(directory / "batch.npz", **batch)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [python, str(PEER), str(directory / "batch.npz"), str(directory / "result.npz")]
+    subprocess.run(command, check=True, env=environment)
+    return dict(np.load(directory / "result.npz"))
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_equals_an_installed_trl(live, name):
+    compare(*live, name)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    made = make_batch()
+    with tempfile.TemporaryDirectory() as scratch:
+        answer = ask(sys.argv[1], made, Path(scratch))
+    GOLDEN.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(GOLDEN, **made, **answer)
+    print(f"{GOLDEN}: {answer['made_by']}")
