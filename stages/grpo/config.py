@@ -145,10 +145,10 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
         if value and not train.validate_every:
             rule = "needs checks on held-out prompts"
             problems.append(Problem(f"train.{name}", value, rule, "set train.validate_every"))
-    for name, value in (("ref_model_sync_steps", train.ref_model_sync_steps), ("max_kl", train.max_kl)):
-        if value and train.beta == 0:
+    for name in ("ref_model_sync_steps", "max_kl"):
+        if getattr(train, name) and train.beta == 0:
             rule = "needs a reference, which train.beta=0 leaves out"
-            problems.append(Problem(f"train.{name}", value, rule, "set train.beta above 0"))
+            problems.append(Problem(f"train.{name}", getattr(train, name), rule, "set train.beta above 0"))
     if rollout.min_tokens > rollout.max_tokens:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
         problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))
