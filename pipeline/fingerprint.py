@@ -15,7 +15,13 @@ from typing import Any
 from pipeline.errors import ConfigError, Problem
 
 PATH_KEYS = frozenset(
-    {("model", "path"), ("model", "tokenizer_path"), ("dataset", "path"), ("dataset", "test_path")}
+    {
+        ("model", "path"),
+        ("model", "tokenizer_path"),
+        ("dataset", "path"),
+        ("dataset", "test_path"),
+        ("train", "resume_from"),
+    }
 )
 """Config keys that say where something lies; the content's digest stands in their place."""
 MEANS = frozenset({"fetch"})

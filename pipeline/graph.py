@@ -124,6 +124,10 @@ def stages(config: Config) -> tuple[Stage, ...]:
             2,
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
+            # Names the weights by their digests.
+            external=(Path(resumed_from) / "state.json",)
+            if (resumed_from := config.train.resume_from)
+            else (),
             workers=config.layout.train.cards,
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and

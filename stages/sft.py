@@ -161,7 +161,7 @@ class Memory:
         from stages.grpo.state import put_back
 
         if self.last:
-            state = put_back(self.shape, self.learner, self.checkpoints, self.last, None)
+            state = put_back(self.shape, self.learner, self.checkpoints.path(self.last), None, 0)
             recent.extend(state["recent"])
         return self.last, recent
 

@@ -9,6 +9,7 @@ learning rate.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -103,18 +104,24 @@ class Checkpoints:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_rank(arrays, file, None)
             _sync(file)
-        (unfinished / f"written_{self.rank}").touch()
+        weights = unfinished / "weights" / f"rank_{self.rank}" / FILE_NAME
+        (unfinished / f"written_{self.rank}").write_text(_digest(weights), encoding="ascii")
         if self.rank != 0:
             return
         # No collective here: the main thread is training, and has collectives of its own under way.
-        while len(marks := list(unfinished.glob("written_*"))) < self.world:
+        while (
+            len(marks := [mark for mark in unfinished.glob("written_*") if mark.stat().st_size]) < self.world
+        ):
             time.sleep(POLL_S)
         if self.strategies is not None:
             for role in {ROLE_OF[name] for name in sets}:
                 shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
+        # The file thus stands for the checkpoint's content where another run starts from it.
+        digests = [(unfinished / f"written_{rank}").read_text("ascii") for rank in range(self.world)]
         for mark in marks:
             mark.unlink()
-        (unfinished / "state.json").write_text(json.dumps(state), encoding="utf-8")
+        text = json.dumps({**state, "weights_sha256": digests})
+        (unfinished / "state.json").write_text(text, encoding="utf-8")
         for path in (unfinished / "state.json", *_directories(unfinished)):
             _sync(path)
         shutil.rmtree(final, ignore_errors=True)
@@ -124,35 +131,45 @@ class Checkpoints:
             if old != best:
                 shutil.rmtree(self.path(old))
 
-    def state(self, step: int) -> dict[str, Any]:
-        """state.json of a complete checkpoint.
 
-        Raises:
-            InputError: it is damaged.
-        """
-        file = self.path(step) / "state.json"
-        try:
-            state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(file, None, f"can't be read: {error}", "remove this checkpoint") from error
-        return state
+def read_state(path: Path) -> dict[str, Any]:
+    """state.json of a complete checkpoint.
 
-    def restore(self, step: int, name: str, strategy: Strategy | None) -> dict[str, NDArray[Any]]:
-        """One set of tensors, cut for this worker as `strategy` says (None: whole), whatever layout wrote it.
+    Raises:
+        InputError: it is missing or damaged.
+    """
+    file = path / "state.json"
+    try:
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(file, None, f"can't be read: {error}", "name another checkpoint") from error
+    return state
 
-        Raises:
-            InputError: a file is missing or damaged.
-        """
-        path = self.path(step)
-        written = path / f"{ROLE_OF[name]}_strategy"
-        full = merge_ranks(path / name, written) if written.exists() else load(path / name / "rank_0")
-        return full if strategy is None else slices_of(full, strategy, self.rank)
+
+def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dict[str, NDArray[Any]]:
+    """One set of a checkpoint's tensors, cut for `rank` of `strategy` (None: whole), whoever wrote it.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    written = path / f"{ROLE_OF[name]}_strategy"
+    full = merge_ranks(path / name, written) if written.exists() else load(path / name / "rank_0")
+    return full if strategy is None else slices_of(full, strategy, rank)
 
 
 def _directories(root: Path) -> Iterator[Path]:
     """`root` and every directory below it."""
     yield root
     yield from (path for path in root.rglob("*") if path.is_dir())
+
+
+def _digest(file: Path) -> str:
+    """SHA-256 of a file's content."""
+    with file.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _sync(path: Path) -> None:

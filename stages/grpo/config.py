@@ -103,6 +103,9 @@ class TrainConfig(OptimizerConfig):
     """Steps between checkpoints; 0: none."""
     keep_checkpoints: Positive
     """Complete checkpoints that stay; older ones are removed."""
+    resume_from: str | None
+    """A checkpoint of another run of the same model (…/checkpoints/step_000020), of any layout: training goes
+    on after its step as if it were this run's own; null: from the start."""
     completions_every: Positive
     """Steps between those whose completions are written to completions.jsonl."""
     logged_completions: NonNegative

@@ -34,7 +34,7 @@ def run(context: Context) -> None:
     """
     rank, world = worker.start()
     from stages.grpo import state
-    from stages.grpo.checkpoint import Checkpoints
+    from stages.grpo.checkpoint import Checkpoints, read_set
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.parameters import unfuse
     from stages.grpo.trainer import Trainer
@@ -56,7 +56,7 @@ def run(context: Context) -> None:
     if chosen is not None and chosen != last:
         checkpoints.wait()
         trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
-        shard = checkpoints.restore(chosen, "weights", trainer.policy.strategy)
+        shard = read_set(checkpoints.path(chosen), "weights", trainer.policy.strategy, rank)
     else:
         shard = unfuse(job.model, trainer.policy.model.weights())
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"

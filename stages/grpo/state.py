@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.checkpoint import Checkpoints
+from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.grpo.learner import Learner
 from stages.grpo.model import Qwen2
 from stages.grpo.parameters import fuse, unfuse
@@ -31,18 +32,18 @@ def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
 
 
 def put_back(
-    shape: ModelConfig, learner: Learner, checkpoints: Checkpoints, step: int, strategy: Strategy | None
+    shape: ModelConfig, learner: Learner, path: Path, strategy: Strategy | None, rank: int
 ) -> dict[str, Any]:
     """Weights, moments and the count of updates from a checkpoint of any layout; returns its state.
 
     Raises:
         InputError: the checkpoint is damaged.
     """
-    state = checkpoints.state(step)
-    learner.model.load(fuse(shape, checkpoints.restore(step, "weights", strategy)))
+    state = read_state(path)
+    learner.model.load(fuse(shape, read_set(path, "weights", strategy, rank)))
     optimizer = learner.optimizer
     for name, moment in (("adam_m", optimizer.m), ("adam_v", optimizer.v)):
-        fused = fuse(shape, checkpoints.restore(step, name, strategy))
+        fused = fuse(shape, read_set(path, name, strategy, rank))
         moment.set_data(Tensor(np.concatenate([fused[key].reshape(-1) for key in learner.model.names])))
     learner.updates = int(state["updates"])
     return state
@@ -58,22 +59,26 @@ def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[st
 
 
 def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, Any]]:
-    """Continue from the last checkpoint that every worker sees.
+    """Continue from the last checkpoint that every worker sees, else from train.resume_from.
 
     Returns:
         its step and state; 0 and nothing without one.
     """
-    steps = checkpoints.steps()
+    steps, elsewhere = checkpoints.steps(), trainer.job.train.resume_from
     step = int(trainer.world.arrays(np.array([steps[-1] if steps else -1], np.int32)).min())
-    if step < 0:
+    if step < 0 and elsewhere is None:
         return 0, {}
-    shape, policy = trainer.job.model, trainer.policy
-    state = put_back(shape, trainer.learner, checkpoints, step, policy.strategy)
-    if trainer.reference is not None and trainer.job.train.ref_model_sync_steps:
-        moved = checkpoints.restore(step, "reference", trainer.reference.strategy)
-        trainer.reference.model.load(fuse(shape, moved))
+    path = checkpoints.path(step) if step >= 0 or elsewhere is None else Path(elsewhere)
+    shape, policy, reference, rank = trainer.job.model, trainer.policy, trainer.reference, trainer.rank
+    state = put_back(shape, trainer.learner, path, policy.strategy, rank)
+    # Another run's reference may have stood still: then there is none to put back.
+    moved = trainer.job.train.ref_model_sync_steps > 0 and (path / "reference").exists()
+    if reference is not None and moved:
+        reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
     trainer.position = int(state["position"])
-    return step, state
+    if step < 0:
+        state["best"] = {}  # a checkpoint of another run, in another directory, on other prompts
+    return int(state["step"]), state
 
 
 def _by_name(model: Qwen2, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,7 @@ import pytest
 
 from pipeline.config import load as compose
 from stages.errors import InputError
-from stages.grpo.checkpoint import Checkpoints
+from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.strategy.files import read_strategy
 from stages.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
@@ -46,10 +46,10 @@ def test_comes_back_as_it_was_and_old_ones_go(tmp_path):
     for step in (1, 2, 3):
         full = save(store, step)
     store.wait()
-    assert store.steps() == [2, 3] and store.state(3)["updates"] == 6
+    assert store.steps() == [2, 3] and read_state(store.path(3))["updates"] == 6
     strategy = read_strategy(store.strategies / "train_strategy")
     for name, arrays in full.items():
-        found = store.restore(3, name, strategy)
+        found = read_set(store.path(3), name, strategy, 0)
         for key, array in arrays.items():
             np.testing.assert_array_equal(found[key], array)
 
@@ -70,7 +70,7 @@ def test_later_changes_of_the_arrays_are_not_saved(tmp_path):
     store.save(1, own, {}, None)
     array += 1  # training goes on while the file is written
     store.wait()
-    found = store.restore(1, "weights", read_strategy(store.strategies / "train_strategy"))
+    found = read_set(store.path(1), "weights", read_strategy(store.strategies / "train_strategy"), 0)
     np.testing.assert_array_equal(found["model.norm_out.weight"], wanted)
 
 
@@ -82,7 +82,7 @@ def test_two_workers_write_and_any_layout_reads(tmp_path):
         store.wait()
     assert both[1].steps() == [5]
     one = opened(tmp_path, 1)
-    found = one.restore(5, "adam_v", read_strategy(one.strategies / "train_strategy"))
+    found = read_set(one.path(5), "adam_v", read_strategy(one.strategies / "train_strategy"), 0)
     for key, array in full["adam_v"].items():
         np.testing.assert_array_equal(found[key], array)
 
@@ -104,10 +104,10 @@ def test_a_damaged_file_is_named(tmp_path):
     store.wait()
     (store.path(1) / "weights" / "rank_0" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(InputError, match=r"rank_0"):
-        store.restore(1, "weights", read_strategy(store.strategies / "train_strategy"))
+        read_set(store.path(1), "weights", read_strategy(store.strategies / "train_strategy"), 0)
     (store.path(1) / "state.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match=r"state\.json"):
-        store.state(1)
+        read_state(store.path(1))
 
 
 def test_a_failed_write_is_told_at_the_next_chance(tmp_path):

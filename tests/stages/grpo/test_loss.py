@@ -38,6 +38,7 @@ def train_config(**changes):
         "max_kl": None,
         "checkpoint_every": 0,
         "keep_checkpoints": 1,
+        "resume_from": None,
         "completions_every": 1,
         "logged_completions": 0,
         "validate_every": 0,

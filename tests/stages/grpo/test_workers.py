@@ -147,9 +147,9 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
 
     # The same checkpoint in a run of one card.
     other = tmp_path / "other"
-    single = prepare(other, [*SMALL, *ONE])
-    shutil.copytree(tmp_path / "work/grpo/checkpoints", other / "work/grpo/checkpoints")
-    row = metrics(run(other, "grpo", single))[-1]
+    checkpoint = tmp_path / "work/grpo/checkpoints/step_000002"
+    single = prepare(other, [*SMALL, *ONE, f"train.resume_from={checkpoint}"])
+    (row,) = metrics(run(other, "grpo", single))
     for key in ("reward", "loss", "kl", "entropy", "grad_norm"):
         assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
 
