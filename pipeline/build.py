@@ -15,6 +15,8 @@ from typing import Any
 from launch import job
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
+from launch.process import Outcome
+from pipeline import engines
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
@@ -67,9 +69,19 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {ROOM}"
 
 
-def command(spec: StageSpec, store: Store) -> list[str]:
+def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
+    """The command line that would start a stage's work now."""
+    if spec.engine is not None:
+        return engines.command(spec, store)
+    logs = store.log_dir(spec.key)
+    return job.describe(
+        _command(spec.name, spec, store), workers=spec.workers, log_dir=logs, launcher=launcher
+    )
+
+
+def _command(entry: str, spec: StageSpec, store: Store) -> list[str]:
     """Arguments of the interpreter for a stage's process."""
-    return ["-m", "stages", spec.name, str(store.log_dir(spec.key) / "spec.json")]
+    return ["-m", "stages", entry, str(store.log_dir(spec.key) / "spec.json")]
 
 
 def _job_name(spec: StageSpec, store: Store) -> str:
@@ -85,15 +97,20 @@ def _run(
     (logs / "spec.json").write_text(
         json.dumps(_spec_file(spec, store, staging, progress), indent=1), encoding="utf-8"
     )
+    name = _job_name(spec, store)
+
+    def tell() -> None:
+        on_progress(_last_line(progress))
+
+    def stage(entry: str, workers: int = 1) -> Outcome:
+        program = _command(entry, spec, store)
+        return job.run(program, workers=workers, job=name, log_dir=logs, launcher=launcher, on_poll=tell)
+
     try:
-        outcome = job.run(
-            command(spec, store),
-            workers=spec.workers,
-            job=_job_name(spec, store),
-            log_dir=logs,
-            launcher=launcher,
-            on_poll=lambda: on_progress(_last_line(progress)),
-        )
+        if spec.engine is None:
+            outcome = stage(spec.name, spec.workers)
+        else:
+            outcome = engines.run(spec, store, name, launcher, stage, tell)
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error

@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from launch import job
-from pipeline.build import command, disk_shortage
+from pipeline.build import describe, disk_shortage
 from pipeline.fingerprint import without_paths
 from pipeline.graph import Plan, StageSpec
 from pipeline.progress import elapsed
@@ -65,12 +64,7 @@ def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[R
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
-                command=job.describe(
-                    command(spec, store),
-                    workers=spec.workers,
-                    log_dir=store.log_dir(spec.key),
-                    launcher=plan.config.launcher,
-                ),
+                command=describe(spec, store, plan.config.launcher),
                 bytes_written=spec.bytes_written,
                 last_duration_s=None if nearest is None else nearest.ended - nearest.started,
             )
@@ -101,6 +95,7 @@ def as_json(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
         "cards": plan.config.cards,
         "store": plan.config.store,
         "stages": stages,
+        "notes": list(plan.notes),
     }
 
 
@@ -120,6 +115,8 @@ def show(plan: Plan, rows: Sequence[Row], console: Console) -> None:
     for name, why in plan.skipped.items():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
+    for note in plan.notes:
+        console.print(f"note: {note}")
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
+from stages.mindrlhf.config import LOCATIONS
 
 PATH_KEYS = frozenset(
     {("model", "path"), ("model", "tokenizer_path"), ("dataset", "path"), ("dataset", "test_path")}
+    | {("engine", key) for key in LOCATIONS}
 )
-"""Config keys that say where something lies; the content's digest stands in their place."""
+"""Config keys that say where something lies; the content's digest stands in the place of the user's files."""
 
 
 def canonical(value: object) -> str:

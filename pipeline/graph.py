@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.fingerprint import fingerprint
+from pipeline.rules import notes
 from pipeline.store import Key
 from stages.fetch.config import external_files
 from stages.layout import ROLES
@@ -39,6 +40,9 @@ class Stage:
     """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
     skipped: str | None = None
     """Why the stage is left out, or None."""
+    engine: str | None = None
+    """An outside program does the work: `python -m stages ENGINE_prepare` writes its files, launch runs it,
+    ENGINE_collect brings the result home. None: `python -m stages NAME` does all of it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class StageSpec:
     """User's file (as configured) -> SHA-256 of its content."""
     workers: int
     bytes_written: int | None
+    engine: str | None
 
     @property
     def name(self) -> str:
@@ -69,6 +74,8 @@ class Plan:
     specs: tuple[StageSpec, ...]
     skipped: Mapping[str, str]
     """Stage -> why it is left out."""
+    notes: tuple[str, ...] = ()
+    """What the reader of a plan should know besides."""
 
     def spec(self, stage: str) -> StageSpec:
         """The spec of one stage."""
@@ -76,7 +83,13 @@ class Plan:
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
-    """The graph of engine=local, in order."""
+    """The graph, in order: the same for every engine up to the data, then the engine's own."""
+    body = (*_sources(config), *(_local if config.engine.name == "local" else _mindrlhf)(config))
+    running = [stage.name for stage in body if stage.skipped is None]
+    return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
+
+
+def _sources(config: Config) -> tuple[Stage, ...]:
     builtin_tokenizer = config.model.source == "builtin" and config.model.tokenizer_path is None
     random_weights = config.model.source == "builtin"
     fetch_reads = (
@@ -86,12 +99,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
     )
     dataset_reads = ("dataset", *(["seed"] if config.dataset.source == "builtin" else []))
     fetch_files = external_files(config.model) + (external_files(config.dataset) if builtin_tokenizer else ())
-    weights = "sft" if config.sft.enabled else "split"
     size = config.model.weight_bytes
-    layouts = {role: config.layout.role(role) for role in ROLES}
-    ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
-    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
-    body = (
+    return (
         Stage(
             "fetch",
             1,
@@ -100,6 +109,21 @@ def stages(config: Config) -> tuple[Stage, ...]:
             bytes_written=size if random_weights else None,
         ),
         Stage("fetch_dataset", 1, dataset_reads, external=external_files(config.dataset)),
+    )
+
+
+def _rank_bytes(config: Config) -> dict[str, int]:
+    """Bytes of one role's rank directories, all ranks together."""
+    layouts = {role: config.layout.role(role) for role in ROLES}
+    size = config.model.weight_bytes
+    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
+
+
+def _local(config: Config) -> tuple[Stage, ...]:
+    weights = "sft" if config.sft.enabled else "split"
+    size, ranks = config.model.weight_bytes, _rank_bytes(config)
+    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
+    return (
         Stage(
             "convert",
             1,
@@ -152,8 +176,67 @@ def stages(config: Config) -> tuple[Stage, ...]:
             bytes_written=size,
         ),
     )
-    running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
+
+
+def _mindrlhf(config: Config) -> tuple[Stage, ...]:
+    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
+    assert config.engine.name == "mindrlhf"
+    form = config.engine.load_ckpt_format
+    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
+    size, ranks = config.model.weight_bytes, _rank_bytes(config)
+    reads = f"engine.load_ckpt_format={form}: mindrlhf"
+    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
+    weights = {} if huggingface else {"weights": "split" if ranked else "convert"}
+    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
+    return (
+        Stage(
+            "convert",
+            1,
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size,
+            skipped=uncut if huggingface else None,
+        ),
+        Stage(
+            "tokenize",
+            1,
+            ("model", "dataset", "tokenize"),
+            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
+        ),
+        Stage("strategy", 1, ("model", "layout"), skipped=None if ranked else uncut),
+        Stage(
+            "split",
+            1,
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks.values()),
+            skipped=None if ranked else uncut,
+        ),
+        Stage("sft", 1, (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
+        Stage(
+            "grpo",
+            1,
+            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
+            workers=config.layout.train.cards,
+            # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
+            bytes_written=(3 * ranks["train"] + ranks["reference"]) * (1 + config.train.keep_checkpoints),
+            engine="mindrlhf",
+        ),
+        Stage(
+            "evaluate",
+            1,
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": "fetch", "after": "grpo", **after},
+        ),
+        Stage(
+            "export",
+            1,
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            bytes_written=size,
+        ),
+    )
 
 
 def plan(config: Config, digest: Digest) -> Plan:
@@ -191,8 +274,9 @@ def plan(config: Config, digest: Digest) -> Plan:
             external,
             stage.workers,
             stage.bytes_written,
+            stage.engine,
         )
-    return Plan(config, tuple(specs.values()), skipped)
+    return Plan(config, tuple(specs.values()), skipped, notes(config))
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from launch import environment
 from launch.errors import EnvironmentProblem
-from pipeline import history, summary
+from pipeline import engines, history, summary
 from pipeline.build import build
 from pipeline.config import load
 from pipeline.errors import REPORTED
@@ -48,6 +48,7 @@ class Run:
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
+            ConfigError: the engine lacks something that plan does without.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
@@ -55,6 +56,7 @@ class Run:
         names = [spec.name for spec in plan.specs]
         if not all(self.is_complete(name) for name in names):
             _check_environment()
+            engines.refuse(plan.config)
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)

@@ -8,7 +8,9 @@ from launch import job, msrun
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 
-LOCAL = LauncherConfig(name="local", master_addr="127.0.0.1", master_port=None, timeout_s=120, grace_s=2)
+LOCAL = LauncherConfig(
+    name="local", master_addr="127.0.0.1", master_port=None, cards_per_node=8, timeout_s=120, grace_s=2
+)
 
 
 def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
