@@ -69,7 +69,10 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["dataset=gsm8k"], "dataset.path: is required"),
         (["model=qwen2_5_7b"], "model.path: is required with model.source=local"),
         (["model.qkv_concat=true"], "model.qkv_concat=True: engine=local reads separate"),
-        (["layout.train.offset=[1]"], "layout.train.offset=[1]: one number per pipeline stage with the sum 0"),
+        (
+            ["layout.train.offset=[1]"],
+            "layout.train.offset=[1]: one number per pipeline stage with the sum 0",
+        ),
         (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),
         (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
     ],

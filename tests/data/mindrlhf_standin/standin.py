@@ -88,6 +88,11 @@ class Run:
 
     def load(self, directory):
         """This rank's slices of a Hugging Face or flat directory, with the files mindrlhf leaves in it."""
+        if self.rl["load_ckpt_format"] == "ckpt":
+            import mindspore
+
+            (file,) = (directory / f"rank_{self.rank}").glob("*.ckpt")
+            return {name: value.asnumpy() for name, value in mindspore.load_checkpoint(str(file)).items()}
         if self.rank == 0:
             (directory / "param_name_map.json").write_text("{}")
         index = directory / "model.safetensors.index.json"
@@ -198,10 +203,9 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
             save_file(tensors, file)
-            if self.mode == "kill" and str(epoch * self.steps + step) == self.mode_step:
-                if str(self.rank) == self.mode_rank:
-                    os.truncate(file, file.stat().st_size // 2)
-                    os.abort()
+            if (self.mode, self.mode_rank) == ("kill", str(self.rank)) and str(step) == self.mode_step:
+                os.truncate(file, file.stat().st_size // 2)
+                os.abort()
             kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
             for old in kept[: -self.rl["save_max_ckpt_num"]]:
                 old.unlink()
