@@ -1,4 +1,4 @@
-"""Every file for every size, number of cards, layout, variant and version: parsed again and held to the facts."""
+"""Every file for every size, cards, layout, variant and version: parsed again and held to the facts."""
 
 from __future__ import annotations
 
