@@ -16,7 +16,6 @@ from launch import job
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import Outcome
-from pipeline import engines
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.store import Manifest, Store
@@ -72,6 +71,8 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The command line that would start a stage's work now."""
     if spec.engine is not None:
+        from pipeline import engines  # here: engine=local need not load it
+
         return engines.command(spec, store)
     logs = store.log_dir(spec.key)
     return job.describe(
@@ -110,6 +111,8 @@ def _run(
         if spec.engine is None:
             outcome = stage(spec.name, spec.workers)
         else:
+            from pipeline import engines
+
             outcome = engines.run(spec, store, name, launcher, stage, tell)
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, engines, explain, history
+from pipeline import collect, explain, history
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem
 from pipeline.history import Record
@@ -47,6 +47,8 @@ def run(options: Namespace) -> int:
 
 def dry_run(options: Namespace) -> int:
     """Write what an engine would be started with; start nothing."""
+    from pipeline import engines
+
     planned, store = prepare_plan(options.overrides, options.config_dir)
     if planned.config.engine.name == "local":
         rule = "is for engines that are programs of their own; engine=local has no files to write"

@@ -26,7 +26,6 @@ from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
-from stages.mindrlhf import contract
 from stages.mindrlhf.config import MindrlhfEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
@@ -128,6 +127,8 @@ def _derive_engine(engine: dict[str, Any], convert: dict[str, Any], split: dict[
     """The contract of the user's checkout, and the files that mindrlhf reads."""
     if engine["name"] != "mindrlhf":
         return
+    from stages.mindrlhf import contract  # here: a run of another engine with nothing to do need not load it
+
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"])
     if engine["load_ckpt_format"] == "ms_safetensors":

@@ -36,13 +36,16 @@ def refuse(config: Config) -> None:
     if config.engine.mindrlhf_home is None:
         rule = "is required to run: a checkout of mindspore-ai/mindrlhf"
         problems.append(Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory"))
-    nodes = engine.nodes_of(config.cards, config.launcher)
-    if len(nodes) > 1:
-        rule = (
-            f"{len(nodes)} nodes of launcher.cards_per_node={config.launcher.cards_per_node} cards are needed"
-        )
-        remedy = "write the nodes' scripts with --dry-run and start them there"
-        problems.append(Problem("cards", config.cards, rule, remedy))
+    launcher, nodes = config.launcher, len(engine.nodes_of(config.cards, config.launcher))
+    if launcher.name == "local" and nodes > 1:
+        rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
+        problems.append(Problem("cards", config.cards, rule, "choose launcher=ssh or launcher=slurm"))
+    if launcher.name == "ssh" and len(engine.hosts_of(launcher)) < nodes:
+        rule = f"must name {nodes} machines for cards={config.cards}"
+        problems.append(Problem("launcher.hosts", engine.hosts_of(launcher), rule, "or give hosts_file"))
+    if launcher.name == "ssh" and config.engine.container:
+        rule = "is for launcher=local: with ssh, name hosts that are inside the containers"
+        problems.append(Problem("engine.container", list(config.engine.container), rule))
     if problems:
         raise ConfigError(problems)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from launch import environment
 from launch.errors import EnvironmentProblem
-from pipeline import engines, history, summary
+from pipeline import history, summary
 from pipeline.build import build
 from pipeline.config import load
 from pipeline.errors import REPORTED
@@ -56,6 +56,8 @@ class Run:
         names = [spec.name for spec in plan.specs]
         if not all(self.is_complete(name) for name in names):
             _check_environment()
+            from pipeline import engines  # here: a run with nothing to do need not load it
+
             engines.refuse(plan.config)
         store.open()
         with history.exclusive(store.root):

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 
 from launch import engine
-from launch.config import LauncherConfig
 from launch.scripts import EngineStart, Node, script
+from tests.launch.launchers import local_launcher
 
-LOCAL = LauncherConfig(
-    name="local", master_addr="127.0.0.1", master_port=None, cards_per_node=8, timeout_s=None, grace_s=1
-)
+LOCAL = local_launcher()
 MSRUN = """#!/bin/sh
 echo "cwd=$PWD pythonpath=$PYTHONPATH quoted=$QUOTED cann=$CANN"
 for argument in "$@"; do echo "<$argument>"; done

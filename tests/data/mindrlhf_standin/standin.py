@@ -41,6 +41,13 @@ def log(text):
 
 def run(arguments, sections, classes):
     """Worker or scheduler, as msrun started it."""
+    if "STANDIN_MEET" in os.environ:
+        from mindspore.communication import get_group_size, get_rank, init
+
+        init()
+        if os.environ["MS_ROLE"] == "MS_WORKER":
+            log(f"met as rank {get_rank()} of {get_group_size()}")
+            os.environ["RANK_ID"] = str(get_rank())
     if os.environ.get("MS_ROLE") == "MS_SCHED":
         return
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
