@@ -23,14 +23,15 @@ def batch_script(nodes: int, directory: Path, logs: Path, options: Sequence[str]
     """
     lines = [
         "#!/usr/bin/env bash",
-        "#SBATCH --job-name=grpoflow",
+        f"#SBATCH --job-name={job_name(directory)}",
         f"#SBATCH --nodes={nodes}",
         "#SBATCH --ntasks-per-node=1",
         "#SBATCH --no-requeue",
         f"#SBATCH --output={logs}/slurm-%j.log",
         *[f"#SBATCH {option}" for option in options],
         "set -eu",
-        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "MASTER_ADDR=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')",
         f"MASTER_PORT=$(({BASE_PORT} + SLURM_JOB_ID % {PORTS}))  # another one for each job on a node",
         f"export MASTER_ADDR MASTER_PORT LOG_DIR={shlex.quote(str(logs))}",
         "srun --kill-on-bad-exit=1 bash -c "
@@ -40,13 +41,20 @@ def batch_script(nodes: int, directory: Path, logs: Path, options: Sequence[str]
 
 
 def command(script: Path) -> list[str]:
-    """Submit and wait for the end; a signal cancels the job."""
+    """Submit and wait for the end; a signal cancels the job, and so does the next attempt if nobody could."""
     steps = (
+        'waiting() { squeue -h -o %i -u "$(id -un)" -n "$1" 2>/dev/null | grep -q .; }; '
+        'scancel -u "$(id -un)" -n "$1"; while waiting "$1"; do sleep 1; done; '
         'id=$(sbatch --parsable "$0") || exit 1; id=${id%%;*}; echo "Slurm job $id"; '
         "trap 'scancel \"$id\"; exit 143' TERM INT HUP; "
         # sbatch --wait can't be cancelled by a signal, so the state is asked for.
-        'while squeue -h -j "$id" 2>/dev/null | grep -q .; do sleep 1 & wait $!; done; '
+        'while waiting "$1"; do sleep 1 & wait $!; done; '
         'state=$(scontrol show job "$id" | tr " " "\\n" | sed -n "s/^JobState=//p"); '
         'echo "Slurm job $id: $state"; [ "$state" = COMPLETED ]'
     )
-    return ["bash", "-c", steps, str(script)]
+    return ["bash", "-c", steps, str(script), job_name(script.parent)]
+
+
+def job_name(directory: Path) -> str:
+    """One per artifact: two attempts at the same must not run at once."""
+    return f"grpoflow-{directory.parent.name}"
