@@ -131,6 +131,9 @@ def _derive_engine(engine: dict[str, Any], convert: dict[str, Any], split: dict[
 
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"])
+    engine["env"] = {  # a number is a variable's text, too; true is not, for it could mean 1
+        name: str(value) if type(value) in (int, float) else value for name, value in engine["env"].items()
+    }
     if engine["load_ckpt_format"] == "ms_safetensors":
         convert["materialize"] = True
     elif engine["load_ckpt_format"] == "ckpt":

@@ -220,7 +220,13 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             {**weights, "tokenize": "tokenize", "fetch": "fetch"},
             workers=config.layout.train.cards,
             # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
-            bytes_written=(3 * ranks["train"] + ranks["reference"]) * (1 + config.train.keep_checkpoints),
+            bytes_written=(3 * ranks["train"] + ranks["reference"])
+            * (1 + config.train.keep_checkpoints)
+            * (
+                2
+                if config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
+                else 1
+            ),
             engine="mindrlhf",
         ),
         Stage(

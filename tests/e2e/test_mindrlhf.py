@@ -175,12 +175,23 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("contract", "form"),
-    [("e8a8fc1", "ms_safetensors"), ("e8a8fc1", "ckpt"), ("0cd087455", "hf_safetensors")],
+    ("contract", "form", "layout"),
+    [
+        ("e8a8fc1", "ms_safetensors", "dp1_mp2_pp1"),
+        ("e8a8fc1", "ckpt", "dp1_mp2_pp1"),
+        ("0cd087455", "hf_safetensors", "dp1_mp2_pp1"),
+        ("e8a8fc1", "hf_safetensors", "dp1_mp2_pp2"),  # four workers
+    ],
 )
-def test_every_format_and_version_comes_home(store: Path, contract: str, form: str) -> None:
-    done = run(store, f"engine.mindrlhf_home={HOME / contract}", f"engine.load_ckpt_format={form}")
+def test_every_format_version_and_layout_comes_home(
+    store: Path, contract: str, form: str, layout: str
+) -> None:
+    engine = [f"engine.mindrlhf_home={HOME / contract}", f"engine.load_ckpt_format={form}"]
+    done = run(store, *engine, f"layout={layout}")
     assert done.exit_code == 0, done.stderr
+    losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
+    last = 3 if layout.endswith("pp2") else 0
+    assert losses == pytest.approx([1 / step + last for step in range(1, STEPS + 1)])
     assert weights_moved(store) == {float(STEPS)}
     assert json.loads((artifact(store, "grpo") / "result.json").read_text())["contract"] == contract
 

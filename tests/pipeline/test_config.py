@@ -89,3 +89,14 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_equal_values_written_differently_are_equal() -> None:
     assert load(["train.beta=1"]).plain() == load(["train.beta=1.0"]).plain()
     assert load(["train.learning_rate=1e-4"]).plain() == load(["train.learning_rate=0.0001"]).plain()
+
+
+def test_variables_of_an_engine_are_free_names() -> None:
+    config = load(["engine=mindrlhf", "+engine.env.HCCL_BUFFSIZE=200"])
+    assert config.engine.name == "mindrlhf" and config.engine.env == {"HCCL_BUFFSIZE": "200"}
+    assert "engine.env.A=True: must be text" in told("engine=mindrlhf", "+engine.env.A=true")
+
+
+def test_a_setting_of_another_engine_is_an_unknown_key() -> None:
+    assert "unknown key" in told("engine.use_vllm=1")
+    assert "did you mean engine.use_vllm?" in told("engine=mindrlhf", "engine.use_vlm=1")
