@@ -122,9 +122,8 @@ def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
         InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
     """
     log = logs / "worker_0.log"
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     remedy = "read the log; type the same command again to go on from the last checkpoint"
-    if FINISHED not in text:
+    if not _says(log, FINISHED):
         rule = (
             f'ended with exit code 0, but "{FINISHED}", the only proof of a finished run, is not in its log'
         )
@@ -133,6 +132,14 @@ def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
     if not found or checkpoints.file(root, "train", 0, found[-1]).stat().st_mtime < begun:
         raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
     return found[-1]
+
+
+def _says(log: Path, text: str) -> bool:
+    """Whether a line of a log, which may have gigabytes, holds `text`."""
+    if not log.exists():
+        return False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return any(text in line for line in lines)
 
 
 def _strategy(job: Job, context: Context) -> None:
