@@ -12,6 +12,9 @@ from stages.grpo.metrics import StepLog
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
 
+PATIENCE_S = 30.0
+"""How long a step waits for the last stage's loss; that log may lie on another machine."""
+
 Tell = Callable[[float, float, str], None]
 
 
@@ -51,7 +54,7 @@ class Watcher:
         self._first_log = Follower(logs / "worker_0.log")
         last_log = logs / f"worker_{train.cards - 1}.log"
         self._last_log = Follower(last_log) if train.pipeline_stage > 1 else None
-        self._waiting: list[Row] = []
+        self._waiting: list[tuple[float, Row]] = []
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
@@ -65,13 +68,14 @@ class Watcher:
             ended: nothing more will come; rows that wait for the last stage's loss go without it.
         """
         for line in self._first_log.lines():
-            self._waiting += self.reader.read(line)
+            self._waiting += [(time.monotonic(), row) for row in self.reader.read(line)]
         for line in self._last_log.lines() if self._last_log else ():
             self._losses.update({row["step"]: row for row in self.last.read(line)})
         while self._waiting:
-            row = self._waiting[0]
+            arrived, row = self._waiting[0]
             loss = self._losses.pop(row["step"], None)
-            if self._last_log and loss is None and len(self._waiting) == 1 and not ended:
+            lags = self._last_log is not None and self._last_log.path.exists() and loss is None
+            if lags and not ended and time.monotonic() - arrived < PATIENCE_S:
                 return  # the last stage logs the step a moment later
             self._waiting.pop(0)
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)

@@ -17,6 +17,7 @@ import pytest
 
 from launch.process import JOB_VARIABLE
 from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
+from tests.launch.namespaces import machines
 
 HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
 STEPS = 12  # 96 prompts, 8 a step
@@ -207,3 +208,23 @@ def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
     assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr
     assert "run grpo train end" in (store.parent / "logs" / "worker_0.log").read_text()
     assert os.path.exists(store.parent / "logs" / "worker_1.log")
+
+
+@pytest.mark.nodes
+@pytest.mark.slow
+def test_one_command_runs_it_on_two_machines(store: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with machines(2, tmp_path_factory.mktemp("machines")) as made:
+        done = run(
+            store,
+            "launcher=ssh",
+            f"launcher.hosts=[{','.join(made.addresses)}]",
+            f"launcher.ssh={json.dumps(made.ssh)}",
+            "launcher.cards_per_node=1",
+            "+engine.env.STANDIN_MEET=1",
+        )
+    assert done.exit_code == 0, done.stderr
+    (logs,) = store.glob(".logs/grpo-*/attempt_*")
+    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
+    assert "nodes 10.77.0.1, 10.77.0.2" in (logs / "start.log").read_text()
+    assert weights_moved(store) == {float(STEPS)}
+    assert living(store) == []

@@ -66,8 +66,9 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path: Path) -> None:
     told: list[tuple[float, float]] = []
     watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: told.append((step, total)))
     write(tmp_path / "worker_0.log", NEW)
+    write(tmp_path / "worker_7.log", NEW[:1])
     watcher.poll()
-    assert told == []  # the last stage has said nothing yet
+    assert told == []  # the last stage has not come so far yet
     other = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
     write(tmp_path / "worker_7.log", other)
     watcher.poll()
@@ -97,3 +98,20 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
         watcher.poll()
     (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert row["loss"] == 1.0
+
+
+def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    steps = [line for step in range(4) for line in [f"epoch: 0, step: {step} start", *NEW[6:7], NEW[-2]]]
+    out_of_sight = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    write(tmp_path / "worker_0.log", [NEW[0], *steps])
+    out_of_sight.poll()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
+    lags = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    write(tmp_path / "worker_7.log", [NEW[0], *steps[:3]])
+    lags.poll()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    write(tmp_path / "worker_7.log", [line.replace("loss: 0.5", "loss: 9.0") for line in steps[3:]])
+    lags.poll(ended=True)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert losses == [0.5, 9.0, 9.0, 9.0]
