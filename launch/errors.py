@@ -26,3 +26,13 @@ class ProcessTimedOut(LaunchError):
 
     def __init__(self, timeout_s: float, log: Path) -> None:
         super().__init__(f"not finished after {timeout_s:.0f} s, log {log}; raise launcher.timeout_s")
+
+
+class ProcessSilent(LaunchError):
+    """No worker wrote a line for so long that the run counts as hung; it was stopped."""
+
+    def __init__(self, silence_s: float, logs: Path) -> None:
+        super().__init__(
+            f"hung: no worker wrote a line for {silence_s:.0f} s, logs {logs}; "
+            "raise engine.silence_timeout_s if that is normal here"
+        )

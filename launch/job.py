@@ -50,7 +50,7 @@ def run(
             on_poll=on_poll,
         )
     except ProcessFailed as error:
-        culprit = _first_to_fail(log_dir) if workers > 1 else None
+        culprit = first_to_fail(log_dir) if workers > 1 else None
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, process.tail(culprit)) from error
@@ -77,7 +77,7 @@ def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: L
     )
 
 
-def _first_to_fail(log_dir: Path) -> Path | None:
+def first_to_fail(log_dir: Path) -> Path | None:
     """The worker's log that tells the cause: the first written to its end with an error in it.
 
     msrun kills the other workers, so their logs end later or without an error.

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from launch import job
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
+from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
@@ -109,9 +110,19 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {ROOM}"
 
 
-def command(spec: StageSpec, logs: Path) -> list[str]:
+def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
+    """The command line that would start a stage's work now."""
+    if spec.engine is not None:
+        from pipeline import engines  # here: engine=local need not load it
+
+        return engines.command(store.work_dir(spec.key))
+    logs = store.log_dir(spec.key)
+    return job.describe(_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
+
+
+def _command(entry: str, logs: Path) -> list[str]:
     """Arguments of the interpreter for a stage's process."""
-    return ["-m", "stages", spec.name, str(logs / SPEC)]
+    return ["-m", "stages", entry, str(logs / SPEC)]
 
 
 def _run(
@@ -122,19 +133,21 @@ def _run(
     progress.write_text("", encoding="utf-8")
     (logs / SPEC).write_text(json.dumps(_spec_file(spec, store, seat, progress), indent=1), encoding="utf-8")
 
-    def poll() -> None:
+    def tell() -> None:
         seat.beat()
         watcher.progress(spec.name, _last_line(progress))
 
+    def stage(entry: str, workers: int = 1) -> Outcome:
+        program = _command(entry, logs)
+        return job.run(program, workers=workers, job=seat.job, log_dir=logs, launcher=launcher, on_poll=tell)
+
     try:
-        outcome = job.run(
-            command(spec, logs),
-            workers=spec.workers,
-            job=seat.job,
-            log_dir=logs,
-            launcher=launcher,
-            on_poll=poll,
-        )
+        if spec.engine is None:
+            outcome = stage(spec.name, spec.workers)
+        else:
+            from pipeline import engines
+
+            outcome = engines.run(spec, seat, launcher, stage, tell)
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error

@@ -50,6 +50,11 @@ def _parser() -> argparse.ArgumentParser:
     add = functools.partial(_command, commands)
     run = add("run", "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02")
     run.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="write the engine's files and one start script per node; start nothing",
+    )
     plan = add(
         "plan", "show what a run would do and why; starts nothing (exit 10: work pending)", "train.beta=0.02"
     )

@@ -31,6 +31,8 @@ EXIT_DONE, EXIT_DAMAGED, EXIT_PENDING = 0, 1, 10
 
 def run(options: Namespace) -> int:
     """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
+    if options.dry_run:
+        return dry_run(options)
     from luigi.cmdline import luigi_run
 
     # pipeline itself is imported already, without its tasks
@@ -42,6 +44,24 @@ def run(options: Namespace) -> int:
         luigi_run(arguments)
     except SystemExit as exit:
         return int(exit.code or 0)
+    return EXIT_DONE
+
+
+def dry_run(options: Namespace) -> int:
+    """Write what an engine would be started with; start nothing."""
+    from pipeline import engines
+
+    planned, store = prepare_plan(options.overrides, options.config_dir)
+    if planned.config.engine.name == "local":
+        rule = "is for engines that are programs of their own; engine=local has no files to write"
+        raise ConfigError([Problem("--dry-run", None, rule, "see grpoflow plan --json for its commands")])
+    scripts, ready = engines.write_files(planned, store)
+    for note in planned.notes:
+        print(f"note: {note}")
+    if not ready:
+        print("note: its inputs are not in the store yet; `grpoflow run` makes them before the engine starts")
+    for script in scripts:
+        print(script)
     return EXIT_DONE
 
 

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
@@ -20,26 +20,20 @@ from pipeline.compose_cache import compose_cached
 from pipeline.errors import ConfigError
 from stages.config import read
 from stages.convert_config import ConvertConfig
+from stages.engine_config import LocalEngine
 from stages.evaluate_config import EvaluateConfig
 from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
+from stages.mindrlhf.config import MindrlhfEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
 from stages.sft_config import SftConfig
 from stages.split_config import SplitConfig
 from stages.tokenize.config import TokenizeConfig
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """Which trainer runs grpo."""
-
-    name: Literal["local"]
-    """local: the embedded MindSpore trainer."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,8 @@ class Config:
     convert: ConvertConfig
     split: SplitConfig
     reward: RewardConfig
-    engine: EngineConfig
+    engine: LocalEngine | MindrlhfEngine
+    """Which trainer runs grpo."""
     rollout: RolloutConfig
     sft: SftConfig
     train: TrainConfig
@@ -104,9 +99,15 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
         derived["cards"] = cards if derived["cards"] is None else derived["cards"]
         for role in (layout["generate"], layout["reference"]):
             _derive_role(role, train["model_parallel"], cards, model)
+        for role in (train, layout["generate"], layout["reference"]):
+            if role["micro_batch_num"] is None:
+                role["micro_batch_num"] = role["pipeline_stage"]
+            if not role["offset"]:
+                role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
+        _derive_engine(derived["engine"], derived["convert"], derived["split"])
     except (KeyError, TypeError, ZeroDivisionError):
         return derived
     return derived
@@ -125,3 +126,33 @@ def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: M
     if role["data_parallel"] is None:
         others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
         role["data_parallel"] = max(1, cards // others)
+
+
+def _derive_engine(engine: dict[str, Any], convert: dict[str, Any], split: dict[str, Any]) -> None:
+    """The contract of the user's checkout, and the files that mindrlhf reads."""
+    if engine["name"] != "mindrlhf":
+        return
+    from stages.mindrlhf import contract  # here: a run of another engine with nothing to do need not load it
+
+    if engine["contract"] == "auto":
+        engine["contract"] = contract.of(engine["mindrlhf_home"])
+    engine["env"] = {  # a number is a variable's text, too; true is not, for it could mean 1
+        name: str(value) if type(value) in (int, float) else value for name, value in engine["env"].items()
+    }
+    if engine["load_ckpt_format"] == "ms_safetensors":
+        convert["materialize"] = True
+    elif engine["load_ckpt_format"] == "ckpt":
+        convert |= {"materialize": True, "format": "ckpt"}
+        split["format"] = "ckpt"
+
+
+def _spread(layers: int, stages: int) -> list[int]:
+    """Where layers beyond equal shares go; empty when there are none.
+
+    One each to inner stages first, for the outer two hold embedding and head besides.
+    """
+    rest = layers % stages
+    if rest == 0 or layers < stages:
+        return []
+    order = [*range(1, stages - 1), 0]
+    return [int(stage in order[:rest]) for stage in range(stages)]

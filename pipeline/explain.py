@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from launch import job
-from pipeline.build import command, disk_shortage
+from pipeline.build import describe, disk_shortage
 from pipeline.fingerprint import without_paths
 from pipeline.graph import Plan, StageSpec
 from pipeline.progress import elapsed
@@ -65,12 +64,7 @@ def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[R
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
-                command=job.describe(
-                    command(spec, store.log_dir(spec.key)),
-                    workers=spec.workers,
-                    log_dir=store.log_dir(spec.key),
-                    launcher=plan.config.launcher,
-                ),
+                command=describe(spec, store, plan.config.launcher),
                 bytes_written=spec.bytes_written,
                 last_duration_s=None if nearest is None else nearest.ended - nearest.started,
             )
@@ -102,6 +96,7 @@ def as_json(plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = ()) -> di
         "store": plan.config.store,
         "stages": stages,
         "warnings": list(warnings),
+        "notes": list(plan.notes),
     }
 
 
@@ -123,6 +118,8 @@ def show(plan: Plan, rows: Sequence[Row], console: Console, warnings: Sequence[s
     console.print(table)
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
+    for note in plan.notes:
+        console.print(f"note: {note}")
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

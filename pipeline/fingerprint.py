@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
+from stages.mindrlhf.config import LOCATIONS
 
 PATH_KEYS = frozenset(
     {
@@ -22,8 +23,9 @@ PATH_KEYS = frozenset(
         ("dataset", "test_path"),
         ("train", "resume_from"),
     }
+    | {("engine", key) for key in LOCATIONS}
 )
-"""Config keys that say where something lies; the content's digest stands in their place."""
+"""Config keys that say where something lies; the content's digest stands in the place of the user's files."""
 MEANS = frozenset({"fetch"})
 """Sections that say how something comes here, and change nothing of what it holds."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.fingerprint import fingerprint, without
+from pipeline.rules import notes
 from pipeline.store import Key
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.layout import ROLES
@@ -20,13 +21,18 @@ from stages.layout import ROLES
 Digest = Callable[[Path], str]
 
 
+VERSIONS = {
+    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 2, "strategy": 1, "split": 1, "sft": 2,
+    "grpo": 2, "evaluate": 1, "export": 1, "report": 1,
+}  # fmt: skip
+"""Code versions: raised by hand whenever a stage's output changes for the same input."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """One stage as the graph knows it, before anything is hashed."""
 
     name: str
-    version: int
-    """Code version: raised by hand whenever the stage's output changes for the same input."""
     sections: tuple[str, ...]
     """Top-level parts of the configuration that the stage reads, and no more."""
     inputs: Mapping[str, str] = field(default_factory=dict)
@@ -43,6 +49,9 @@ class Stage:
     """Why the stage is left out, or None."""
     unread: frozenset[tuple[str, str]] = frozenset()
     """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
+    engine: str | None = None
+    """An outside program does the work: `python -m stages ENGINE_prepare` writes its files, launch runs it,
+    ENGINE_collect brings the result home. None: `python -m stages NAME` does all of it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,7 @@ class StageSpec:
     workers: int
     computes: bool
     bytes_written: int | None
+    engine: str | None
 
     @property
     def name(self) -> str:
@@ -74,6 +84,8 @@ class Plan:
     specs: tuple[StageSpec, ...]
     skipped: Mapping[str, str]
     """Stage -> why it is left out."""
+    notes: tuple[str, ...] = ()
+    """What the reader of a plan should know besides."""
 
     def spec(self, stage: str) -> StageSpec:
         """The spec of one stage."""
@@ -81,38 +93,46 @@ class Plan:
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
-    """The graph of engine=local, in order."""
-    weights = "sft" if config.sft.enabled else "split"
-    size = config.model.weight_bytes
+    """The graph, in order: the same for every engine up to the data, then the engine's own."""
+    body = (*_sources(config), *(_local if config.engine.name == "local" else _mindrlhf)(config))
+    running = [stage.name for stage in body if stage.skipped is None]
+    return (*body, Stage("report", ("report",), {name: name for name in running}))
+
+
+def _rank_bytes(config: Config) -> dict[str, int]:
+    """Bytes of one role's rank directories, all ranks together."""
     layouts = {role: config.layout.role(role) for role in ROLES}
-    ranks = {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
+    size = config.model.weight_bytes
+    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
+
+
+def _local(config: Config) -> tuple[Stage, ...]:
+    weights = "sft" if config.sft.enabled else "split"
+    size, ranks = config.model.weight_bytes, _rank_bytes(config)
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
-    body = (
-        *_sources(config),
+    start = config.train.resume_from
+    resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
+    return (
         Stage(
             "convert",
-            1,
             ("model", "convert"),
             {"fetch": "fetch"},
             bytes_written=size if config.convert.materialize else None,
         ),
         Stage(
             "tokenize",
-            2,
             ("model", "dataset", "tokenize"),
             {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
         ),
-        Stage("strategy", 1, ("model", "layout")),
+        Stage("strategy", ("model", "layout")),
         Stage(
             "split",
-            1,
             ("model", "layout", "split"),
             {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
             bytes_written=sum(ranks[role] for role in config.split.roles),
         ),
         Stage(
             "sft",
-            2,
             ("model", "sft", "seed"),
             {"split": "split", **common},
             computes=True,
@@ -121,13 +141,9 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "grpo",
-            2,
             ("model", "layout", "rollout", "reward", "train", "seed"),
             {"weights": weights, **common},
-            # Names the weights by their digests.
-            external=(Path(resumed_from) / "state.json",)
-            if (resumed_from := config.train.resume_from)
-            else (),
+            external=resumed,
             workers=config.layout.train.cards,
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
@@ -136,21 +152,75 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "evaluate",
-            1,
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": weights, "after": "grpo", **common},
             computes=True,
         ),
         Stage(
             "export",
-            1,
             ("model", "export"),
             {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"},
             bytes_written=size,
         ),
     )
-    running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, Stage("report", 1, ("report",), {name: name for name in running}))
+
+
+def _mindrlhf(config: Config) -> tuple[Stage, ...]:
+    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
+    assert config.engine.name == "mindrlhf"
+    form = config.engine.load_ckpt_format
+    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
+    size, ranks = config.model.weight_bytes, _rank_bytes(config)
+    reads = f"engine.load_ckpt_format={form}: mindrlhf"
+    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
+    weights = {} if huggingface else {"weights": "split" if ranked else "convert"}
+    widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
+    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
+    return (
+        Stage(
+            "convert",
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size,
+            skipped=uncut if huggingface else None,
+        ),
+        Stage(
+            "tokenize",
+            ("model", "dataset", "tokenize"),
+            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
+        ),
+        Stage("strategy", ("model", "layout"), skipped=None if ranked else uncut),
+        Stage(
+            "split",
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks.values()),
+            skipped=None if ranked else uncut,
+        ),
+        Stage("sft", (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
+        Stage(
+            "grpo",
+            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
+            workers=config.layout.train.cards,
+            # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
+            bytes_written=(3 * ranks["train"] + ranks["reference"])
+            * (1 + config.train.keep_checkpoints)
+            * (2 if widened else 1),
+            engine="mindrlhf",
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": "fetch", "after": "grpo", **after},
+        ),
+        Stage(
+            "export",
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            bytes_written=size,
+        ),
+    )
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
@@ -161,7 +231,6 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     downloaded = dataset.source in ("url", "modelscope")
     fetch = Stage(
         "fetch",
-        1,
         ("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
         {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
         external=external_files(model) + (external_files(dataset) if trained else ()),
@@ -171,7 +240,6 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     )
     fetch_dataset = Stage(
         "fetch_dataset",
-        1,
         ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
         external=external_files(dataset),
     )
@@ -200,22 +268,23 @@ def plan(config: Config, digest: Digest) -> Plan:
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
         identity = fingerprint(
             stage.name,
-            stage.version,
+            VERSIONS[stage.name],
             without(part, stage.unread),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
         specs[stage.name] = StageSpec(
             Key(stage.name, identity),
-            stage.version,
+            VERSIONS[stage.name],
             part,
             inputs,
             external,
             stage.workers,
             stage.computes,
             stage.bytes_written,
+            stage.engine,
         )
-    return Plan(config, tuple(specs.values()), skipped)
+    return Plan(config, tuple(specs.values()), skipped, notes(config))
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from stages.tokenize.config import check_tokenize
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from stages.mindrlhf.job import Job
 
 HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
 
@@ -24,7 +25,7 @@ def check(config: Config) -> list[Problem]:
     return [
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
-        *_local_engine(config),
+        *(_local_engine(config) if config.engine.name == "local" else _mindrlhf(config)),
         *_lengths(config),
         *_training(config),
         *_sources(config),
@@ -79,9 +80,13 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
             else "leave its degrees null",
         )
     yield from _heads(path, layout, config)
-    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset) != 0:
+    rest = model.num_hidden_layers % layout.pipeline_stage
+    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset) != rest:
         yield Problem(
-            f"{path}.offset", list(layout.offset), "one number per pipeline stage, summing to 0, or empty"
+            f"{path}.offset",
+            list(layout.offset),
+            f"one number per pipeline stage with the sum {rest}, the layers beyond equal shares",
+            "leave it empty to have them spread",
         )
     if layout.pipeline_stage > model.num_hidden_layers:
         yield Problem(
@@ -121,6 +126,45 @@ def _local_engine(config: Config) -> Iterator[Problem]:
             )
     if config.model.qkv_concat:
         yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
+    train, generate = config.train, config.layout.generate
+    if train.prompts_per_step % generate.data_parallel:
+        yield Problem(
+            "train.prompts_per_step",
+            train.prompts_per_step,
+            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
+        )
+
+
+def _mindrlhf(config: Config) -> list[Problem]:
+    from stages.mindrlhf import rules  # here: a run of another engine with nothing to do need not load it
+
+    return rules.check(mindrlhf_job(config), config.sft.enabled)
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    if config.engine.name == "local":
+        return ()
+    from stages.mindrlhf import rules
+
+    return tuple(rules.notes(mindrlhf_job(config)))
+
+
+def mindrlhf_job(config: Config) -> Job:
+    """The sections that a mindrlhf run is rendered from."""
+    from stages.mindrlhf.job import Job
+
+    assert config.engine.name == "mindrlhf"
+    return Job(
+        config.model,
+        config.layout,
+        config.tokenize,
+        config.rollout,
+        config.reward,
+        config.train,
+        config.engine,
+        config.seed,
+    )
 
 
 def _lengths(config: Config) -> Iterator[Problem]:
@@ -135,19 +179,12 @@ def _lengths(config: Config) -> Iterator[Problem]:
 
 
 def _training(config: Config) -> Iterator[Problem]:
-    train, generate = config.train, config.layout.generate
-    yield from check_train(train, config.rollout)
+    yield from check_train(config.train, config.rollout)
     yield from check_reward(config.reward)
     yield from check_tokenize(config.tokenize)
     if config.tokenize.kind != "grpo":
         remedy = "make files for mindformers with `grpoflow tokenize`"
         yield Problem("tokenize.kind", config.tokenize.kind, "must be grpo in a run", remedy)
-    if train.prompts_per_step % generate.data_parallel:
-        yield Problem(
-            "train.prompts_per_step",
-            train.prompts_per_step,
-            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
-        )
 
 
 def _sources(config: Config) -> Iterator[Problem]:

@@ -46,6 +46,7 @@ class Run:
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
+            ConfigError: the engine lacks something that plan does without.
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
@@ -53,6 +54,9 @@ class Run:
         names = [spec.name for spec in plan.specs]
         if not all(self.is_complete(name) for name in names):
             _check_environment()
+            from pipeline import engines  # here: a run with nothing to do need not load it
+
+            engines.refuse(plan.config)
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)

@@ -11,7 +11,7 @@ from stages.context import Context
 from stages.errors import StageError
 
 STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
-STAGES = {
+STAGES = {  # module, or module:function where it is not `run`
     "fetch": "stages.fetch.stage",
     "fetch_dataset": "stages.fetch.dataset",
     "convert": "stages.convert",
@@ -20,6 +20,8 @@ STAGES = {
     "split": "stages.split",
     "sft": "stages.sft",
     "grpo": "stages.grpo.stage",
+    "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
+    "mindrlhf_collect": "stages.mindrlhf.stage:collect",
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",
@@ -31,9 +33,10 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] not in STAGES:
         print(f"usage: python -m stages {{{','.join(STAGES)}}} spec.json", file=sys.stderr)
         return 2
-    module = importlib.import_module(STAGES[arguments[0]])
+    module, _, function = STAGES[arguments[0]].partition(":")
+    run = getattr(importlib.import_module(module), function or "run")
     try:
-        module.run(Context.load(Path(arguments[1])))
+        run(Context.load(Path(arguments[1])))
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

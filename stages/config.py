@@ -2,11 +2,13 @@
 
 Every section of the configuration is a frozen dataclass beside the code that it configures, with
 no defaults: the values stand in conf/*.yaml and nowhere else. Bounds are written with
-`annotated_types` (`Annotated[int, Ge(1)]`), choices with `Literal`.
+`annotated_types` (`Annotated[int, Ge(1)]`), choices with `Literal`, variants of a section as a union of
+dataclasses that differ in `name: Literal[...]`.
 """
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import difflib
 import functools
@@ -28,7 +30,7 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
 
     Args:
         cls: a frozen dataclass; nested dataclasses, `X | None`, `tuple[X, ...]`, `Literal` and
-            `Annotated` bounds are understood.
+            `Mapping[str, X]`, unions by name and `Annotated` bounds are understood.
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
 
@@ -81,6 +83,8 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
         return result
     if origin in (types.UnionType, typing.Union):
         options = [option for option in typing.get_args(hint) if option is not type(None)]
+        if len(options) > 1:
+            return _named(options, value, path, problems)
         return None if value is None else _value(options[0], value, path, problems)
     if origin is typing.Literal:
         choices = typing.get_args(hint)
@@ -89,9 +93,29 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
         return value
     if origin is tuple:
         return _tuple(hint, value, path, problems)
+    if origin is collections.abc.Mapping:
+        return _mapping(hint, value, path, problems)
     if dataclasses.is_dataclass(hint):
         return _dataclass(hint, value, path, problems)
     return _scalar(hint, value, path, problems)
+
+
+def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
+    """One of several dataclasses: the one whose `name: Literal[...]` holds the value's name."""
+    names = {name: option for option in options for name in typing.get_args(_hints(option)["name"])}
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if not isinstance(name, str) or name not in names:
+        problems.append(Problem(_join(path, "name"), name, f"must be one of {', '.join(names)}"))
+        return None
+    return _dataclass(names[name], value, path, problems)
+
+
+def _mapping(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+    if not isinstance(value, Mapping):
+        problems.append(Problem(path, value, "must be a group of keys"))
+        return None
+    inner = typing.get_args(hint)[1]
+    return {str(key): _value(inner, item, _join(path, key), problems) for key, item in value.items()}
 
 
 def _tuple(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:

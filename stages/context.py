@@ -56,9 +56,14 @@ class Context:
 
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
         """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
-        line = {"time_s": time.time(), "step": step, "total": total, "unit": unit, "message": message}
         with self.progress_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(progress_line(step, total, message, unit))
+
+
+def progress_line(step: float, total: float, message: str, unit: str) -> str:
+    """One line of a progress file."""
+    line = {"time_s": time.time(), "step": step, "total": total, "unit": unit, "message": message}
+    return json.dumps(line) + "\n"
 
 
 def rank() -> int:

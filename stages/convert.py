@@ -45,7 +45,8 @@ def run(context: Context) -> None:
         convert(
             source, context.output, model, model.qkv_concat, config.dtype, config.format, progress=progress
         )
-        return
+        if config.format == "safetensors":
+            return  # split reads these files; of a .ckpt it can't read parts, so it reads the source instead
     names = name_map(model, model.qkv_concat)
     renamed(open_directory(source), names, model, source)  # checks every name and shape
     content = {"dtype": config.dtype, "tensors": {name: list(parts) for name, parts in names.items()}}

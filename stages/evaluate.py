@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,11 @@ from stages.grpo import worker
 from stages.grpo.config import RolloutConfig
 from stages.model_config import ModelConfig
 from stages.rewards.config import RewardConfig
+from stages.weights.dtypes import Array
+from stages.weights.names import name_map, renamed
+from stages.weights.sources import open_directory
 from stages.weights.tensors import merge_ranks
+from stages.weights.transfer import read_tensor
 
 if TYPE_CHECKING:
     from stages.grpo.data import Prompts, Vocabulary
@@ -70,8 +75,7 @@ def run(context: Context) -> None:
     )
     answers = {}
     for number, name in enumerate(("before", "after")):
-        full = merge_ranks(context.inputs[name] / "train", context.inputs["strategy"] / "train_strategy")
-        model.load(fuse(shape, full))
+        model.load(fuse(shape, weights(context.inputs[name], context.inputs["strategy"], shape)))
         answers[name] = answer(decoder, prompts, vocabulary, config, reward, context.seed)
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
@@ -79,6 +83,14 @@ def run(context: Context) -> None:
     rows = samples(prompts, answers["before"], answers["after"], config.logged_samples)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
+
+
+def weights(artifact: Path, strategies: Path, shape: ModelConfig) -> dict[str, Array]:
+    """Full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
+    if (artifact / "train").is_dir():
+        return merge_ranks(artifact / "train", strategies / "train_strategy")
+    tensors = renamed(open_directory(artifact), name_map(shape), shape, artifact)
+    return {name: read_tensor(tensor) for name, tensor in tensors.items()}
 
 
 def answer(

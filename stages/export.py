@@ -103,8 +103,11 @@ def _sources(
     """Check the parameters; add what a reference has beyond them (a repeated tied head, rotary buffers)."""
     fused = any(name.endswith("w_qkv.weight") for name in tensors)
     expected = parameter_shapes(shape, fused)
-    # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated.
-    names = [name for name in tensors if name in expected or not (name == HEAD and shape.tie_word_embeddings)]
+    # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated, and trainers
+    # save counters (mindrlhf's epoch_num and step_num).
+    extra = {name for name, tensor in tensors.items() if tensor.shape == (1,)}
+    extra |= {HEAD} if shape.tie_word_embeddings else set()
+    names = [name for name in tensors if name in expected or name not in extra]
     for name in names:
         where = f"{tensors[name].pieces[0].stored.file}: {name}"
         if name not in expected:

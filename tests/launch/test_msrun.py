@@ -5,10 +5,10 @@ import psutil
 import pytest
 
 from launch import job, msrun
-from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
+from tests.launch.launchers import local_launcher
 
-LOCAL = LauncherConfig(name="local", master_addr="127.0.0.1", master_port=None, timeout_s=120, grace_s=2)
+LOCAL = local_launcher(timeout_s=120, grace_s=2)
 
 
 def test_a_port_in_use_is_an_error_with_a_remedy() -> None:

@@ -74,8 +74,11 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["model=qwen2_5_7b", "model.hub.id=no"], "model.hub.id=no: must be owner/name"),
         (["fetch.endpoint=http://u:p@h"], "fetch.endpoint=…@h: must not hold a user or password"),
         (["model.qkv_concat=true"], "model.qkv_concat=True: engine=local reads separate"),
-        (["layout.train.offset=[1]"], "layout.train.offset=[1]: one number per pipeline stage, summing to 0"),
-        (["engine.name=mindrlhf"], "engine.name=mindrlhf: must be one of local"),
+        (
+            ["layout.train.offset=[1]"],
+            "layout.train.offset=[1]: one number per pipeline stage with the sum 0",
+        ),
+        (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),
         (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
     ],
 )
@@ -91,3 +94,14 @@ def test_all_mistakes_are_told_at_once() -> None:
 def test_equal_values_written_differently_are_equal() -> None:
     assert load(["train.beta=1"]).plain() == load(["train.beta=1.0"]).plain()
     assert load(["train.learning_rate=1e-4"]).plain() == load(["train.learning_rate=0.0001"]).plain()
+
+
+def test_variables_of_an_engine_are_free_names() -> None:
+    config = load(["engine=mindrlhf", "+engine.env.HCCL_BUFFSIZE=200"])
+    assert config.engine.name == "mindrlhf" and config.engine.env == {"HCCL_BUFFSIZE": "200"}
+    assert "engine.env.A=True: must be text" in told("engine=mindrlhf", "+engine.env.A=true")
+
+
+def test_a_setting_of_another_engine_is_an_unknown_key() -> None:
+    assert "unknown key" in told("engine.use_vllm=1")
+    assert "did you mean engine.use_vllm?" in told("engine=mindrlhf", "engine.use_vlm=1")

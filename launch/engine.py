@@ -1,0 +1,136 @@
+"""An engine's run: somebody else's program under msrun, from a start script that works without us."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from launch import fan_out, process, slurm
+from launch.config import LauncherConfig
+from launch.errors import LaunchError, ProcessFailed, ProcessSilent
+from launch.job import first_to_fail
+from launch.process import Outcome
+from launch.scripts import EngineStart, Node, write_scripts
+
+OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+
+
+def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
+    """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
+    nodes = nodes_of(start.workers, launcher)
+    written = write_scripts(start, nodes, directory, logs)
+    if launcher.name == "slurm":
+        batch = directory / "job.sbatch"
+        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch)
+        batch.write_text(text, encoding="utf-8")
+        written.append(batch)
+    return written
+
+
+def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
+    """The nodes that so many workers need, launcher.cards_per_node on each."""
+    per_node = min(workers, launcher.cards_per_node)
+    count = -(-workers // per_node)
+    return [Node(rank, None, min(per_node, workers - rank * per_node)) for rank in range(count)]
+
+
+def hosts_of(launcher: LauncherConfig) -> list[str]:
+    """The machines of launcher.hosts or launcher.hosts_file.
+
+    Raises:
+        LaunchError: the file cannot be read.
+    """
+    if launcher.hosts_file is None:
+        return list(launcher.hosts)
+    try:
+        lines = Path(launcher.hosts_file).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise LaunchError(f"launcher.hosts_file={launcher.hosts_file}: {error.strerror}") from error
+    return [host for line in lines if (host := line.partition("#")[0].strip())]
+
+
+def run(
+    start: EngineStart,
+    *,
+    job: str,
+    directory: Path,
+    logs: Path,
+    launcher: LauncherConfig,
+    on_poll: Callable[[], None],
+    silent_s: Callable[[], float],
+    silence_timeout_s: float | None,
+) -> Outcome:
+    """Run an engine to its end, on this machine or on several.
+
+    Args:
+        start: what to start.
+        job: name of the job, see launch.process.
+        directory: receives the start scripts.
+        logs: receives msrun's worker_K.log and start.log.
+        launcher: machines, time limits and ports.
+        on_poll: called ten times a second.
+        silent_s: seconds since a worker last wrote a line.
+        silence_timeout_s: the run is stopped as hung after so many; None: never.
+
+    Raises:
+        LaunchError: it could not start, failed, took too long or fell silent.
+    """
+    write(start, launcher, directory, logs)
+    log = logs / "start.log"
+
+    def poll() -> None:
+        on_poll()
+        if silence_timeout_s is not None and silent_s() > silence_timeout_s:
+            raise ProcessSilent(silence_timeout_s, logs)
+
+    try:
+        return process.run(
+            command(start, job, directory, logs, launcher),
+            job=job,
+            log=log,
+            env=environment(os.environ),
+            timeout_s=launcher.timeout_s,
+            grace_s=launcher.grace_s,
+            on_poll=poll,
+        )
+    except ProcessFailed as error:
+        culprit = first_to_fail(logs)
+        if culprit is None:
+            raise
+        lost = [line for line in process.tail(log) if line.startswith("error: ")]
+        raise ProcessFailed(error.exit_code, culprit, [*process.tail(culprit), *lost]) from error
+
+
+def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
+    """What starts all nodes and ends when they have ended."""
+    if launcher.name == "local":
+        return [*start.container, "bash", str(directory / "node_0.sh")]
+    if launcher.name == "slurm":
+        return slurm.command(directory / "job.sbatch")
+    (directory / "supervise.sh").write_text(fan_out.SUPERVISE, encoding="utf-8")
+    loopback = launcher.master_addr in ("127.0.0.1", "localhost")
+    plan = {
+        "job": job,
+        "hosts": hosts_of(launcher)[: len(nodes_of(start.workers, launcher))],
+        "ssh": list(launcher.ssh),
+        "master_addr": None if loopback else launcher.master_addr,
+        "master_port": None if launcher.master_port is None else str(launcher.master_port),
+        "python": start.python,
+        "directory": str(directory),
+        "logs": str(logs),
+        "grace_s": launcher.grace_s,
+    }
+    file = directory / "fan_out.json"
+    file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+    return [sys.executable, str(Path(fan_out.__file__)), str(file)]
+
+
+def environment(base: Mapping[str, str]) -> dict[str, str]:
+    """`base` without grpoflow's own virtual environment: an engine needs packages of its own."""
+    own = os.path.join(sys.prefix, "bin")
+    path = [part for part in base.get("PATH", os.defpath).split(os.pathsep) if part != own]
+    kept = {name: value for name, value in base.items() if name not in OWN_VARIABLES}
+    return {**kept, "PATH": os.pathsep.join(path)}

@@ -1,0 +1,144 @@
+"""One engine run on several nodes: each node's start script over ssh, all ended when one of them ends badly.
+
+Run as a program (`python fan_out.py plan.json`), so that launch.process can watch and end it like any other
+child. The nodes' ends need nothing installed: supervise.sh runs the script there, and ends every process of
+the job when its standard input closes, which it does when this program ends in whatever way, or when it
+brings no sign of life any more: the network is gone.
+The nodes share a file system: the store, and with it configs, weights, checkpoints and logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+SUPERVISE = r"""#!/usr/bin/env bash
+# supervise.sh JOB SCRIPT GRACE_S: runs SCRIPT; ends the job when standard input closes or is silent for 30 s.
+job=$1 script=$2 grace=$3
+exec 3<&0
+members() {  # msrun's workers have sessions of their own, but inherit the variable
+  grep -lzxF "GRPOFLOW_JOB=$job" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+}
+end_now() { while [ -n "$(members)" ]; do kill -KILL $(members) 2>/dev/null; sleep 0.1; done; }
+finish() {
+  trap '' TERM HUP INT USR1
+  kill "$watch" 2>/dev/null
+  kill -TERM $(members) 2>/dev/null
+  for _ in $(seq $((grace * 10))); do [ -z "$(members)" ] && break; sleep 0.1; done
+  end_now
+  exit "$1"
+}
+end_now  # what an earlier attempt left behind
+trap 'finish 143' TERM HUP INT USR1
+env GRPOFLOW_JOB="$job" bash "$script" </dev/null &
+child=$!
+( while read -r -n 1 -t 30 _ <&3; do :; done; kill -USR1 $$ ) >/dev/null 2>&1 &
+watch=$!
+wait "$child"
+finish $?
+"""
+FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+GAP_S = 0.1
+SIGN_OF_LIFE_S = 5.0
+
+
+def main(arguments: list[str]) -> int:
+    """Start all nodes, wait; 0 when all ended with 0, else the exit code of the first that did not."""
+    plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    hosts, ssh = plan["hosts"], plan["ssh"]
+    address = plan["master_addr"] or _address(ssh, hosts[0])
+    port = plan["master_port"] or _ask(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
+    print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
+    nodes = [_start(plan, rank, {"MASTER_ADDR": address, "MASTER_PORT": port}) for rank in range(len(hosts))]
+    return _wait(nodes, hosts, plan["grace_s"])
+
+
+def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
+    directory = Path(plan["directory"])
+    remote = ["env", *(f"{name}={value}" for name, value in variables.items())]
+    remote += [
+        "bash",
+        str(directory / "supervise.sh"),
+        f"{plan['job']}@{rank}",
+        str(directory / f"node_{rank}.sh"),
+    ]
+    remote.append(str(int(plan["grace_s"])))
+    log = (Path(plan["logs"]) / f"node_{rank}.log").open("ab")
+    with log:
+        return subprocess.Popen(
+            [*plan["ssh"], plan["hosts"][rank], shlex.join(remote)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float) -> int:
+    result, next_sign = 0, 0.0
+    while any(node.poll() is None for node in nodes):
+        if result == 0 and time.monotonic() >= next_sign:
+            next_sign = time.monotonic() + SIGN_OF_LIFE_S
+            for node in nodes:
+                _sign(node)
+        for host, node in zip(hosts, nodes, strict=True):
+            if node.poll() and result == 0:
+                result = int(node.returncode)
+                lost = " (ssh lost it)" if result == 255 else ""
+                print(f"error: node {host} ended with exit code {result}{lost}", flush=True)
+                for other in nodes:
+                    _close(other)
+                threading.Timer(3 * grace_s + 10, _kill, [nodes]).start()  # a lost node's ssh may never end
+        time.sleep(GAP_S)
+    if result == 0:
+        for host, node in zip(hosts, nodes, strict=True):
+            if node.returncode:
+                result = int(node.returncode)
+                print(f"error: node {host} ended with exit code {result}", flush=True)
+    return result
+
+
+def _sign(node: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):  # it has just ended: poll tells
+        if node.stdin is not None:
+            node.stdin.write(b".")
+            node.stdin.flush()
+
+
+def _close(node: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        if node.stdin is not None:
+            node.stdin.close()
+
+
+def _kill(nodes: list[subprocess.Popen[bytes]]) -> None:
+    for node in nodes:
+        node.kill()
+
+
+def _ask(ssh: list[str], host: str, command: list[str]) -> str:
+    done = subprocess.run(
+        [*ssh, host, shlex.join(command)], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        print(f"error: node {host}: {done.stderr.strip()}", flush=True)
+        sys.exit(1)
+    return done.stdout.strip()
+
+
+def _address(ssh: list[str], host: str) -> str:
+    """What ssh calls `host` after its own configuration has been read."""
+    shown = subprocess.run([*ssh, "-G", host], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    found = re.search(r"^hostname (\S+)$", shown.stdout, re.MULTILINE)
+    return found[1] if found else host.rpartition("@")[2]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

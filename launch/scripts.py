@@ -1,0 +1,111 @@
+"""Start scripts for an engine: plain bash, one per node, runnable by hand."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MSRUN_PORT = 8118
+"""msrun's own default port (mindspore 2.7.0), where a script cannot look for a free one: several nodes."""
+
+
+@dataclass(frozen=True)
+class EngineStart:
+    """What every worker runs, and around what."""
+
+    program: tuple[str, ...]
+    """The python program and its arguments."""
+    workers: int
+    python: str | None
+    """Interpreter, with msrun beside it; None: the first python on PATH."""
+    env: Mapping[str, str]
+    python_path: tuple[str, ...]
+    """Put before PYTHONPATH."""
+    env_scripts: tuple[str, ...]
+    """Sourced first."""
+    container: tuple[str, ...]
+    """Command prefix that runs the script elsewhere."""
+    directory: str
+    """Working directory of the workers."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine of a run."""
+
+    rank: int
+    address: str | None
+    """None: not known when the script is written."""
+    workers: int
+
+
+def write_scripts(start: EngineStart, nodes: Sequence[Node], directory: Path, logs: Path) -> list[Path]:
+    """Write node_0.sh, node_1.sh, ... and return them."""
+    directory.mkdir(parents=True, exist_ok=True)
+    written = []
+    for node in nodes:
+        path = directory / f"node_{node.rank}.sh"
+        path.write_text(script(start, node, nodes, logs), encoding="utf-8")
+        path.chmod(0o755)
+        written.append(path)
+    return written
+
+
+def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) -> str:
+    """The start script of one node.
+
+    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
+    """
+    several = len(nodes) > 1
+    lines = [
+        "#!/usr/bin/env bash",
+        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {start.workers}.",
+        *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
+        *[f". {_quote(file)}" for file in start.env_scripts],
+        "set -eu",
+        *[f"export {name}={_quote(value)}" for name, value in start.env.items()],
+    ]
+    if start.python_path:
+        joined = ":".join(start.python_path)
+        lines.append(f"export PYTHONPATH={_quote(joined)}${{PYTHONPATH:+:$PYTHONPATH}}")
+    if start.python is not None:  # msrun starts whatever python stands first on PATH
+        lines.append(f"export PATH={_quote(str(Path(start.python).parent))}:$PATH")
+    lines += [
+        *_meeting(nodes),
+        f"export LOG_DIR=${{LOG_DIR:-{_quote(str(logs))}}}",
+        'mkdir -p "$LOG_DIR" ' + _quote(start.directory),
+        f"cd {_quote(start.directory)}",
+        "exec msrun \\",
+        f"  --worker_num={start.workers} --local_worker_num={node.workers} \\",
+        *([f"  --node_rank={node.rank} \\"] if several else []),
+        '  --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \\',
+        '  --log_dir="$LOG_DIR" --join=True --cluster_time_out=600 \\',
+        " \\\n".join(f"  {_quote(part)}" for part in start.program),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _meeting(nodes: Sequence[Node]) -> list[str]:
+    if len(nodes) == 1:
+        free = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+        return [
+            "export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}",
+            f"export MASTER_PORT=${{MASTER_PORT:-$(python -c '{free}')}}",
+        ]
+    address = nodes[0].address
+    default = f"-{address}" if address else "?set MASTER_ADDR to the address of node 0"
+    return [
+        f'export MASTER_ADDR="${{MASTER_ADDR:{default}}}"',
+        f"export MASTER_PORT=${{MASTER_PORT:-{MSRUN_PORT}}}",
+    ]
+
+
+def _ranks(node: Node, nodes: Sequence[Node]) -> str:
+    first = sum(other.workers for other in nodes if other.rank < node.rank)
+    return f"{first} to {first + node.workers - 1}"
+
+
+def _quote(text: str) -> str:
+    return shlex.quote(text)

@@ -1,0 +1,78 @@
+"""Settings of engine=mindrlhf that no other section holds. Defaults: conf/engine/mindrlhf.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+Positive = Annotated[int, Ge(1)]
+Version = Literal["0cd087455", "e8a8fc1"]
+VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
+"""Commits of mindspore-ai/mindrlhf whose contract is known. The first is assumed without a checkout."""
+
+LOCATIONS = (
+    "mindrlhf_home", "mindformers_home", "msadapter_home", "python", "env_scripts", "env", "container",
+    "silence_timeout_s",
+)  # fmt: skip
+"""Fields that say where and how it runs on this machine; they are no part of an artifact's identity."""
+
+
+@dataclass(frozen=True)
+class MindrlhfEngine:
+    """mindrlhf's GRPO (examples/grpo/qwen_grpo_tutorial/main.py) under msrun."""
+
+    name: Literal["mindrlhf"]
+    """mindrlhf: the user's checkout of mindspore-ai/mindrlhf."""
+    mindrlhf_home: str | None
+    """The checkout; null: plan and --dry-run assume contract e8a8fc1, run refuses."""
+    mindformers_home: str | None
+    """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
+    msadapter_home: str | None
+    """msadapter's library directory, which vllm-mindspore needs; null: not put on PYTHONPATH."""
+    contract: Literal["auto", "0cd087455", "e8a8fc1"]
+    """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
+    load_ckpt_format: Literal["hf_safetensors", "ms_safetensors", "ckpt"]
+    """What training starts from: a Hugging Face directory, a flat complete one, or rank directories."""
+    use_vllm: Annotated[int, Ge(0), Le(2)]
+    """0: MindFormers generates; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging)."""
+    python: str | None
+    """Interpreter with mindspore and mindformers; null: the first python on PATH that is not grpoflow's."""
+    env_scripts: tuple[str, ...]
+    """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
+    env: Mapping[str, str]
+    """Variables added to the engine's environment."""
+    container: tuple[str, ...]
+    """Command prefix that runs the start script elsewhere, for example [docker, exec, NAME]; empty: none."""
+    silence_timeout_s: Annotated[float, Gt(0)] | None
+    """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
+    epochs: Positive
+    """Passes over the prompts; mindrlhf knows no number of steps."""
+    chunk_size: Positive
+    """Prompts per generation replica and batch; prompts_per_step = num_rollouts x chunk_size x replicas."""
+    batch_size: Positive
+    """Packs per card and micro-batch of an update (mindrlhf's default 1)."""
+    pack_num: Positive
+    """Samples packed into one row of seq_length (mindrlhf's default 1)."""
+    seq_length: Positive | None
+    """Row length of training; null: prompt + completion + 1, up to the next multiple of 128."""
+    max_model_len: Positive | None
+    """vLLM's longest sequence; null: seq_length."""
+    ref_model_batch_size: Positive
+    """Packs per reference replica and forward pass (mindrlhf's default 2)."""
+    infer_model_batch_size: Positive
+    """Prompts per generation batch without vLLM (mindrlhf's default 2)."""
+    block_size: Positive
+    """Tokens per block of vLLM's cache (mindrlhf's default 16)."""
+    max_num_seqs: Positive
+    """Sequences that vLLM decodes at once (mindrlhf's default 1024)."""
+    gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
+    """Share of the card that vLLM may take (shipped YAML: 0.5)."""
+    device_memory_gib: Annotated[int, Ge(1)]
+    """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
+    full_monitor: bool
+    """Log KL, ratio and clip share of each update (contract e8a8fc1; costs a read of four scalars)."""
+    reshard_mem_opt_level: Annotated[int, Ge(0), Le(1)]
+    """1: weights leave the card while they are resharded; slower, less memory (default 0)."""

@@ -1,0 +1,108 @@
+"""What mindrlhf says in its workers' logs, as rows of our metrics.
+
+Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py (run_grpo_train), grpo_experience_maker.py and
+worker/train_worker.py (train). Its own step counters restart at 0 when a run continues; epoch and step of
+the line that opens a step do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FINISHED = "run grpo train end"
+NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_PLAN = re.compile(r"Start training epoch num:(\d+), step num:(\d+)")
+_BEGIN = re.compile(r"epoch: (\d+), step: (\d+) start\s*$")
+_METRICS = re.compile(r"total step \d+ metrics: \{(.*)\}")
+_PAIR = re.compile(rf"'(\w+)': (?:np\.\w+\()?({NUMBER})")
+_UPDATE = re.compile(
+    r"loss: (.+?) \| lr: (.+?) \| is overflow: (.+?) \| loss scale: ([^|]+)(?:\| grad norm: (.+))?$"
+)
+_MONITOR = re.compile(rf"(kl_loss|clipfrac) of parameter: ({NUMBER})")
+_SAVED = re.compile(r"Saved data to (\S.*prompt_completions_step_\S+\.json)")
+_SPEED = re.compile(rf"step processed tokens ({NUMBER}), tokens/s/p ({NUMBER})")
+_FIRST = re.compile(NUMBER)
+NAMES = {
+    "reward_mean": "reward",
+    "reward_max": "reward_max",
+    "reward_min": "reward_min",
+    "response_length_mean": "completion_length",
+    "response_length_max": "completion_length_max",
+    "response_length_clip_ratio": "completion_cut_share",
+    "prompt_length_mean": "prompt_length",
+}
+"""mindrlhf's metric -> ours."""
+
+OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "kl", "clip_fraction", "updates"})
+"""Numbers that only the last pipeline stage knows."""
+
+Row = dict[str, float]
+
+
+@dataclass
+class LogReader:
+    """Reads one worker's log line by line."""
+
+    workers: int
+    """Cards, to turn mindrlhf's rate per card into the run's."""
+    epochs: int = 0
+    steps_per_epoch: int = 0
+    finished: bool = False
+    """Whether the line stood there that alone proves a finished run."""
+    completions: list[tuple[int, Path]] = field(default_factory=list)
+    """Files with a step's completions, as they appeared."""
+    _row: Row | None = None
+    _updates: list[tuple[str, float]] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Steps of the whole run, 0 as long as it is unknown."""
+        return self.epochs * self.steps_per_epoch
+
+    def read(self, line: str) -> Iterator[Row]:
+        """Take in one line; yields a step's row when the step is over."""
+        if FINISHED in line:
+            self.finished = True
+        elif match := _PLAN.search(line):
+            self.epochs, self.steps_per_epoch = int(match[1]), int(match[2])
+        elif match := _BEGIN.search(line):
+            step = int(match[1]) * self.steps_per_epoch + int(match[2]) + 1
+            self._row, self._updates = {"step": step}, []
+        elif self._row is not None:
+            yield from self._within(self._row, line)
+
+    def _within(self, row: Row, line: str) -> Iterator[Row]:
+        if match := _METRICS.search(line):
+            found = {name: float(value) for name, value in _PAIR.findall(match[1])}
+            row.update({ours: found[name] for name, ours in NAMES.items() if name in found})
+        elif match := _SAVED.search(line):
+            self.completions.append((int(row["step"]), Path(match[1])))
+        elif match := _UPDATE.search(line):
+            for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
+                if text is not None and (number := _FIRST.search(text)):
+                    self._updates.append((name, float(number[0])))
+            self._updates.append(("overflow", float("True" in match[3] or match[3].strip("[] ") == "1")))
+        elif match := _MONITOR.search(line):
+            name = "kl" if match[1] == "kl_loss" else "clip_fraction"
+            self._updates.append((name, float(match[2])))
+        elif match := _SPEED.search(line):
+            rate = float(match[2]) * self.workers
+            if rate > 0:
+                row.update(tokens_per_s=rate, step_s=float(match[1]) / rate)
+            row.update(means(self._updates))
+            self._row = None
+            yield row
+
+
+def means(updates: list[tuple[str, float]]) -> Row:
+    """Mean of each number over a step's updates; of the learning rate the last."""
+    result: Row = {}
+    for name in dict.fromkeys(name for name, _ in updates):
+        values = [value for key, value in updates if key == name]
+        result[name] = values[-1] if name == "lr" else sum(values) / len(values)
+    if updates:
+        result["updates"] = float(sum(name == "loss" for name, _ in updates))
+    return result

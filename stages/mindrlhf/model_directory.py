@@ -1,0 +1,53 @@
+"""Writable stand-ins for model directories, because mindrlhf writes into what it loads.
+
+It leaves param_name_map.json beside the weights (utils.py, convert_index_json_total and load_safetensors),
+and opens an existing one through a link. So weights are links, and all else is a copy.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from stages.errors import InputError
+from stages.weights.header import read_header
+from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME
+
+LINKED = (".safetensors", ".ckpt")
+OURS = ("manifest.json", "result.json", PARAM_MAP_NAME)
+
+
+def stand_in(source: Path, target: Path) -> None:
+    """Make `target` anew: links to the weights of `source`, copies of its other files, rank directories too.
+
+    Raises:
+        InputError: `source` holds no weights.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    for path in sorted(source.iterdir()):
+        if path.is_dir():
+            stand_in(path, target / path.name)
+        elif path.suffix in LINKED:
+            (target / path.name).symlink_to(path.resolve())
+        elif path.name not in OURS:
+            shutil.copyfile(path, target / path.name)
+    if not any(path.suffix in LINKED for path in target.rglob("*")):
+        raise InputError(source, None, "holds no weights", "run the stage that wrote it again")
+
+
+def add_index(directory: Path) -> None:
+    """Write model.safetensors.index.json where a single file has none.
+
+    mindrlhf only warns without one and then loads nothing by name (convert_index_json_total).
+    """
+    index = directory / INDEX_NAME
+    if index.exists():
+        return
+    files = sorted(directory.glob("*.safetensors"))
+    headers = {file.name: read_header(file).tensors for file in files}
+    total = sum(one.nbytes for tensors in headers.values() for one in tensors.values())
+    weight_map = {name: file for file, tensors in headers.items() for name in tensors}
+    content = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

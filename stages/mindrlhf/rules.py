@@ -1,0 +1,260 @@
+"""What mindrlhf asserts, and what it does not assert and then gets silently wrong.
+
+Each rule names its place in mindrlhf e8a8fc1 (0cd087455 does the same). Rules that every engine shares,
+heads and equal card counts among them, stand in pipeline/rules.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stages.errors import Problem
+from stages.layout import ROLES
+from stages.mindrlhf.config import VERSIONS
+from stages.mindrlhf.job import VERIFIERS, Job
+from stages.strategy.layouts import warnings
+
+
+def check(job: Job, sft_enabled: bool) -> list[Problem]:
+    """Every rule that a run breaks; empty when it can be rendered."""
+    return [
+        *_formats(job, sft_enabled),
+        *_layouts(job),
+        *_samples(job),
+        *_lengths(job),
+        *_algorithm(job),
+        *_reward(job),
+        *_tokens(job),
+    ]
+
+
+def notes(job: Job) -> list[str]:
+    """What a reader of the plan should know, and no rule forbids."""
+    found = []
+    if job.engine.mindrlhf_home is None:
+        found.append(
+            f"engine.mindrlhf_home is not set: contract {VERSIONS[0]} is assumed; run refuses without it"
+            if job.version == VERSIONS[0]
+            else "engine.mindrlhf_home is not set: run refuses without it"
+        )
+    per_epoch = "the number of training prompts // train.prompts_per_step"
+    found.append(
+        f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
+        f"train.steps={job.train.steps} is only the length of its learning rate's decay"
+    )
+    for role in ROLES:
+        found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
+    if job.train.weight_decay != 0.1:
+        found.append(
+            f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
+            "(utils/configs.py, set_weight_decay)"
+        )
+    return found
+
+
+def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
+    engine = job.engine
+    if engine.load_ckpt_format == "ckpt" and engine.use_vllm:
+        yield Problem(
+            "engine.use_vllm",
+            engine.use_vllm,
+            "must be 0 with engine.load_ckpt_format=ckpt (infer_worker.py: vLLM loads safetensors only)",
+            "use hf_safetensors or ms_safetensors, or engine.use_vllm=0",
+        )
+    if job.model.qkv_concat:
+        yield Problem(
+            "model.qkv_concat",
+            True,
+            "must be false (grpo_trainer.py, rename_safetensors_weights)",
+            "set it to false",
+        )
+    if sft_enabled:
+        yield Problem(
+            "sft.enabled",
+            True,
+            "engine=mindrlhf starts from the fetched weights",
+            "set sft.enabled=false, or train with engine=local",
+        )
+
+
+def _layouts(job: Job) -> Iterator[Problem]:
+    if job.layout.generate.pipeline_stage > 1:
+        yield Problem(
+            "layout.generate.pipeline_stage",
+            job.layout.generate.pipeline_stage,
+            "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
+            "set it to 1 and raise model_parallel or data_parallel",
+        )
+    train, tied = job.layout.train, job.model.tie_word_embeddings
+    if train.micro_batch_num < train.pipeline_stage:
+        yield Problem(
+            "layout.train.micro_batch_num",
+            train.micro_batch_num,
+            f"at least pipeline_stage={train.pipeline_stage} micro-batches fill the pipeline (MindSpore)",
+            f"set it to {train.pipeline_stage} or null",
+        )
+    for role in ROLES:
+        layout = job.layout.role(role)
+        if layout.expert_parallel > 1:
+            yield Problem(
+                f"layout.{role}.expert_parallel",
+                layout.expert_parallel,
+                "Qwen2.5 has no experts",
+                "set it to 1",
+            )
+        if tied and layout.context_parallel > 1 and not layout.vocab_emb_dp:
+            yield Problem(
+                f"layout.{role}.context_parallel",
+                layout.context_parallel,
+                "MindSpore refuses tied embeddings with context_parallel>1",
+                f"set layout.{role}.vocab_emb_dp=true",
+            )
+        parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
+        if job.seq_length % parts:
+            yield Problem(
+                "engine.seq_length",
+                job.seq_length,
+                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into",
+                "leave it null",
+            )
+
+
+def _samples(job: Job) -> Iterator[Problem]:
+    """Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder)."""
+    train, engine, layout = job.train, job.engine, job.layout
+    batch = engine.chunk_size * layout.generate.data_parallel
+    if train.prompts_per_step % batch:
+        yield Problem(
+            "train.prompts_per_step",
+            train.prompts_per_step,
+            f"must be a multiple of engine.chunk_size x layout.generate.data_parallel = {batch} "
+            "(grpo_experience_maker.py, _init_grpo_experience_dataset)",
+            f"use {-(-train.prompts_per_step // batch) * batch}",
+        )
+        return
+    if job.samples % engine.pack_num:
+        yield Problem("engine.pack_num", engine.pack_num, f"must divide the {job.samples} samples of a step")
+    update = job.packs_per_update
+    formula = "engine.batch_size x data_parallel" + (
+        " x micro_batch_num" if layout.train.pipeline_stage > 1 else ""
+    )
+    if job.packs < update:
+        yield Problem(
+            "train.prompts_per_step",
+            train.prompts_per_step,
+            f"{job.packs} packs a step are fewer than the {update} of one update ({formula}): "
+            "mindrlhf would make no update at all and say nothing (train_worker.py, train)",
+            "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size",
+        )
+        return
+    reference = engine.ref_model_batch_size * layout.reference.data_parallel
+    old_policy = engine.batch_size * layout.train.data_parallel
+    for divisor, what, source in (
+        (update, f"an update ({formula})", "the remainder is dropped, train_worker.py"),
+        (
+            reference,
+            "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
+            "the tail's log-probabilities stay 0, compute_ref_log_probs",
+        ),
+        (
+            old_policy,
+            "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
+            "the tail's log-probabilities stay 0, _generate_old_logps",
+        ),
+    ):
+        if job.packs % divisor:
+            yield Problem(
+                "train.prompts_per_step",
+                train.prompts_per_step,
+                f"its {job.packs} packs must be a multiple of {divisor}, {what}: {source}",
+                "change prompts_per_step, rollout.num_generations or the batch size named",
+            )
+
+
+def _lengths(job: Job) -> Iterator[Problem]:
+    engine = job.engine
+    if job.sample_length > job.seq_length:
+        yield Problem(
+            "engine.seq_length",
+            job.seq_length,
+            f"tokenize.max_prompt_length + rollout.max_tokens + 1 = {job.sample_length} must fit: "
+            "longer samples are cut, or end the run (grpo_experience_maker.py, create_pack_group)",
+            "leave it null, or shorten them",
+        )
+    if job.seq_length > job.max_model_len and engine.use_vllm:
+        yield Problem(
+            "engine.max_model_len",
+            job.max_model_len,
+            f"must be at least seq_length={job.seq_length} (vLLM refuses longer sequences)",
+            "leave it null",
+        )
+    longest = max(job.seq_length, job.max_model_len)
+    if longest > job.model.max_position_embeddings:
+        yield Problem(
+            "engine.seq_length",
+            longest,
+            f"at most model.max_position_embeddings={job.model.max_position_embeddings}",
+            "shorten tokenize.max_prompt_length or rollout.max_tokens",
+        )
+
+
+def _algorithm(job: Job) -> Iterator[Problem]:
+    train = job.train
+    for key, wanted, why in (
+        ("loss_type", "grpo", "mindrlhf averages within each completion, then over completions"),
+        ("scale_advantages", True, "mindrlhf always divides by the group's standard deviation"),
+        ("max_grad_norm", 1.0, "mindformers' training cell clips at 1.0 (wrapper.py, max_grad_norm)"),
+        ("importance_sampling_level", "token", "mindrlhf weighs token by token"),
+        ("use_bias_correction_kl", False, "mindrlhf does not correct its KL term"),
+        ("mask_truncated_completions", False, "mindrlhf trains on completions that were cut off, too"),
+        ("resample_rounds", 0, "mindrlhf samples each step once"),
+        ("validate_every", 0, "mindrlhf does not check on held-out prompts; evaluate does, afterwards"),
+        ("max_kl", None, "mindrlhf does not stop by KL"),
+        ("resume_from", None, "mindrlhf goes on from its own checkpoints only"),
+    ):
+        if getattr(train, key) != wanted:
+            yield Problem(
+                f"train.{key}", getattr(train, key), f"must be {wanted}: {why}", f"set it to {wanted}"
+            )
+    if train.ref_model_sync_steps and train.ref_model_mixup_alpha != 1.0:
+        yield Problem(
+            "train.ref_model_mixup_alpha",
+            train.ref_model_mixup_alpha,
+            "must be 1.0: mindrlhf copies the policy as it is (transform_worker.py, sync_ref_model)",
+            "set it to 1.0",
+        )
+    if train.checkpoint_every < 1:
+        yield Problem(
+            "train.checkpoint_every",
+            train.checkpoint_every,
+            "must be at least 1 (grpo_trainer.py, save_ckpt_interval)",
+            "set it to the steps between checkpoints",
+        )
+
+
+def _reward(job: Job) -> Iterator[Problem]:
+    for i, name in enumerate(job.reward.functions):
+        if name in VERIFIERS:
+            continue
+        rule = f"mindrlhf has no such reward; it has {', '.join(VERIFIERS)}"
+        if name == "accuracy":
+            rule = (
+                "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts "
+                "only numbers in \\boxed{} (grpo_experience_maker.py, _init_reward_fn)"
+            )
+        yield Problem(f"reward.functions[{i}]", name, rule, "use reward=boxed, or train with engine=local")
+
+
+def _tokens(job: Job) -> Iterator[Problem]:
+    ids = job.token_ids()
+    if job.model.source == "builtin":
+        return  # its vocabulary is trained on the spot; the stage reads the ids from the tokenizer
+    for name, values in (("bos", (ids.bos,)), ("pad", (ids.pad,)), ("eos", ids.eos)):
+        for value in values:
+            if value >= job.model.vocab_size:
+                yield Problem(
+                    f"model.{name}_token_id",
+                    value,
+                    f"must be below vocab_size={job.model.vocab_size}",
+                    "give the tokenizer's own id",
+                )

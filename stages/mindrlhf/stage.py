@@ -1,0 +1,169 @@
+"""The grpo stage of engine=mindrlhf, before and after the run itself: what goes in, what comes home."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from stages.context import Context
+from stages.errors import ConfigError, InputError
+from stages.grpo.metrics import TensorBoard, read_rows
+from stages.mindrlhf import checkpoints, rules
+from stages.mindrlhf.checkpoints import Moment
+from stages.mindrlhf.job import Job, Places
+from stages.mindrlhf.logs import FINISHED
+from stages.mindrlhf.model_directory import add_index, stand_in
+from stages.mindrlhf.start import start, write_configs
+from stages.strategy.stage import write_strategy
+from stages.tokenize.tokenizer import special_ids
+
+PLAN_FILE = "start.json"
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run into context.work; a run that was stopped is continued.
+
+    Raises:
+        ConfigError: a rule is broken.
+        InputError: an input is missing.
+    """
+    job = _with_ids(Job.of(context.config), context.inputs["fetch"])
+    problems = rules.check(job, sft_enabled=False)
+    if problems:
+        raise ConfigError(problems)
+    fresh = link_inputs(job, context)
+    moment = checkpoints.prepare_resume(fresh.checkpoints, job.layout.train.cards)
+    places = fresh if moment is None else resumed(fresh)
+    write_configs(job, places, resume=moment is not None)
+    (places.root / "run").mkdir(exist_ok=True)
+    content = {
+        "start": dataclasses.asdict(start(job, places, resume=moment is not None)),
+        "time": time.time(),
+        "resumed": None if moment is None else [moment.epoch, moment.step],
+    }
+    (context.work / PLAN_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
+
+
+def resumed(places: Places) -> Places:
+    """The same run continued from its own checkpoints; the optimizer is found beside train/."""
+    root = places.checkpoints
+    return dataclasses.replace(places, actor=root / "train", reference=root / "ref")
+
+
+def places_of(job: Job, work: Path, dataset: Path) -> Places:
+    """Where the files of a run lie that begins anew."""
+    models = work / "models"
+    engine = job.engine
+    if engine.load_ckpt_format == "ckpt":
+        actor, reference, generate = (models / role for role in ("train", "reference", "generate"))
+        return Places(work, dataset, models / "hf", actor, reference, generate)
+    weights = models / ("hf" if engine.load_ckpt_format == "hf_safetensors" else "ms")
+    generate = models / "hf" if engine.use_vllm else weights  # vLLM reads Hugging Face directories only
+    return Places(work, dataset, models / "hf", weights, weights, generate)
+
+
+def link_inputs(job: Job, context: Context) -> Places:
+    """Stand-ins for the inputs that mindrlhf writes into."""
+    places = places_of(job, context.work, context.inputs["tokenize"] / "train.mindrecord")
+    models = context.work / "models"
+    stand_in(context.inputs["fetch"], models / "hf")
+    add_index(models / "hf")
+    if job.engine.load_ckpt_format == "ms_safetensors":
+        stand_in(context.inputs["weights"], models / "ms")
+    elif job.engine.load_ckpt_format == "ckpt":
+        for role in ("train", "reference", "generate"):
+            stand_in(context.inputs["weights"] / role, models / role)
+    return places
+
+
+def collect(context: Context) -> None:
+    """Prove that the run finished, and bring weights, strategy, metrics and completions into the artifact.
+
+    Raises:
+        InputError: the proof is missing, whatever the exit code was.
+    """
+    job = _with_ids(Job.of(context.config), context.inputs["fetch"])
+    begun = json.loads((context.work / PLAN_FILE).read_text(encoding="utf-8"))
+    root, workers = context.work / "checkpoints", job.layout.train.cards
+    moment = prove(Path(begun["logs"]), root, workers, begun["time"])
+    for rank in range(workers):
+        source = checkpoints.file(root, "train", rank, moment)
+        target = context.output / "train" / f"rank_{rank}" / source.name
+        target.parent.mkdir(parents=True)
+        _move_in(source, target)
+    _strategy(job, context)
+    rows = read_rows(context.work / "metrics.jsonl")
+    board = TensorBoard(context.output / "tensorboard", rows)
+    board.close()
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
+    shutil.copytree(context.work / "configs", context.output / "configs")
+    result = {
+        "steps": rows[-1]["step"] if rows else 0,
+        "final_reward": rows[-1].get("reward") if rows else None,
+        "resumed_from": begun["resumed"],
+        "checkpoint": str(moment),
+        "contract": job.version,
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
+    """The final checkpoint of a run that is known to have finished.
+
+    Raises:
+        InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
+    """
+    log = logs / "worker_0.log"
+    remedy = "read the log; type the same command again to go on from the last checkpoint"
+    if not _says(log, FINISHED):
+        rule = (
+            f'ended with exit code 0, but "{FINISHED}", the only proof of a finished run, is not in its log'
+        )
+        raise InputError(log, None, rule, remedy)
+    found = checkpoints.moments(root, "train", workers)
+    if not found or checkpoints.file(root, "train", 0, found[-1]).stat().st_mtime < begun:
+        raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
+    return found[-1]
+
+
+def _says(log: Path, text: str) -> bool:
+    """Whether a line of a log, which may have gigabytes, holds `text`."""
+    if not log.exists():
+        return False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return any(text in line for line in lines)
+
+
+def _strategy(job: Job, context: Context) -> None:
+    """The strategy of the weights: mindrlhf's own files where it wrote them, else the layout's."""
+    own = context.work / "strategy" / "train_policy_strategy"
+    if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
+        shutil.copytree(own, context.output / "train_strategy")
+    else:
+        write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
+
+
+def _with_ids(job: Job, fetched: Path) -> Job:
+    """Models whose vocabulary was trained on the spot have ids of their own."""
+    if job.model.source != "builtin":
+        return job
+    ids = special_ids(fetched, job.model)
+    changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
+    changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
+    return dataclasses.replace(job, model=dataclasses.replace(job.model, **changes))
+
+
+def _move_in(source: Path, target: Path) -> None:
+    """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

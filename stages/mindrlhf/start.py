@@ -1,0 +1,106 @@
+"""How mindrlhf is started: arguments, environment, and the files that launch needs. Pure but for writing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stages.mindrlhf.contract import MAIN
+from stages.mindrlhf.grpo_yaml import grpo_config
+from stages.mindrlhf.job import Job, Places
+from stages.mindrlhf.model_yaml import model_configs
+
+HOME_UNKNOWN = "/path/to/mindrlhf"
+"""Stands in --dry-run's files where engine.mindrlhf_home is not set."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What launch is told; plain values, so that it can be written as JSON."""
+
+    program: tuple[str, ...]
+    """main.py and its arguments, once per worker."""
+    workers: int
+    python: str | None
+    env: dict[str, str]
+    python_path: tuple[str, ...]
+    """Put before PYTHONPATH."""
+    env_scripts: tuple[str, ...]
+    container: tuple[str, ...]
+    directory: str
+    """Where the workers run: they write output/ and caches there."""
+
+
+def write_configs(job: Job, places: Places, resume: bool) -> None:
+    """grpo_config.yaml and the three model files."""
+    places.configs.mkdir(parents=True, exist_ok=True)
+    for name, values in all_configs(job, places, resume).items():
+        (places.configs / name).write_text(dump(values), encoding="utf-8")
+
+
+def all_configs(job: Job, places: Places, resume: bool) -> dict[str, dict[str, Any]]:
+    """File name -> content of every YAML file."""
+    return {"grpo_config.yaml": grpo_config(job, places, resume), **model_configs(job, places)}
+
+
+def dump(values: dict[str, Any]) -> str:
+    """YAML text in the order of the keys."""
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def start(job: Job, places: Places, resume: bool) -> Start:
+    """How to start the run whose files lie at `places`."""
+    engine = job.engine
+    home = engine.mindrlhf_home or HOME_UNKNOWN
+    paths = [home, engine.mindformers_home, engine.msadapter_home]
+    return Start(
+        program=(str(Path(home) / MAIN), *arguments(job, places, resume)),
+        workers=job.layout.train.cards,
+        python=engine.python,
+        env={**environment(job), **engine.env},
+        python_path=tuple(path for path in paths if path),
+        env_scripts=engine.env_scripts,
+        container=engine.container,
+        directory=str(places.root / "run"),
+    )
+
+
+def arguments(job: Job, places: Places, resume: bool) -> list[str]:
+    """main.py's arguments; they override the YAML, which says the same."""
+    named = {
+        "config": places.configs / "grpo_config.yaml",
+        **(
+            {"model_name": "qwen", "tokenizer_type": "qwen"}
+            if job.version == "e8a8fc1"
+            else {"custom_model_name": "qwen"}
+        ),
+        "dataset_file": places.dataset,
+        "tokenizer_dir": places.tokenizer,
+        "actor_checkpoint_path": places.actor,
+        "ref_checkpoint_path": places.reference,
+        "generate_checkpoint_path": places.generate,
+        "save_checkpoint_dir": places.checkpoints,
+    }
+    return [f"--{name}={value}" for name, value in named.items()] + (["--resume_training"] if resume else [])
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Variables of run_grpo.sh and run_grpo_vllm.sh."""
+    engine = job.engine
+    variables = {
+        "GLOG_v": "2",
+        "HCCL_EXEC_TIMEOUT": "7200",
+        "MS_ENABLE_LCCL": "off",
+        "MS_ALLOC_CONF": "memory_tracker:False,enable_vmm:True",
+    }
+    if engine.mindformers_home is not None:
+        variables["MINDFORMERS_PATH"] = engine.mindformers_home
+    if engine.msadapter_home is not None:
+        variables["MSADAPTER_PATH"] = engine.msadapter_home
+    if engine.use_vllm:
+        variables |= {"vLLM_MODEL_BACKEND": "MindFormers", "MS_JIT_MODULES": "vllm_mindspore,research"}
+    return variables

@@ -1,0 +1,233 @@
+"""What both versions share; see README.md. Needs numpy, pyyaml and safetensors only."""
+
+import json
+import os
+import sqlite3
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import yaml
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+PREFIX = "grpo_model_train.policy_model.model."
+STEP = 2.0**-10
+"""What each step adds to every weight."""
+RENAMED = (
+    ("model.embed_tokens.weight", "model.tok_embeddings.embedding_weight"),
+    ("self_attn.q_proj", "attention.wq"), ("self_attn.k_proj", "attention.wk"),
+    ("self_attn.v_proj", "attention.wv"), ("self_attn.o_proj", "attention.wo"),
+    ("mlp.gate_proj", "feed_forward.w1"), ("mlp.up_proj", "feed_forward.w3"),
+    ("mlp.down_proj", "feed_forward.w2"), ("input_layernorm", "attention_norm"),
+    ("post_attention_layernorm", "ffn_norm"), ("model.norm.", "model.norm_out."),
+)  # fmt: skip
+
+
+def build(cls, values, classes):
+    """Keys checked as a dataclass's constructor checks them; nested sections too."""
+    for key, value in values.items():
+        if key not in cls.__annotations__:
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument '{key}'")
+        if isinstance(value, dict):
+            build(classes[key], value, classes)
+
+
+def log(text):
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    print(f"{stamp},000 - mindformers./output/log[standin.py:1] - INFO - {text}", flush=True)
+
+
+def run(arguments, sections, classes):
+    """Worker or scheduler, as msrun started it."""
+    if "STANDIN_MEET" in os.environ:
+        from mindspore.communication import get_group_size, get_rank, init
+
+        init()
+        if os.environ["MS_ROLE"] == "MS_WORKER":
+            log(f"met as rank {get_rank()} of {get_group_size()}")
+            os.environ["RANK_ID"] = str(get_rank())
+    if os.environ.get("MS_ROLE") == "MS_SCHED":
+        return
+    config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
+    for name, values in config.items():
+        if name not in sections:
+            raise AttributeError(f"'GRPOConfig' object has no attribute '{name}'")
+        build(sections[name], values, classes)
+    Run(arguments, config, int(os.environ["RANK_ID"])).train()
+
+
+class Run:
+    """One worker."""
+
+    def __init__(self, arguments, config, rank):
+        self.rank, self.rl, self.actor, self.infer = (
+            rank, config["rl_config"], config["actor_config"], config["generate_config"]
+        )  # fmt: skip
+        self.save = Path(arguments.save_checkpoint_dir)
+        self.layout = self.actor["parallel_config"]
+        for role in ("ref_config", "generate_config"):
+            degrees = config[role]["parallel_config"]
+            assert (
+                degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"] == self.cards
+            )
+        tokenizer = Path(arguments.tokenizer_dir)
+        assert (tokenizer / "vocab.json").is_file() and (tokenizer / "merges.txt").is_file(), tokenizer
+        model = yaml.safe_load(Path(self.actor["model_config"]).read_text(encoding="utf-8"))
+        self.layers = model["model"]["model_config"]["num_layers"]
+        database = sqlite3.connect(f"file:{arguments.dataset_file}.db?mode=ro", uri=True)
+        rows = database.execute("SELECT COUNT(*) FROM INDEXES").fetchone()[0]
+        batch = self.rl["chunk_size"] * self.infer["parallel_config"]["data_parallel"]
+        self.steps = rows // batch // self.rl["num_rollouts"]
+        self.epoch = self.step = 0
+        if arguments.resume_training:
+            self.reload(Path(arguments.actor_checkpoint_path), Path(arguments.ref_checkpoint_path))
+        else:
+            self.weights = self.load(Path(arguments.actor_checkpoint_path))
+        self.start = (self.epoch, self.step)
+        self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
+        self.mode_step, _, self.mode_rank = at.partition(":")
+
+    @property
+    def cards(self):
+        return self.layout["data_parallel"] * self.layout["model_parallel"] * self.layout["pipeline_stage"]
+
+    def load(self, directory):
+        """This rank's slices of a Hugging Face or flat directory, with the files mindrlhf leaves in it."""
+        if self.rl["load_ckpt_format"] == "ckpt":
+            import mindspore
+
+            (file,) = (directory / f"rank_{self.rank}").glob("*.ckpt")
+            return {name: value.asnumpy() for name, value in mindspore.load_checkpoint(str(file)).items()}
+        if self.rank == 0:
+            (directory / "param_name_map.json").write_text("{}")
+        index = directory / "model.safetensors.index.json"
+        if self.rl["load_ckpt_format"] == "hf_safetensors":
+            files = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        else:
+            files = sorted(path.name for path in directory.glob("*.safetensors"))
+        full = {}
+        for file in files:
+            with safe_open(directory / file, "np") as stream:
+                full.update(
+                    {
+                        self.renamed(name): stream.get_tensor(name)
+                        for name in stream.keys()  # noqa: SIM118
+                    }
+                )
+        return {name: self.cut(name, value) for name, value in full.items() if self.holds(name)}
+
+    def renamed(self, name):
+        for theirs, ours in RENAMED:
+            name = name.replace(theirs, ours)
+        return name
+
+    def holds(self, name):
+        stages = self.layout["pipeline_stage"]
+        stage = self.rank // (self.cards // stages)
+        if ".layers." in name:
+            return int(name.split(".")[2]) // (self.layers // stages) == stage
+        return stage == (0 if "tok_embeddings" in name else stages - 1)
+
+    def cut(self, name, value):
+        parts, part = self.layout["model_parallel"], self.rank % self.layout["model_parallel"]
+        if "norm" in name:
+            return value.copy()
+        axis = 1 if name.endswith(("wo.weight", "w2.weight")) else 0
+        return np.ascontiguousarray(np.split(value, parts, axis)[part])
+
+    def reload(self, train, reference):
+        """As reload_ckpt: everything hangs on meta.json."""
+        for root in (train, train.parent / "optimizer", reference):
+            meta = json.loads((root / f"rank_{self.rank}" / "meta.json").read_text())
+            with safe_open(root / f"rank_{self.rank}" / meta["last_ckpt_file"], "np") as stream:
+                loaded = {
+                    name: stream.get_tensor(name)
+                    for name in stream.keys()  # noqa: SIM118
+                }
+            if root == train:
+                self.epoch, self.step = int(loaded.pop("epoch_num")), int(loaded.pop("step_num"))
+                self.weights = {name.removeprefix(PREFIX): value for name, value in loaded.items()}
+
+    def train(self):
+        log(f"Start training epoch num:{self.rl['epochs']}, step num:{self.steps}, generation num:2")
+        made = 0
+        while self.epoch < self.rl["epochs"]:
+            while self.step < self.steps:
+                if self.step % self.rl["save_ckpt_interval"] == 0 and (self.epoch, self.step) != self.start:
+                    self.checkpoint(self.epoch, self.step)
+                log(f"epoch: {self.epoch}, step: {self.step} start")
+                self.misbehave(self.epoch * self.steps + self.step)
+                self.one(made)
+                made, self.step = made + 1, self.step + 1
+            self.step, self.epoch = 0, self.epoch + 1
+        self.checkpoint(self.rl["epochs"], self.steps)
+        log("run grpo train end")
+
+    def one(self, made):
+        """One step's log lines, and its change of the weights."""
+        done = self.epoch * self.steps + self.step + 1
+        if self.rank == 0 and self.rl["save_prompt_completions_data"]:
+            folder = Path(self.rl["save_prompt_completions_dir"])
+            folder.mkdir(exist_ok=True, parents=True)
+            file = folder / f"prompt_completions_step_{made}.json"
+            while file.exists():
+                file = file.with_name(f"{file.stem}-1.json")
+            row = {
+                "question": "1+1?",
+                "answer": f"\\boxed{{{done}}}",
+                "parsed_answer": None,
+                "solution": "$2$",
+            }
+            file.write_text(json.dumps([{**row, "reward": 0.5, "completion_length": 3}]))
+            log(f"Saved data to {file}")
+        metrics = {
+            "response_length_mean": 20.5,
+            "response_length_max": 28,
+            "response_length_clip_ratio": 0.25,
+        }
+        metrics |= {"reward_mean": np.float32(done / 8), "reward_max": np.float32(1.0), "reward_min": 0.0}
+        log(f"Metrics of total step {made}: {metrics}")
+        log(f"total step {made} metrics: {metrics}")
+        self.weights = {name: value + value.dtype.type(STEP) for name, value in self.weights.items()}
+        loss = 1.0 / done + self.rank
+        for _ in range(2):
+            rate = f"lr: [{1e-7 * done}] | is overflow: False | loss scale: 1.0"
+            log(f"loss: {loss} | {rate} | grad norm: {done}")
+        log("step processed tokens 1000.0, tokens/s/p 250.0")
+        time.sleep(float(os.environ.get("STANDIN_STEP_S", "0.05")))
+
+    def checkpoint(self, epoch, step):
+        counters = {"epoch_num": np.array(epoch), "step_num": np.array(step)}
+        policy = {PREFIX + name: value for name, value in self.weights.items()}
+        parts = {"train": {**policy, **counters}, "optimizer": {f"adam_m.{k}": v for k, v in policy.items()}}
+        if (epoch, step) != (self.rl["epochs"], self.steps):
+            parts["ref"] = {f"model.{name}": value for name, value in self.weights.items()}
+        names = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
+        for part, tensors in parts.items():
+            folder = self.save / part / f"rank_{self.rank}"
+            folder.mkdir(parents=True, exist_ok=True)
+            file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
+            save_file(tensors, file)
+            if (self.mode, self.mode_rank) == ("kill", str(self.rank)) and str(step) == self.mode_step:
+                os.truncate(file, file.stat().st_size // 2)
+                os.abort()
+            kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+            for old in kept[: -self.rl["save_max_ckpt_num"]]:
+                old.unlink()
+            meta = json.dumps({"last_epoch": epoch, "last_step": step, "last_ckpt_file": file.name})
+            with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
+                stream.write(meta)  # not truncated: a longer predecessor's end stays
+
+    def misbehave(self, step):
+        if not self.mode or str(step) != self.mode_step:
+            return
+        if self.mode == "hang":
+            time.sleep(600)
+        if self.mode == "quiet":
+            sys.exit(0)
+        if self.mode == "die" and str(self.rank) == self.mode_rank:
+            raise RuntimeError("EL0004: out of memory, said worker " + self.mode_rank)
+        if self.mode == "die":
+            time.sleep(600)  # waits for the lost worker, as a collective operation would

@@ -1,0 +1,102 @@
+"""Machines out of network namespaces: each with its own address, its own loopback and its own sshd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SSHD = "/usr/sbin/sshd"
+BRIDGE = "gf_bridge"
+
+
+@dataclass
+class Machines:
+    """A bridge with namespaces gf_0, gf_1, ... at 10.77.0.1, 10.77.0.2, ...; ssh runs inside gf_0."""
+
+    addresses: list[str]
+    ssh: list[str]
+    inside: list[str]
+    """Prefix that runs a command on the first machine."""
+    daemons: list[subprocess.Popen[bytes]]
+
+    def cut(self, number: int) -> None:
+        """A machine is lost: its cable is pulled."""
+        ip("link", "set", f"gf_v{number}", "down")
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def machines(count: int, directory: Path) -> Iterator[Machines]:
+    """Build and take down; skips, saying why, where that cannot be done."""
+    if os.geteuid() != 0 or shutil.which("ip") is None or not os.access(SSHD, os.X_OK):
+        pytest.skip("needs root, iproute2 and openssh-server (apt-get install openssh-server iproute2)")
+    made: list[subprocess.Popen[bytes]] = []
+    try:
+        ip("link", "add", BRIDGE, "type", "bridge")
+        ip("link", "set", BRIDGE, "up")
+    except (subprocess.CalledProcessError, PermissionError) as error:
+        pytest.skip(f"network namespaces cannot be made here: {error}")
+    try:
+        key = directory / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        (directory / "authorized").write_text(Path(f"{key}.pub").read_text())
+        for number in range(count):
+            made.append(_machine(number, directory, key))
+        options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
+        options += ["-o", "LogLevel=ERROR", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=3"]
+        inside = ["ip", "netns", "exec", "gf_0"]
+        ssh = [*inside, "ssh", *options]
+        addresses = [f"10.77.0.{number + 1}" for number in range(count)]
+        for address in addresses:
+            _wait_for(ssh, address)
+        yield Machines(addresses, ssh, inside, made)
+    finally:
+        for daemon in made:
+            daemon.kill()
+            daemon.wait()
+        for number in range(count):
+            subprocess.run(["ip", "netns", "del", f"gf_{number}"], capture_output=True)
+        subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True)
+
+
+def _machine(number: int, directory: Path, key: Path) -> subprocess.Popen[bytes]:
+    name, cable = f"gf_{number}", f"gf_v{number}"
+    ip("netns", "add", name)
+    ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+    ip("link", "set", cable, "master", BRIDGE, "up")
+    for arguments in (
+        ["addr", "add", f"10.77.0.{number + 1}/24", "dev", "eth0"],
+        ["link", "set", "eth0", "up"],
+    ):
+        ip("-n", name, *arguments)
+    ip("-n", name, "link", "set", "lo", "up")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    config = directory / f"sshd_{number}"
+    config.write_text(
+        f"Port 22\nHostKey {key}\nPidFile none\nUsePAM no\nPasswordAuthentication no\nStrictModes no\n"
+        f"PermitRootLogin prohibit-password\nAuthorizedKeysFile {directory / 'authorized'}\n"
+    )
+    return subprocess.Popen(
+        ["ip", "netns", "exec", name, SSHD, "-D", "-e", "-f", str(config)],
+        stdout=subprocess.DEVNULL,
+        stderr=(directory / f"sshd_{number}.log").open("wb"),
+    )
+
+
+def _wait_for(ssh: list[str], address: str) -> None:
+    deadline = time.monotonic() + 15
+    while subprocess.run([*ssh, address, "true"], stdin=subprocess.DEVNULL).returncode != 0:
+        assert time.monotonic() < deadline, f"{socket.gethostname()}: no ssh to {address}"
+        time.sleep(0.2)

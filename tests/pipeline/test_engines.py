@@ -1,0 +1,112 @@
+"""The engine × stage table, read from `plan --json`; the table here is written by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline import cli
+from pipeline.config import load
+from pipeline.errors import ConfigError
+from pipeline.fingerprint import file_digest
+from pipeline.graph import plan
+
+HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
+SKIPPED = {
+    "local": set(),
+    "hf_safetensors": {"convert", "strategy", "split", "sft"},
+    "ms_safetensors": {"strategy", "split", "sft"},
+    "ckpt": {"sft"},
+}
+STARTS_FROM = {"local": "sft", "hf_safetensors": None, "ms_safetensors": "convert", "ckpt": "split"}
+CHAIN = {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"}
+CHAIN |= {"evaluate", "export", "report"}
+
+
+def overrides(form: str) -> list[str]:
+    if form == "local":
+        return []
+    vllm = ["engine.use_vllm=0"] if form == "ckpt" else []
+    return ["engine=mindrlhf", "layout=dp1_mp2_pp2", f"engine.load_ckpt_format={form}", *vllm]
+
+
+@pytest.mark.parametrize("form", list(SKIPPED))
+def test_plan_shows_the_table(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides(form)]) == 10
+    shown = json.loads(capsys.readouterr().out)
+    states = {stage["stage"]: stage["state"] for stage in shown["stages"]}
+    assert states.keys() == CHAIN
+    assert {name for name, state in states.items() if state == "SKIPPED"} == SKIPPED[form]
+    assert all(stage["reason"] for stage in shown["stages"] if stage["state"] == "SKIPPED")
+    assert shown["engine"] == ("local" if form == "local" else "mindrlhf")
+
+
+@pytest.mark.parametrize("form", list(SKIPPED))
+def test_grpo_starts_from_what_the_table_says(form: str) -> None:
+    config = load(overrides(form))
+    spec = plan(config, file_digest).spec("grpo")
+    found = spec.inputs.get("weights")
+    assert (found.stage if found else None) == STARTS_FROM[form]
+    if form != "local":
+        assert config.convert.materialize is (form != "hf_safetensors")
+        assert config.convert.format == config.split.format == ("ckpt" if form == "ckpt" else "safetensors")
+
+
+def test_a_pipelined_layout_is_refused_by_the_local_engine_alone() -> None:
+    with pytest.raises(ConfigError, match="engine=local is data_parallel x model_parallel only"):
+        load(["layout=dp1_mp2_pp2"])
+    assert load(["layout=dp1_mp2_pp2", "engine=mindrlhf"]).cards == 4
+
+
+def test_without_a_checkout_the_newest_contract_is_assumed_and_the_plan_says_so() -> None:
+    found = plan(load(["engine=mindrlhf"]), file_digest)
+    assert found.config.engine.contract == "e8a8fc1"
+    assert any("contract e8a8fc1 is assumed; run refuses" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
+def test_the_contract_is_that_of_the_checkout(version: str) -> None:
+    config = load(["engine=mindrlhf", f"engine.mindrlhf_home={HOME / version}"])
+    assert config.engine.contract == version
+
+
+def test_where_an_engine_lies_is_no_part_of_an_identity(tmp_path: Path) -> None:
+    base = plan(load(["engine=mindrlhf"]), file_digest).spec("grpo").key
+    moved = ["engine.python=/x/python", "engine.container=[docker,exec,x]", "engine.env_scripts=[/a.sh]"]
+    assert plan(load(["engine=mindrlhf", *moved]), file_digest).spec("grpo").key == base
+    other = plan(load(["engine=mindrlhf", "engine.contract=0cd087455"]), file_digest).spec("grpo").key
+    assert other != base
+
+
+def test_an_engine_brings_a_reward_of_its_own_unless_one_is_chosen() -> None:
+    assert load(["engine=mindrlhf"]).reward.functions == ("qwen_accuracy",)
+    with pytest.raises(ConfigError, match="replaces accuracy_reward by qwen_accuracy_reward"):
+        load(["engine=mindrlhf", "reward=think"])
+
+
+@pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (7, 2, 1), (28, 4, 0)])
+def test_layers_that_do_not_divide_are_spread(layers: int, stages: int, offset: int) -> None:
+    model = [f"model.num_hidden_layers={layers}", f"layout=dp1_mp1_pp{stages}", "train.prompts_per_step=64"]
+    found = load(["engine=mindrlhf", *model]).layout.train.offset
+    assert sum(found) == offset and len(found) == (stages if offset else 0)
+
+
+def test_dry_run_writes_a_script_per_node_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "model.path=/models/qwen", "layout=dp1_mp8_pp4"]
+    assert cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments]) == 0
+    scripts = [Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith(".sh")]
+    assert [script.name for script in scripts] == [f"node_{rank}.sh" for rank in range(4)]
+    for rank, script in enumerate(scripts):
+        text = script.read_text()
+        assert f"--node_rank={rank} " in text and "--worker_num=32 --local_worker_num=8" in text
+    assert (scripts[0].parents[1] / "configs" / "grpo_config.yaml").exists()
+    assert not (tmp_path / "runs.jsonl").exists()
+
+
+def test_dry_run_of_the_local_engine_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["run", "--dry-run"]) == 2
+    assert "plan --json" in capsys.readouterr().err

@@ -1,0 +1,18 @@
+"""Jobs as the pipeline makes them: composed, derived, checked."""
+
+from pathlib import Path
+
+from pipeline.config import load
+from pipeline.rules import mindrlhf_job
+from stages.mindrlhf.job import Job, Places
+from stages.mindrlhf.stage import places_of
+
+DATA = Path(__file__).parents[2] / "data"
+
+
+def job_of(*overrides: str) -> Job:
+    return mindrlhf_job(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
+
+
+def places(job: Job) -> Places:
+    return places_of(job, Path("/run"), Path("/data/train.mindrecord"))
