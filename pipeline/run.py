@@ -52,7 +52,8 @@ class Run:
         self.plan, self.store = plan, store
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.specs]
-        if not all(self.is_complete(name) for name in names):
+        cached = [name for name in names if self.is_complete(name)]
+        if len(cached) < len(names):
             _check_environment()
             from pipeline import engines  # here: a run with nothing to do need not load it
 
@@ -68,7 +69,7 @@ class Run:
                 config=plan.config.plain(),
                 artifacts={spec.name: str(spec.key) for spec in plan.specs},
             )
-        self.display = Display(names, [name for name in names if self.is_complete(name)], label)
+        self.display = Display(names, cached, label)
 
     def is_complete(self, stage: str) -> bool:
         """Whether the stage's artifact is whole."""
