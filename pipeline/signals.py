@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -24,6 +25,15 @@ def install() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _raise)
     sys.excepthook = _end
+
+
+def leave_fork(error: KeyboardInterrupt) -> None:
+    """End a fork that was interrupted and has cleaned up; Luigi forks where it has several workers.
+
+    multiprocessing would print a traceback, and the process above tells the user already.
+    """
+    if multiprocessing.parent_process() is not None:
+        _end(type(error), error, None)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

@@ -131,7 +131,11 @@ class StageTask(luigi.Task):
 
     def run(self) -> None:
         """Build the artifact."""
-        self._run.build(self.stage)
+        try:
+            self._run.build(self.stage)
+        except KeyboardInterrupt as error:
+            signals.leave_fork(error)
+            raise
 
 
 class RunGRPO(luigi.Task):

@@ -46,9 +46,7 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
         process = subprocess.Popen(
             command(store, *SWEPT), stdout=subprocess.DEVNULL, stderr=stderr, text=True
         )
-    while "evaluate: started" not in errors.read_text():
-        assert process.poll() is None, errors.read_text()
-        time.sleep(0.02)
+    _wait_for(process, errors, "evaluate: started")
     crash.kill_everything(process, store)
     assert list(verify(Store(store), deep=True)) == []
     before = manifests(store)
@@ -65,3 +63,29 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
     assert nothing.exit_code == 0
     assert started(nothing.stderr) == []
     assert "4 points (4 finished)" in nothing.stdout
+
+
+def test_a_signal_ends_every_point_at_once_and_without_noise(
+    finished: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
+    shutil.rmtree(store / "evaluate")
+    errors = tmp_path / "stderr"
+    with errors.open("w") as stderr:
+        line = command(store, "evaluate.sample_prompts=8,4", "cards=2")
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
+    _wait_for(process, errors, "[0] evaluate: started")
+    _wait_for(process, errors, "[1] evaluate: started")
+    began = time.monotonic()
+    process.terminate()
+    assert process.wait(timeout=30) == 143
+    while crash.jobs_of(store) or "type the same command to go on" not in errors.read_text():
+        assert time.monotonic() - began < 10, (crash.jobs_of(store), errors.read_text())
+        time.sleep(0.1)
+    assert "Traceback" not in errors.read_text()
+
+
+def _wait_for(process: subprocess.Popen[str], errors: Path, text: str) -> None:
+    while text not in errors.read_text():
+        assert process.poll() is None, errors.read_text()
+        time.sleep(0.02)
