@@ -211,6 +211,7 @@ class Run:
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
             save_file(tensors, file)
             if (self.mode, self.mode_rank) == ("kill", str(self.rank)) and str(step) == self.mode_step:
+                self.await_others(f"*-{epoch}_{step}.safetensors")  # msrun ends them with this one
                 os.truncate(file, file.stat().st_size // 2)
                 os.abort()
             kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
@@ -219,6 +220,13 @@ class Run:
             meta = json.dumps({"last_epoch": epoch, "last_step": step, "last_ckpt_file": file.name})
             with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
                 stream.write(meta)  # not truncated: a longer predecessor's end stays
+
+    def await_others(self, pattern):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if len(list(self.save.glob(f"train/rank_*/{pattern}"))) == int(os.environ["MS_WORKER_NUM"]):
+                return
+            time.sleep(0.02)
 
     def misbehave(self, step):
         if not self.mode or str(step) != self.mode_step:
