@@ -156,13 +156,13 @@ def _reshard(job: Job) -> RoleMemory:
         roles.append(("old policy", job.layout.train, model.param_init_type))
     if job.train.ref_model_sync_steps:
         roles.append(("reference", job.layout.reference, model.param_init_type))
+    found = {name: memory.elements(model, layout) for name, layout, _ in roles}
     stages = []
-    count = max(layout.pipeline_stage for _, layout, _ in roles)
+    count = max(map(len, found.values()))
     for stage in range(count):
         terms = []
-        for name, layout, dtype in roles:
-            found = memory.elements(model, layout)
-            held = found[stage * layout.pipeline_stage // count].held
+        for name, _, dtype in roles:
+            held = found[name][stage * len(found[name]) // count].held
             size = held * ITEM_BYTES[dtype]
             formula = f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})"
             terms.append(memory.exact(f"{name} weights", size, formula, place))
