@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.cli import main
 from stages.weights.sources import rank_directories
 
-COMMANDS = ["run", "plan", "layouts", "verify", "gc", "runs", "show", "diff"]
+COMMANDS = ["run", "plan", "layouts", "doctor", "verify", "gc", "runs", "show", "diff"]
 SHAPE = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2"]
 SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vocab_size=32"]
 SHAPE += ["model.tie_word_embeddings=false"]
