@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
 
@@ -41,3 +43,13 @@ def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
 
 def _remedy(package: str, wanted: str) -> str:
     return f"{sys.executable} -m pip install '{package}{wanted}'"
+
+
+def memory_bytes() -> int:
+    """Memory of this machine, or of the container that this process runs in."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdigit() else machine

@@ -90,10 +90,40 @@ def _parser() -> argparse.ArgumentParser:
     diff = add("diff", "show how two runs differ in configuration and result", "20261121-0801 last")
     diff.add_argument("run", metavar="RUN_A")
     diff.add_argument("other", metavar="RUN_B")
+    _add_doctor(add)
+    _add_layouts(add)
     _add_tools(add)
     for command in commands.choices.values():
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser
+
+
+def _add_doctor(add: Callable[..., argparse.ArgumentParser]) -> None:
+    doctor = add(
+        "doctor",
+        "check what the engines need of this machine, with a verdict each (exit 1: the chosen one can't run)",
+        "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON\n  grpoflow doctor --online --json",
+    )
+    doctor.add_argument("--json", action="store_true", help="for programs")
+    doctor.add_argument("--online", action="store_true", help="ask the model hub whether it answers")
+    doctor.set_defaults(module="pipeline.doctor")
+
+
+def _add_layouts(add: Callable[..., argparse.ArgumentParser]) -> None:
+    layouts = add(
+        "layouts",
+        "list every valid layout with its memory, best first (cards=8, engine=mindrlhf unless told)",
+        "model=qwen2_5_7b cards=8 engine.device_memory_gib=64\n"
+        "  grpoflow layouts model=qwen2_5_72b cards=64 layout.train.recompute=true --json\n"
+        "  grpoflow layouts model=qwen2_5_7b layout=dp1_mp4_pp2 --picture layout.svg",
+    )
+    layouts.add_argument(
+        "--json", action="store_true", help="for programs; names every refused layout's rules"
+    )
+    layouts.add_argument(
+        "--picture", type=Path, metavar="FILE.svg", help="draw the first: which card holds what"
+    )
+    layouts.set_defaults(module="pipeline.layouts")
 
 
 def _add_tools(add: Callable[..., argparse.ArgumentParser]) -> None:

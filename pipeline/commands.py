@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, explain, history, reward_check
+from pipeline import collect, explain, history, memory, reward_check
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem
 from pipeline.history import Record
@@ -71,10 +71,12 @@ def plan(options: Namespace) -> int:
     rows = explain.explain(planned, store, environment.problems())
     warnings = list(map(str, source_warnings(planned.config.model, planned.config.dataset)))
     warnings += reward_check.warnings(planned, store)
+    roles = memory.estimate(planned.config)
+    warnings += memory.warnings(planned.config, roles)
     if options.json:
-        print(json.dumps(explain.as_json(planned, rows, warnings), indent=1))
+        print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
     else:
-        explain.show(planned, rows, _console(), warnings)
+        explain.show(planned, rows, _console(), warnings, roles)
     return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
 
 

@@ -14,6 +14,7 @@ from pipeline.fingerprint import without_paths
 from pipeline.graph import Plan, StageSpec
 from pipeline.progress import elapsed
 from pipeline.store import Manifest, Store
+from stages.memory import RoleMemory, shown
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[R
     return rows
 
 
-def as_json(plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = ()) -> dict[str, Any]:
+def as_json(
+    plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
+) -> dict[str, Any]:
     """The plan for programs."""
     stages = [
         {
@@ -95,12 +98,19 @@ def as_json(plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = ()) -> di
         "cards": plan.config.cards,
         "store": plan.config.store,
         "stages": stages,
+        "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
         "notes": list(plan.notes),
     }
 
 
-def show(plan: Plan, rows: Sequence[Row], console: Console, warnings: Sequence[str] = ()) -> None:
+def show(
+    plan: Plan,
+    rows: Sequence[Row],
+    console: Console,
+    warnings: Sequence[str] = (),
+    memory: Sequence[RoleMemory] = (),
+) -> None:
     """The plan for people."""
     config = plan.config
     table = Table(
@@ -116,6 +126,10 @@ def show(plan: Plan, rows: Sequence[Row], console: Console, warnings: Sequence[s
     for name, why in plan.skipped.items():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
+    unit = "worker" if config.engine.name == "local" else "card"
+    for role in memory:
+        terms = ", ".join(f"{term.name} {shown(term.low, term.high)}" for term in role.terms)
+        console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
     for warning in warnings:
         console.print(f"warning: {warning}", markup=False)
     for note in plan.notes:

@@ -17,9 +17,10 @@ from stages.errors import InputError
 from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import as_source, write_complete
 from stages.weights.formats import Format
-from stages.weights.names import Shape, name_map, read_shape, renamed
+from stages.weights.names import name_map, read_shape, renamed
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
+from stages.weights.shapes import Shape
 from stages.weights.sources import Tensor, open_directory, whole
 from stages.weights.transfer import THREADS, Progress
 

@@ -16,18 +16,10 @@ from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import stored_dtype
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
-from stages.weights.names import (
-    EMBEDDING,
-    HEAD,
-    Shape,
-    fused_rows,
-    hf_name,
-    parameter_shapes,
-    parts_of,
-    read_shape,
-)
+from stages.weights.names import fused_rows, hf_name, parts_of, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.progress import to_context
+from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_ranks, whole
 from stages.weights.transfer import THREADS, Move, Progress, transfer

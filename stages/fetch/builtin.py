@@ -13,7 +13,8 @@ from stages.fetch.config import SINGLE_WEIGHTS
 from stages.model_config import ModelConfig
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.header import build_header
-from stages.weights.names import hf_name, parameter_shapes
+from stages.weights.names import hf_name
+from stages.weights.shapes import parameter_shapes
 
 
 def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:

@@ -7,7 +7,6 @@ ccsrc/frontend/parallel/strategy_checkpoint/parallel_strategy_checkpoint.cc (wri
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from stages.errors import InputError
 from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
+from stages.strategy.tensor_layout import TensorLayout
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 """mindformers' name of a merged file."""
@@ -25,27 +25,6 @@ MERGED_DIRECTORY = "merge_strategy"
 """Where mindrlhf keeps its merged files, one per role: *_merged_strategy.ckpt."""
 _RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
 _STAGE_PREFIX = re.compile(r"(\d+)-(.+)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class TensorLayout:
-    """Where one parameter's slices lie."""
-
-    dev_matrix: tuple[int, ...]
-    """Arrangement of one pipeline stage's cards, row-major: card = ((c0·D1)+c1)·D2+c2 …"""
-    tensor_map: tuple[int, ...]
-    """Per tensor dimension the axis of dev_matrix that splits it, counted from the right; -1: whole."""
-    opt_weight_shard_step: int
-    """Distance between neighbouring replicas' ranks under the parallel optimizer; 0: not sharded by it."""
-    opt_weight_shard_size: int
-    """Replicas that share one slice under the parallel optimizer; -1: all of them; 0: not sharded."""
-    stages: tuple[int, ...] = (0,)
-    """Pipeline stages that hold the parameter."""
-
-    @property
-    def cards(self) -> int:
-        """Cards of one pipeline stage."""
-        return math.prod(self.dev_matrix)
 
 
 @dataclass(frozen=True)

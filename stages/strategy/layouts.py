@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from stages.errors import ConfigError, Problem
 from stages.layout import RoleLayout
 from stages.model_config import ModelConfig
-from stages.strategy.files import TensorLayout
-from stages.weights.names import EMBEDDING, HEAD, parameter_shapes
+from stages.strategy.tensor_layout import TensorLayout
+from stages.weights.shapes import EMBEDDING, HEAD, parameter_shapes
 
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")

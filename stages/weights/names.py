@@ -14,44 +14,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stages.errors import InputError
 from stages.weights.header import StoredTensor
+from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
 from stages.weights.sources import Piece, Tensor, whole
 from stages.weights.transfer import same_data
-
-
-class Shape(Protocol):
-    """What the weights' shapes depend on; ModelConfig has all of it."""
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the residual stream."""
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Decoder layers."""
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Query heads."""
-
-    @property
-    def num_key_value_heads(self) -> int:
-        """Key and value heads."""
-
-    @property
-    def intermediate_size(self) -> int:
-        """Width of the feed-forward layer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the embedding."""
-
-    @property
-    def tie_word_embeddings(self) -> bool:
-        """Whether lm_head is the embedding."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +60,6 @@ def read_shape(directory: Path) -> FileShape:
     return FileShape(**arguments)
 
 
-EMBEDDING = "model.tok_embeddings.embedding_weight"
-HEAD = "lm_head.weight"
 _OUTER = {EMBEDDING: "model.embed_tokens.weight", "model.norm_out.weight": "model.norm.weight", HEAD: HEAD}
 _LAYER = {
     "attention.wq.weight": "self_attn.q_proj.weight",
@@ -138,41 +105,6 @@ def parts_of(name: str) -> tuple[str, ...]:
     if found and found[2] in _FUSED:
         return tuple(f"model.layers.{found[1]}.{part}" for part in _FUSED[found[2]])
     return (name,)
-
-
-def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[int, ...]]:
-    """Every mindformers parameter and its full shape ([out, in] for linear layers), in the model's order."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    head = hidden // shape.num_attention_heads
-    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
-    attention: dict[str, tuple[int, ...]] = {}
-    for part, rows in (("wq", queries), ("wk", keys), ("wv", keys)):
-        attention |= {f"attention.{part}.weight": (rows, hidden), f"attention.{part}.bias": (rows,)}
-    feed_forward: dict[str, tuple[int, ...]] = {
-        "feed_forward.w1.weight": (inner, hidden),
-        "feed_forward.w3.weight": (inner, hidden),
-    }
-    if qkv_concat:
-        attention = {
-            "attention.w_qkv.weight": (queries + 2 * keys, hidden),
-            "attention.w_qkv.bias": (queries + 2 * keys,),
-        }
-        feed_forward = {"feed_forward.w_gate_hidden.weight": (2 * inner, hidden)}
-    layer: dict[str, tuple[int, ...]] = {
-        "attention_norm.weight": (hidden,),
-        **attention,
-        "attention.wo.weight": (hidden, queries),
-        "ffn_norm.weight": (hidden,),
-        **feed_forward,
-        "feed_forward.w2.weight": (hidden, inner),
-    }
-    result: dict[str, tuple[int, ...]] = {EMBEDDING: (shape.vocab_size, hidden)}
-    for i in range(shape.num_hidden_layers):
-        result |= {f"model.layers.{i}.{name}": size for name, size in layer.items()}
-    result["model.norm_out.weight"] = (hidden,)
-    if not shape.tie_word_embeddings:
-        result[HEAD] = (shape.vocab_size, hidden)
-    return result
 
 
 def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 
 from stages.errors import InputError
-from stages.strategy.files import Strategy, TensorLayout, read_strategy
+from stages.strategy.files import Strategy, read_strategy
+from stages.strategy.tensor_layout import TensorLayout
 
 __all__ = ["Strategy", "TensorLayout", "read_strategy", "slice_of", "slice_shape"]
 
@@ -44,9 +45,11 @@ def slice_of(
     for size, axis in zip(shape, layout.tensor_map, strict=True):
         parts, part = _axis(layout, coordinates, axis)
         slices.append(_part(size, parts, part, name, shape))
-    if layout.opt_weight_shard_size and layout.opt_weight_shard_step and shape:
-        first = slices[0]
-        parts, part = _replica(layout, coordinates)
+    # Neighbours in the replica group share a slice: of replicas 0 1 2 3 with size 2, 0 and 1 hold
+    # the two halves, and 2 and 3 hold them again.
+    parts = layout.optimizer_parts
+    if parts > 1 and shape:
+        first, part = slices[0], _replica(layout, coordinates) % parts
         inner = _part(first.stop - first.start, parts, part, name, shape)
         slices[0] = slice(first.start + inner.start, first.start + inner.stop)
     return tuple(slices)
@@ -65,17 +68,14 @@ def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[
     return layout.dev_matrix[place], coordinates[place]
 
 
-def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> tuple[int, int]:
-    """Parts that the parallel optimizer cuts a slice into, and this card's part."""
+def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
+    """This card's place among those that hold the same slice."""
     split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
-    replicas, index = 1, 0
+    index = 0
     for place, size in enumerate(layout.dev_matrix):
         if place not in split:
-            replicas, index = replicas * size, index * size + coordinates[place]
-    parts = replicas if layout.opt_weight_shard_size == -1 else layout.opt_weight_shard_size
-    # Neighbours in the replica group share a slice: of replicas 0 1 2 3 with size 2, 0 and 1 hold
-    # the two halves, and 2 and 3 hold them again.
-    return parts, index % parts
+            index = index * size + coordinates[place]
+    return index
 
 
 def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:

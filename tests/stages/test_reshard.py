@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from stages.errors import InputError
 from stages.reshard import reshard_directory
 from stages.split import split_directory
-from stages.strategy.files import TensorLayout, encode_merged
+from stages.strategy.files import encode_merged
 from stages.strategy.stage import write_strategy
+from stages.strategy.tensor_layout import TensorLayout
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part
 

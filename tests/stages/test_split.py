@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from stages.convert import convert_directory
 from stages.errors import InputError
 from stages.split import split, split_directory
-from stages.strategy.files import Strategy, TensorLayout, encode_merged, read_strategy
+from stages.strategy.files import Strategy, encode_merged, read_strategy
 from stages.strategy.stage import write_strategy
+from stages.strategy.tensor_layout import TensorLayout
 from stages.weights.sources import open_directory, open_ranks, whole
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors

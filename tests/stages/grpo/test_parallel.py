@@ -2,7 +2,8 @@ import numpy as np
 
 from stages.grpo.parallel import Place, Reshard
 from stages.grpo.parameters import fuse, unfuse
-from stages.strategy.files import Strategy, TensorLayout
+from stages.strategy.files import Strategy
+from stages.strategy.tensor_layout import TensorLayout
 from stages.weights.slicing import slice_of
 from tests.stages.grpo import small
 

@@ -3,7 +3,8 @@
 import pytest
 
 from stages.errors import InputError
-from stages.strategy.files import TensorLayout, encode, encode_merged, read_strategy
+from stages.strategy.files import encode, encode_merged, read_strategy
+from stages.strategy.tensor_layout import TensorLayout
 from tests.stages.strategy.golden import RAW
 
 WHOLE = TensorLayout((2,), (-1,), 0, 0)

@@ -5,8 +5,9 @@ import math
 import pytest
 
 from stages.errors import InputError
-from stages.weights.names import hf_name, name_map, parameter_shapes
+from stages.weights.names import hf_name, name_map
 from stages.weights.prefixes import plain_name
+from stages.weights.shapes import parameter_shapes
 from tests.stages.weights.checkpoints import hf_shapes, make_model
 
 # layers, hidden, heads, kv heads, intermediate, vocabulary, tied, parameters as the model cards say

@@ -1,0 +1,167 @@
+"""What this machine has and an engine needs, one check each. Reads; starts, installs and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+
+from launch.environment import memory_bytes
+from launch.errors import LaunchError
+from launch.msrun import find_port
+
+Status = Literal["ok", "problem", "unknown"]
+Window = tuple[str, str, str]
+"""Distribution, versions that work, why."""
+
+MINDRLHF: tuple[Window, ...] = (
+    ("mindspore", "==2.7.0", "the version that mindrlhf's users pin"),
+    ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError"),
+    ("safetensors", "<0.8", "0.8.0 makes MindSpore write non-contiguous slices wrongly, silently"),
+    ("mindstudio-probe", "", "msprobe: without it mindformers ends with: save not found"),
+)
+VLLM: tuple[Window, ...] = (
+    ("vllm", ">=0.8.4.dev0,<0.9", "the version that vllm-mindspore 0.3.0 is made for"),
+    ("vllm-mindspore", "==0.3.0", "the version that mindrlhf's users pin"),
+    ("urllib3", "<2", "2.x has no DEFAULT_CIPHERS: the import of vLLM fails"),
+)
+BUILT = "install it as the guide of vllm-mindspore 0.3.0 says: PyPI's vllm is built for other cards"
+PYTHONS = SpecifierSet(">=3.10,<3.12")
+_VERSIONS = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {"python": "%d.%d.%d" % sys.version_info[:3]}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = None
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    status: Status
+    """unknown: it could not be looked at; no reason to refuse."""
+    found: str
+    remedy: str = ""
+    """What is needed and how to get it; empty where all is well."""
+
+
+def interpreter(configured: str | None) -> str | None:
+    """An engine's Python: the configured one, or the first on PATH that is not grpoflow's own."""
+    if configured is not None:
+        return configured
+    own = Path(sys.prefix, "bin").resolve()
+    others = (one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one).resolve() != own)
+    return shutil.which("python", path=os.pathsep.join(others))
+
+
+def versions(python: str, packages: Sequence[str], timeout_s: float = 30) -> Mapping[str, str | None] | None:
+    """Versions of distributions in another interpreter, its own under `python`; None: it does not answer."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            [python, "-c", _VERSIONS, *packages],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
+            env=environment,
+            cwd="/",
+        )
+        found: Mapping[str, str | None] = json.loads(done.stdout)
+        return found
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+
+
+def packages(windows: Sequence[Window], installed: Callable[[str], str | None], python: str) -> list[Check]:
+    """One check per distribution."""
+    found = []
+    for name, wanted, why in windows:
+        have = installed(name)
+        good = have is not None and SpecifierSet(wanted).contains(have, prereleases=True)
+        how = BUILT if name.startswith("vllm") else f"{python} -m pip install '{name}{wanted}'"
+        remedy = f"must be {name}{wanted} ({why}); {how}"
+        found.append(
+            Check(name, "ok" if good else "problem", have or "not installed", "" if good else remedy)
+        )
+    return found
+
+
+def python_version(have: str) -> Check:
+    """Whether MindSpore 2.7.0 and grpoflow run on it."""
+    good = PYTHONS.contains(have, prereleases=True)
+    return Check("python", "ok" if good else "problem", have, "" if good else f"must be {PYTHONS}")
+
+
+def devices(needed: int) -> Check:
+    """Ascend cards, as npu-smi counts them. Its output was never seen by this project's tests."""
+    tool = shutil.which("npu-smi")
+    if tool is None:
+        return Check("devices", "problem", "npu-smi not found", f"{needed} Ascend cards and their driver")
+    try:
+        done = subprocess.run([tool, "info", "-l"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Check("devices", "problem", f"npu-smi: {error}", "mend the driver")
+    counted = re.search(r"Total Count\s*:\s*(\d+)", done.stdout)
+    if counted is None:
+        return Check("devices", "unknown", f"npu-smi exit {done.returncode}, no count", "run npu-smi info")
+    count = int(counted[1])
+    good = count >= needed
+    return Check("devices", "ok" if good else "problem", f"{count}", "" if good else f"{needed} are needed")
+
+
+def memory(needed: int) -> Check:
+    """This machine's memory against `needed` bytes."""
+    have = memory_bytes()
+    text, want = f"{have / 2**30:.1f} GiB", f"{needed / 2**30:.1f} GiB are needed"
+    return Check("memory", "ok", text) if have >= needed else Check("memory", "problem", text, want)
+
+
+def disk(directory: Path, needed: int) -> Check:
+    """Free space where `directory` is, or will be."""
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    text = f"{free / 2**30:.1f} GiB free at {there}"
+    if not os.access(there, os.W_OK):
+        return Check("disk", "problem", f"{there} cannot be written", "choose another store=")
+    if free < needed:
+        return Check("disk", "problem", text, f"{needed / 2**30:.1f} GiB are needed; choose another store=")
+    return Check("disk", "ok", text)
+
+
+def port(wanted: int | None) -> Check:
+    """Whether msrun's workers can meet on a port of this machine."""
+    try:
+        return Check("port", "ok", f"127.0.0.1:{find_port('127.0.0.1', wanted)} can be bound")
+    except LaunchError as error:
+        return Check("port", "problem", f"{wanted or 'any'}", str(error))
+
+
+def reachable(url: str, name: str, timeout_s: float = 10) -> Check:
+    """Whether a hub answers, whatever it says; `name` is its address as it may be shown."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout_s):  # noqa: S310 (http(s) is checked by fetch.endpoint)
+            return Check("hub", "ok", f"{name} answers")
+    except urllib.error.HTTPError as error:
+        return Check("hub", "ok", f"{name} answers {error.code}")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return Check("hub", "problem", f"{name}: {reason}", "set a proxy, fetch.endpoint, or model.path")

@@ -1,0 +1,220 @@
+"""Memory of one card, role by role: every term with its formula.
+
+Weights, gradients and optimizer state are exact: their elements come from the layouts that the strategy
+stage writes and split cuts by. What a graph compiler decides, activations above all, is an estimate and a
+range: low counts what the backward pass cannot do without, high the copies that operators commonly keep.
+No estimate of this module was ever measured on an NPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from stages.layout import RoleLayout
+from stages.model_config import ModelConfig
+from stages.strategy.layouts import parameter_layouts, stages_of_layers
+from stages.weights.shapes import parameter_shapes
+
+GIB = 2**30
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+Place = Literal["card", "host"]
+Fits = Literal["yes", "maybe", "no"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One part of a role's memory."""
+
+    name: str
+    low: int
+    """Bytes at least."""
+    high: int
+    """Bytes at most; equal to low where the term is exact."""
+    formula: str
+    place: Place = "card"
+    """Where it lies while the role works."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the term is counted, not estimated."""
+        return self.low == self.high
+
+
+@dataclass(frozen=True)
+class RoleMemory:
+    """What a role needs while it works."""
+
+    role: str
+    """train, generate, reference, or reshard: the moment in which weights pass from one to the other."""
+    pipeline_stage: int
+    """The stage whose cards need most."""
+    terms: tuple[Term, ...]
+
+    @property
+    def low(self) -> int:
+        """Bytes on the card at least."""
+        return sum(term.low for term in self.terms if term.place == "card")
+
+    @property
+    def high(self) -> int:
+        """Bytes on the card at most."""
+        return sum(term.high for term in self.terms if term.place == "card")
+
+    def fits(self, bytes_per_card: int) -> Fits:
+        """yes: even the high estimate does; maybe: only the low one."""
+        return "yes" if self.high <= bytes_per_card else "maybe" if self.low <= bytes_per_card else "no"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for programs."""
+        terms = [
+            {
+                "name": term.name,
+                "low_bytes": term.low,
+                "high_bytes": term.high,
+                "exact": term.exact,
+                "place": term.place,
+                "formula": term.formula,
+            }
+            for term in self.terms
+        ]
+        return {
+            "role": self.role,
+            "pipeline_stage": self.pipeline_stage,
+            "low_bytes": self.low,
+            "high_bytes": self.high,
+            "terms": terms,
+        }
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements of weights on each card of one pipeline stage."""
+
+    held: int
+    """What a card stores: what split writes into its rank directory."""
+    gathered: int
+    """The same before the parallel optimizer cuts it among replicas: what a card computes with."""
+    layers: int
+
+
+def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tuple[Elements, ...]:
+    """Elements per card, for each pipeline stage.
+
+    Raises:
+        ConfigError: the layout does not fit the model.
+    """
+    stages = stages_of_layers(model, layout, path)
+    counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
+    # All layers are alike, so one per stage is laid out and counted as often as the stage has layers.
+    small = replace(model, num_hidden_layers=layout.pipeline_stage)
+    shapes = parameter_shapes(small, small.qkv_concat)
+    found = []
+    laid_out = parameter_layouts(small, replace(layout, offset=()), path)
+    for count, tensors in zip(counts, laid_out, strict=True):
+        held = gathered = 0
+        for name, tensor in tensors.items():
+            part = math.prod(shapes[name]) // tensor.slices * (count if ".layers." in name else 1)
+            gathered += part
+            held += part // tensor.optimizer_parts
+        found.append(Elements(held, gathered, count))
+    return tuple(found)
+
+
+def weights(held: int, dtype: str) -> Term:
+    """What a card stores of the model."""
+    return exact("weights", held * ITEM_BYTES[dtype], f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})")
+
+
+def exact(name: str, size: int, formula: str, place: Place = "card") -> Term:
+    """A term without a range."""
+    return Term(name, size, size, formula, place)
+
+
+def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
+    """Activations of one layer per token on one card, in elements, that its backward pass reads.
+
+    Residual stream and normed values before attention and before the feed-forward layer (4 hidden);
+    queries, keys and values, the attended values; gate, up, activated gate and their product.
+    Attention scores are never stored (flash attention). The way of counting is that of
+    arXiv:2205.05198, section 4, for Llama's layer.
+    """
+    mp = layout.model_parallel
+    whole = mp if layout.use_seq_parallel else 1
+    queries = model.num_attention_heads * model.head_dim
+    keys = model.num_key_value_heads * model.head_dim
+    inner = 2 if layout.select_recompute else 4  # without activated gate and product
+    per_token = (
+        4 * model.hidden_size / whole + (2 * queries + 2 * keys + inner * model.intermediate_size) / mp
+    )
+    text = f"(4 hidden / {whole} + (2 queries + 2 keys + {inner} intermediate) / {mp})"
+    return per_token, text
+
+
+def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int, in_flight: int) -> Term:
+    """What the forward pass keeps for the backward pass.
+
+    Args:
+        model: the model.
+        layout: the role's parallel_config.
+        tokens: tokens of one micro-batch on one card, cut by context_parallel already.
+        layers: layers of the pipeline stage.
+        in_flight: micro-batches whose backward pass is still to come.
+    """
+    per_token, text = token_elements(model, layout)
+    note = "x 2 (bfloat16), at most x 4 (float32 copies); estimate"
+    if layout.recompute:
+        kept = model.hidden_size * layers * in_flight
+        formula = (
+            f"{tokens:,} tokens x (hidden x {layers} layers x {in_flight} micro-batches in flight"
+            f" + one layer {text}) {note}"
+        )
+    else:
+        kept, formula = 0, f"{tokens:,} tokens x {layers} layers x {in_flight} in flight x {text} {note}"
+        per_token *= layers * in_flight
+    size = tokens * (kept + per_token)
+    return Term("activations", int(2 * size), int(4 * size), formula)
+
+
+def working_set(model: ModelConfig, layout: RoleLayout, tokens: int) -> Term:
+    """Activations of a forward pass alone: those of one layer."""
+    per_token, text = token_elements(model, layout)
+    formula = f"{tokens:,} tokens x one layer {text} x 2 (bfloat16), at most x 4 (float32); estimate"
+    return Term("activations", int(2 * tokens * per_token), int(4 * tokens * per_token), formula)
+
+
+def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Term:
+    """The head's output; only the last pipeline stage has it.
+
+    Args:
+        model: the model.
+        layout: the role's parallel_config.
+        tokens: tokens of one micro-batch on one card.
+        high: float32 copies at most: logits and log-softmax, and in training their gradient.
+    """
+    whole = layout.vocab_emb_dp or model.vocab_size % layout.model_parallel != 0
+    parts = 1 if whole else layout.model_parallel
+    size = tokens * model.vocab_size // parts * 4
+    formula = f"{tokens:,} tokens x vocabulary / {parts} x 4 (float32), 1 to {high} copies; estimate"
+    return Term("logits", size, high * size, formula)
+
+
+def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) -> int:
+    """Keys and values of all layers for one token on one card."""
+    keys = model.num_key_value_heads * model.head_dim // layout.model_parallel
+    return 2 * model.num_hidden_layers * keys * ITEM_BYTES[dtype]
+
+
+def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
+    """The pipeline stage whose cards need most, by the high estimate."""
+    found = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
+    return max(found, key=lambda one: (one.high, one.low))
+
+
+def shown(low: int, high: int) -> str:
+    """A size or a range for people."""
+    scale, unit = (GIB, "GiB") if high >= GIB else (2**20, "MiB")
+    left, right = f"{low / scale:.1f}", f"{high / scale:.1f}"
+    return f"{right} {unit}" if left == right else f"{left} to {right} {unit}"

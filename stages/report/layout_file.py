@@ -1,0 +1,47 @@
+"""A layout's picture as an SVG file of its own; follows light and dark where it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from stages.errors import ConfigError, Problem
+from stages.layout import RoleLayout
+from stages.memory import elements, shown, weights
+from stages.model_config import ModelConfig
+from stages.report.layout_picture import MAX_CARDS, picture
+
+NAMESPACE = "http://www.w3.org/2000/svg"
+HERE = Path(__file__).parent
+
+
+def layout_svg(model: ModelConfig, layout: RoleLayout, role: str = "train") -> str:
+    """Which card holds which layers, which slice of the weights, and how many bytes of them.
+
+    Raises:
+        ConfigError: the layout does not fit the model, or is too large to draw.
+    """
+    per_stage = layout.cards // layout.pipeline_stage
+    found = elements(model, layout, f"layout.{role}")
+    sizes = [weights(stage.held, model.param_init_type).low for stage in found]
+    labels = {rank: shown(*[sizes[rank // per_stage]] * 2) for rank in range(layout.cards)}
+    drawn = picture(role, asdict(layout), model.num_hidden_layers, labels)
+    if drawn is None:
+        raise ConfigError([Problem(f"layout.{role}", layout.name, f"at most {MAX_CARDS} cards are drawn")])
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # The page's colours: what stands before its first rule for an element.
+    colours = (HERE / "style.css").read_text(encoding="utf-8").partition("@media print")[0]
+    style = Markup("<style>{}</style>").format(Markup(colours))  # noqa: S704 (our own file)
+    text = environment.from_string(
+        '{% from "drawing.html" import layout %}{{ layout(picture, xmlns, style) }}'
+    )
+    return text.render(picture=drawn, xmlns=NAMESPACE, style=style).strip() + "\n"

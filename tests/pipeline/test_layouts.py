@@ -1,0 +1,107 @@
+"""`layouts` against a search written for the test: loops over degrees and divisibility, no shared code."""
+
+import itertools
+import json
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.errors import ConfigError
+from pipeline.layouts import find
+
+SHAPES = {  # heads, key-value heads, layers, tied: config.json of Qwen2.5
+    "qwen2_5_0_5b": (14, 2, 24, True),
+    "qwen2_5_7b": (28, 4, 28, False),
+    "qwen2_5_72b": (64, 8, 80, False),
+}
+PROMPTS, GENERATIONS, LENGTH = 32, 8, 1152
+SAMPLES = ["train.prompts_per_step=32", "rollout.num_generations=8", "engine.seq_length=1152"]
+
+
+def by_hand(model: str, cards: int) -> set[str]:
+    """Layouts that mindformers' heads, MindSpore and mindrlhf's batches allow, with default settings."""
+    heads, kv, layers, tied = SHAPES[model]
+    found = set()
+    for dp, mp, pp, cp in itertools.product(range(1, cards + 1), repeat=4):
+        if dp * mp * pp * cp != cards or heads % mp or kv % mp or pp > layers:
+            continue
+        if LENGTH % cp or (tied and cp > 1):
+            continue
+        # generation and reference: the same mp, the other cards are replicas; two packs a reference batch
+        replicas, rows = cards // mp, PROMPTS * GENERATIONS
+        if PROMPTS % replicas or rows % (2 * replicas) or rows % dp:
+            continue
+        if rows % (dp * (pp if pp > 1 else 1)):
+            continue
+        found.add(f"dp{dp}_mp{mp}_pp{pp}" + (f"_cp{cp}" if cp > 1 else ""))
+    return found
+
+
+@pytest.mark.parametrize("cards", [1, 4, 6, 8, 16])
+@pytest.mark.parametrize("model", SHAPES)
+def test_finds_what_a_plain_search_finds(model: str, cards: int) -> None:
+    expected = by_hand(model, cards)
+    overrides = [f"model={model}", f"cards={cards}", *SAMPLES]
+    if not expected:
+        with pytest.raises(ConfigError):
+            find(overrides)
+        return
+    choices, refused = find(overrides)
+    names = [choice.config.layout.name for choice in choices]
+    assert len(names) == len(set(names))
+    assert set(names) == expected
+    assert not expected & refused.keys()
+
+
+def test_what_fits_comes_first_then_what_takes_least_time() -> None:
+    choices, _ = find(["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64", *SAMPLES])
+    fits = [choice.fits for choice in choices]
+    assert fits == sorted(fits, key=["yes", "maybe", "no"].index) and set(fits) == {"yes", "maybe", "no"}
+    for verdict in set(fits):
+        seconds = [choice.cost.seconds for choice in choices if choice.fits == verdict]
+        assert seconds == sorted(seconds)
+    for choice in choices:  # roles take turns on a card
+        assert choice.needed[1] == max(role.high for role in choice.memory)
+        assert (choice.headroom >= 0) == (choice.fits == "yes")
+    # 7.6e9 weights x 16 bytes of weights, gradients and moments in float32 need more than one card of 64 GiB
+    assert dict((c.config.layout.name, c.fits) for c in choices)["dp8_mp1_pp1"] == "no"
+
+
+def test_only_the_layout_that_is_named_is_looked_at() -> None:
+    choices, refused = find(["model=qwen2_5_7b", "layout=dp1_mp4_pp2"])
+    assert [choice.config.layout.name for choice in choices] == ["dp1_mp4_pp2"] and not refused
+    with pytest.raises(ConfigError, match="num_key_value_heads=4"):
+        find(["model=qwen2_5_7b", "layout=dp1_mp8_pp1"])
+
+
+def test_the_local_engine_has_data_and_model_parallel_only() -> None:
+    choices, refused = find(["engine=local", "cards=4"])
+    assert {choice.config.layout.name for choice in choices} == {"dp4_mp1_pp1", "dp2_mp2_pp1"}
+    assert "dp1_mp1_pp4" in refused
+
+
+def test_json_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "new" / "layout.svg"
+    overrides = ["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64"]
+    assert main(["layouts", "--json", "--picture", str(picture), *overrides]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["cards"], told["engine"], told["available_bytes"]) == (8, "mindrlhf", 64 * 2**30)
+    assert told["layouts"][0]["relative_time"] == 1 and "nominal" in told["ranked_by"]
+    assert "num_attention_heads=28" in told["refused"]["dp1_mp8_pp1"][0]
+    root = ElementTree.parse(picture).getroot()
+    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert [f"rank {rank}" in texts for rank in range(8)] == [True] * 8
+    assert main(["layouts", *overrides]) == 0
+    text = capsys.readouterr().out
+    assert "dp1_mp4_pp2" in text and "break a rule" in text
+
+
+def test_sixty_four_cards_take_less_than_two_seconds() -> None:
+    find(["cards=1"])  # imports
+    began = time.process_time()
+    choices, refused = find(["model=qwen2_5_72b", "cards=64"])
+    assert time.process_time() - began < 2
+    assert len(choices) + len(refused) == 84  # ways to write 2^6 as a product of four

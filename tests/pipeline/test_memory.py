@@ -1,0 +1,33 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.config import load
+from pipeline.memory import estimate, warnings
+from stages.memory import GIB
+
+
+def test_local_roles_are_counted_together_against_the_machine() -> None:
+    config = load([])
+    roles = estimate(config)
+    assert [role.role for role in roles] == ["train", "generate", "reference"]
+    assert [role.role for role in estimate(load(["train.beta=0"]))] == ["train", "generate"]
+    assert warnings(config, roles, 64 * GIB) == []
+    [told] = warnings(config, roles, GIB // 8)
+    assert told.startswith("memory: 2 processes with ") and "do not fit" in told
+    assert "may not fit" in warnings(config, roles, 2 * sum(role.low for role in roles))[0]
+
+
+def test_plan_tells_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"store={tmp_path}"]
+    small = "engine.device_memory_gib=13"
+    assert main(["plan", "--json", *overrides, small]) == 10
+    plan = json.loads(capsys.readouterr().out)
+    assert [role["role"] for role in plan["memory"]] == ["train", "generate", "reference", "reshard"]
+    assert all(term["formula"] for role in plan["memory"] for term in role["terms"])
+    assert any(warning.startswith("memory: train does not fit") for warning in plan["warnings"])
+    assert main(["plan", *overrides]) == 10
+    text = capsys.readouterr().out
+    assert "memory per card, train: " in text and "does not fit" not in text

@@ -1,0 +1,44 @@
+from pipeline.config import load
+from stages.grpo.memory import estimate
+from stages.memory import elements
+
+SMALL = [
+    "layout=dp2_mp1_pp1",
+    "train.prompts_per_step=4",
+    "rollout.num_generations=2",
+    "rollout.max_tokens=8",
+]
+
+
+def roles(*overrides: str):
+    config = load([*SMALL, *overrides])
+    found = estimate(config.model, config.layout, config.train, config.rollout, 16)
+    return config, {role.role: {term.name: term for term in role.terms} for role in found}
+
+
+def test_all_is_float32_whatever_the_weights_are_stored_in():
+    for dtype in ("float32", "bfloat16"):
+        config, found = roles(f"model.torch_dtype={dtype}", f"model.param_init_type={dtype}")
+        size = 4 * config.model.num_parameters
+        assert elements(config.model, config.layout.train)[0].held * 4 == size
+        assert [found["train"][name].low for name in ("weights", "gradients", "optimizer")] == [
+            size, size, 2 * size,
+        ]  # fmt: skip
+        assert found["generate"]["weights"].low == found["reference"]["weights"].low == size
+
+
+def test_activations_and_cache_by_hand():
+    """Tiny: hidden 192, 2 layers, 4 heads of 48, 2 key-value heads, intermediate 640, vocabulary 512."""
+    _, found = roles()
+    answers = 2 * 2 * 8  # of one worker
+    token = 4 * 192 + 2 * 192 + 2 * 96 + 4 * 640
+    scores = 4 * (16 + 8)
+    assert found["train"]["activations"].low == 4 * 2 * answers * (token + scores)
+    assert found["train"]["logits"].low == answers * 512 * 4
+    assert found["generate"]["KV cache"].low == answers * 2 * 2 * 96 * 4
+
+
+def test_more_micro_batches_take_less():
+    _, found = roles("layout.train.micro_batch_num=2")
+    _, whole = roles()
+    assert 2 * found["train"]["activations"].low == whole["train"]["activations"].low

@@ -1,0 +1,75 @@
+"""Qwen2.5-7B on eight cards, counted by hand."""
+
+from stages.memory import GIB
+from stages.mindrlhf.memory import estimate, warnings
+from tests.stages.mindrlhf.jobs import job_of
+
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "engine.device_memory_gib=64")
+
+
+def roles(*overrides):
+    job = job_of(*SEVEN, *overrides)
+    return {role.role: role for role in estimate(job)}
+
+
+def terms(role):
+    return {term.name: term for term in role.terms}
+
+
+def by_hand(cards: int) -> int:
+    """Elements per card: biases, o and down, and the embedding and head are cut, norms are not."""
+    hidden, inner, kv, vocabulary = 3584, 18944, 512, 152064
+    layer = (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner + hidden + 2 * kv) // cards
+    return 28 * (layer + 2 * hidden) + 2 * vocabulary * hidden // cards + hidden
+
+
+def test_train_counts_weights_gradients_and_moments():
+    train = terms(roles("layout=dp2_mp4_pp1")["train"])
+    sizes = [train[name].low for name in ("weights", "gradients", "optimizer")]
+    assert sizes == [4 * by_hand(4), 4 * by_hand(4), 8 * by_hand(4)]
+    assert train["weights"].exact and not train["activations"].exact
+
+
+def test_the_optimizer_on_the_host_takes_no_card_memory():
+    kept, moved = (roles(f"layout.train.opt_offload={value}")["train"] for value in ("false", "true"))
+    assert kept.low - moved.low == terms(kept)["optimizer"].low == terms(moved)["optimizer"].low
+    halved = roles("layout.train.opt_offload=true", "model.param_init_type=bfloat16")["train"]
+    assert terms(halved)["optimizer"].low * 2 == terms(moved)["optimizer"].low
+
+
+def test_the_parallel_optimizer_cuts_all_three_and_gathers():
+    plain = roles("layout=dp2_mp4_pp1")["train"]
+    cut = roles("layout=dp2_mp4_pp1", "layout.train.enable_parallel_optimizer=true")["train"]
+    assert terms(cut)["optimizer"].low < 0.55 * terms(plain)["optimizer"].low
+    gathered = terms(cut)["gathered weights"]
+    assert gathered.high == terms(plain)["weights"].low - terms(cut)["weights"].low
+    assert 0 < gathered.low < gathered.high
+
+
+def test_generation_takes_what_vllm_is_given():
+    generate = roles()["generate"]
+    assert terms(generate)["weights"].low == 2 * by_hand(4)  # bfloat16, as the Hugging Face weights
+    assert generate.high == 32 * GIB  # gpu_memory_utilization=0.5 of 64 GiB
+    # 28 layers x key and value x 1 head of 128 x 2 bytes, for one sequence of 1152 tokens
+    assert terms(generate)["KV cache"].low == 28 * 2 * 128 * 2 * 1152
+    blocks = roles("engine.use_vllm=0")["generate"]
+    assert terms(blocks)["KV cache"].high == 28 * 2 * 128 * 2 * 1024 * 16
+
+
+def test_resharding_holds_all_that_takes_part_unless_it_is_done_on_the_host():
+    found = roles("layout=dp2_mp4_pp1")["reshard"]
+    assert terms(found).keys() > {"train weights", "generate weights", "old policy weights"}
+    assert found.low == (4 + 2 + 4) * by_hand(4)
+    assert roles("engine.reshard_mem_opt_level=1")["reshard"].low == 0
+
+
+def test_warns_of_what_may_not_fit_and_says_why():
+    def told(*overrides):
+        job = job_of(*SEVEN, *overrides)
+        return warnings(job, estimate(job))
+
+    assert told() == []
+    assert told("engine.device_memory_gib=13")[0].startswith(
+        "memory: train does not fit into engine.device_memory_gib=13"
+    )
+    assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]

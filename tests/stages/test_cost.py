@@ -1,0 +1,38 @@
+"""Volumes of a small model by hand, and what must follow from them."""
+
+import pytest
+
+from stages.cost import cost
+from stages.memory import elements
+from tests.stages.weights.checkpoints import make_layout, make_model
+
+MODEL = make_model()  # hidden 32, 4 layers, 8 heads of 4, 4 key-value heads, bfloat16
+
+
+def test_one_card_sends_nothing_and_never_waits():
+    spent = cost(MODEL, make_layout(), tokens=100, updates=2)
+    assert set(spent.sent.values()) == {0} and spent.bubble == 0
+    assert spent.seconds == pytest.approx(6 * MODEL.num_parameters * 100 / 125e12)
+
+
+def test_volumes_by_hand():
+    """Ring all-reduce sends 2 (n - 1) / n of what it sums."""
+    tensor = cost(MODEL, make_layout(model_parallel=4), 100, 1).sent
+    assert tensor["tensor"] == 4 * 4 * (2 * 3 / 4) * 100 * 32 * 2
+    again = cost(MODEL, make_layout(model_parallel=4, recompute=True), 100, 1).sent
+    assert again["tensor"] == 6 * 4 * (2 * 3 / 4) * 100 * 32 * 2
+    layout = make_layout(data_parallel=2)
+    data = cost(MODEL, layout, 100, updates=3).sent
+    assert data["data"] == 3 * 2 * (1 / 2) * elements(MODEL, layout)[0].held * 2
+    context = cost(MODEL, make_layout(context_parallel=2), 100, 1).sent
+    assert context["context"] == 4 * 3 * 1 * (50 * 2 * 4 * 4) * 2
+    pipeline = cost(MODEL, make_layout(pipeline_stage=2, micro_batch_num=6), 100, 1)
+    assert pipeline.sent["pipeline"] == 2 * 100 * 32 * 2
+    assert pipeline.bubble == pytest.approx(1 / 7)
+
+
+def test_a_group_beyond_one_node_sends_more_slowly():
+    for cards, bandwidth in ((8, 150e9), (16, 25e9)):
+        spent = cost(MODEL, make_layout(data_parallel=cards), 1000 * cards, 1)
+        computing = 6 * MODEL.num_parameters * 1000 / 125e12
+        assert spent.seconds == pytest.approx(computing + spent.sent["data"] / bandwidth)

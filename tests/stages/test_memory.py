@@ -1,0 +1,82 @@
+"""Exact terms against the files that split writes and MindSpore's own layouts; estimates by hand."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from stages.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
+from stages.split import split_directory
+from stages.strategy.stage import write_strategy
+from stages.weights.shapes import parameter_shapes
+from tests.stages.strategy import golden
+from tests.stages.test_split import LAYOUTS
+from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf
+
+CASES = [(layout, i % 2 == 1, ("bfloat16", "float32")[i % 2]) for i, layout in enumerate(LAYOUTS)]
+
+
+@pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
+def test_weights_are_the_bytes_that_split_writes(tmp_path, layout, qkv_concat, dtype):
+    model = make_model(qkv_concat=qkv_concat, torch_dtype=dtype, param_init_type=dtype)
+    role = make_layout(**layout)
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, role, tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    per_stage = role.cards // role.pipeline_stage
+    counted = elements(model, role)
+    for rank in range(role.cards):
+        bits = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors")
+        written = sum(tensor.nbytes for tensor in bits.values())
+        assert weights(counted[rank // per_stage].held, dtype).low == written
+
+
+@pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
+def test_elements_follow_mindspores_own_layouts(file):
+    model, layout, stages = golden.load(file)
+    shapes = parameter_shapes(model, model.qkv_concat)
+    for counted, tensors in zip(elements(model, layout), stages.values(), strict=True):
+        held = 0
+        for name, fields in tensors.items():
+            axes = [fields["dev_matrix"][-1 - axis] for axis in fields["tensor_map"] if axis != -1]
+            parts, size = math.prod(axes), fields["opt_weight_shard_size"]
+            if size == -1:
+                size = math.prod(fields["dev_matrix"]) // parts
+            held += math.prod(shapes[name]) // (parts * (size or 1))
+        assert counted.held == held
+
+
+def test_layers_beyond_equal_shares_count_where_they_lie():
+    model, layout = make_model(num_hidden_layers=5), make_layout(pipeline_stage=2, offset=(0, 1))
+    first, last = elements(model, layout)
+    layer = sum(math.prod(size) for name, size in parameter_shapes(model).items() if ".layers.0." in name)
+    table = model.vocab_size * model.hidden_size
+    assert (first.held, last.held) == (2 * layer + table, 3 * layer + table + model.hidden_size)
+    assert first.held + last.held == model.num_parameters
+
+
+def test_activations_by_hand():
+    """hidden 32, 8 heads of 4, 4 key-value heads, intermediate 48, 10 tokens."""
+    model, layout = make_model(), make_layout(model_parallel=2)
+    layer = 4 * 32 + (2 * 32 + 2 * 16 + 4 * 48) // 2
+    kept = activations(model, layout, tokens=10, layers=3, in_flight=2)
+    assert (kept.low, kept.high) == (2 * 10 * 6 * layer, 4 * 10 * 6 * layer)
+    again = activations(model, replace(layout, recompute=True), tokens=10, layers=3, in_flight=2)
+    assert again.low == 2 * 10 * (6 * 32 + layer)
+    assert not kept.exact and "estimate" in kept.formula
+    sequence = activations(model, replace(layout, use_seq_parallel=True), tokens=10, layers=1, in_flight=1)
+    assert sequence.low == 2 * 10 * (4 * 32 + 2 * 32 + 2 * 16 + 4 * 48) // 2
+
+
+def test_logits_are_whole_where_the_vocabulary_is():
+    model, layout = make_model(), make_layout(model_parallel=2)
+    assert logits(model, layout, 10, 3).low == 10 * 96 * 4 // 2
+    assert logits(model, replace(layout, vocab_emb_dp=True), 10, 3).high == 10 * 96 * 4 * 3
+
+
+def test_fits_by_both_ends_and_without_what_lies_on_the_host():
+    role = RoleMemory("train", 0, (Term("a", 10, 30, ""), Term("b", 99, 99, "", "host")))
+    assert [role.fits(size) for size in (30, 29, 10, 9)] == ["yes", "maybe", "maybe", "no"]
+    assert json.dumps(role.to_json())
+    assert (shown(GIB, 2 * GIB), shown(2**20, 2**20)) == ("1.0 to 2.0 GiB", "1.0 MiB")
