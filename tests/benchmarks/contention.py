@@ -40,9 +40,10 @@ def main(arguments: list[str]) -> bool:
         for number in range(options.rounds):
             store = root / f"{'locks' if locks else 'lockless'}-{number}" / "store"
             store.parent.mkdir()
-            slow = number % SLOW_EVERY == 0
-            stages = [*(["grpo"] if slow else ["split"]), *(stage for stage in CHAIN if stage != "grpo")]
-            removed = contention.damage(ready, store, stages, chance)
+            slow = ["grpo"] if number % SLOW_EVERY == 0 else []
+            quick = [stage for stage in CHAIN if stage != "grpo" and chance.random() < 0.5]
+            removed = [*slow, *quick] or ["split"]
+            contention.damage(ready, store, removed)
             try:
                 built, ran = contention.round_of(store, locks=locks, like=ready)
                 wanted, started = wanted + built, started + ran

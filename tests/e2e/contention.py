@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import subprocess
 import sys
@@ -46,13 +45,11 @@ def missing(store: Path, graphs: Sequence[Sequence[str]]) -> set[Key]:
     return {spec.key for spec in specs if place.problem(spec.key) is not None}
 
 
-def damage(finished: Path, store: Path, stages: Sequence[str], chance: random.Random) -> list[str]:
-    """A copy of a finished store without some of its artifacts; returns the stages removed."""
+def damage(finished: Path, store: Path, stages: Sequence[str]) -> None:
+    """A copy of a finished store without some of its artifacts."""
     shutil.copytree(finished, store, symlinks=True)
-    removed = [stage for stage in stages if chance.random() < 0.5] or [stages[0]]
-    for stage in removed:
+    for stage in stages:
         shutil.rmtree(store / stage)
-    return removed
 
 
 def round_of(
