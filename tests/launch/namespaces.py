@@ -32,6 +32,10 @@ class Machines:
         """A machine is lost: its cable is pulled."""
         ip("link", "set", f"gf_v{number}", "down")
 
+    def mend(self, number: int) -> None:
+        """It is back."""
+        ip("link", "set", f"gf_v{number}", "up")
+
 
 def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)
