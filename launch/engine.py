@@ -13,7 +13,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.job import first_to_fail
 from launch.process import Outcome
-from launch.scripts import EngineStart, Node, write_scripts
+from launch.scripts import EngineStart, Node, msrun_line, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -102,6 +102,12 @@ def run(
             raise
         lost = [line for line in process.tail(log) if line.startswith("error: ")]
         raise ProcessFailed(error.exit_code, culprit, [*process.tail(culprit), *lost]) from error
+
+
+def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
+    """What the first node starts at last, for a reader: msrun, its options, the program and its arguments."""
+    nodes = nodes_of(start.workers, launcher)
+    return [*start.container, *msrun_line(start, nodes[0], nodes)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:

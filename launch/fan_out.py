@@ -4,7 +4,8 @@ Run as a program (`python fan_out.py plan.json`), so that launch.process can wat
 child. The nodes' ends need nothing installed: supervise.sh runs the script there, and ends every process of
 the job when its standard input closes, which it does when this program ends in whatever way, or when it
 brings no sign of life any more: the network is gone.
-The nodes share a file system: the store, and with it configs, weights, checkpoints and logs.
+The nodes share a file system: the store, and with it configs, weights and checkpoints. Logs may lie on each
+node's own disk (STORE/.logs a link to it, say): the workers' are brought home when all nodes have ended.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import secrets
 import shlex
 import subprocess
 import sys
@@ -45,9 +47,26 @@ watch=$!
 wait "$child"
 finish $?
 """
+BRING = r"""
+cd "$1" 2>/dev/null || exit 0
+[ -e "$2" ] && exit 0
+for file in worker_*.log; do
+  [ -f "$file" ] || continue
+  size=$(stat -c %s "$file"); [ "$size" -gt "$3" ] && size=$3
+  echo "$file $size" && tail -c "$size" "$file"
+done
+"""
+"""Run on a node as (directory, marker, most bytes): sends each log's end, unless it sees the marker: the
+directory is then the one that we see."""
+_HEAD = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
+MOST_BYTES = 64 * 2**20
+"""Of one log that are brought home: its end."""
+BRING_S = 60.0
 FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 GAP_S = 0.1
 SIGN_OF_LIFE_S = 5.0
+LOST = 255
+"""ssh's own exit code when its connection ended."""
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +77,11 @@ def main(arguments: list[str]) -> int:
     port = plan["master_port"] or _ask(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
     print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
     nodes = [_start(plan, rank, {"MASTER_ADDR": address, "MASTER_PORT": port}) for rank in range(len(hosts))]
-    return _wait(nodes, hosts, plan["grace_s"])
+    result = _wait(nodes, hosts, plan["grace_s"])
+    ended = zip(hosts, nodes, strict=True)
+    reached = [host for host, node in ended if node.returncode != LOST and node.returncode >= 0]
+    bring_home(ssh, reached, Path(plan["logs"]))
+    return result
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -91,7 +114,7 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
         for host, node in zip(hosts, nodes, strict=True):
             if node.poll() and result == 0:
                 result = int(node.returncode)
-                lost = " (ssh lost it)" if result == 255 else ""
+                lost = " (ssh lost it)" if result == LOST else ""
                 print(f"error: node {host} ended with exit code {result}{lost}", flush=True)
                 for other in nodes:
                     _close(other)
@@ -103,6 +126,46 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
                 result = int(node.returncode)
                 print(f"error: node {host} ended with exit code {result}", flush=True)
     return result
+
+
+def bring_home(ssh: list[str], hosts: list[str], logs: Path) -> None:
+    """Copy the workers' logs of nodes whose `logs` is another directory than ours; existing files stay."""
+    marker = logs / f".here-{secrets.token_hex(8)}"
+    marker.touch()
+    try:
+        threads = [threading.Thread(target=_fetch, args=(ssh, host, logs, marker.name)) for host in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        marker.unlink()
+
+
+def _fetch(ssh: list[str], host: str, logs: Path, marker: str) -> None:
+    command = shlex.join(["bash", "-c", BRING, "bring", str(logs), marker, str(MOST_BYTES)])
+    child = subprocess.Popen(
+        [*ssh, "-o", "ConnectTimeout=10", host, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    patience = threading.Timer(BRING_S, child.kill)
+    patience.start()
+    try:
+        with child:
+            assert child.stdout is not None
+            while line := child.stdout.readline(64):
+                head = _HEAD.fullmatch(line)
+                if head is None or int(head[2]) > MOST_BYTES:
+                    raise ValueError(f"not a log: {line!r}")
+                data = child.stdout.read(int(head[2]))
+                if len(data) < int(head[2]):
+                    raise ValueError(f"{head[1].decode()} is cut off")
+                with contextlib.suppress(FileExistsError), (logs / head[1].decode()).open("xb") as file:
+                    file.write(data)
+    except (OSError, ValueError) as error:
+        print(f"node {host}: its logs stay there, in {logs}: {error}", flush=True)
+        child.kill()
+    finally:
+        patience.cancel()
 
 
 def _sign(node: subprocess.Popen[bytes]) -> None:

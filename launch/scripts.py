@@ -10,6 +10,9 @@ from pathlib import Path
 MSRUN_PORT = 8118
 """msrun's own default port (mindspore 2.7.0), where a script cannot look for a free one: several nodes."""
 
+MEETING = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_dir=$LOG_DIR")
+"""msrun's options that are known when a script runs."""
+
 
 @dataclass(frozen=True)
 class EngineStart:
@@ -77,14 +80,31 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
         f"export LOG_DIR=${{LOG_DIR:-{_quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + _quote(start.directory),
         f"cd {_quote(start.directory)}",
-        "exec msrun \\",
-        f"  --worker_num={start.workers} --local_worker_num={node.workers} \\",
-        *([f"  --node_rank={node.rank} \\"] if several else []),
-        '  --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" \\',
-        '  --log_dir="$LOG_DIR" --join=True --cluster_time_out=600 \\',
-        " \\\n".join(f"  {_quote(part)}" for part in start.program),
+        "exec " + " \\\n  ".join(_word(part) for part in msrun_line(start, node, nodes)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def msrun_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
+    """What a node's script ends in: msrun and the program. MEETING stands for variables of the script."""
+    return [
+        "msrun",
+        f"--worker_num={start.workers}",
+        f"--local_worker_num={node.workers}",
+        *([f"--node_rank={node.rank}"] if len(nodes) > 1 else []),
+        *MEETING,
+        "--join=True",
+        "--cluster_time_out=600",
+        *start.program,
+    ]
+
+
+def _word(part: str) -> str:
+    """A word of a bash command; only MEETING's variables are expanded."""
+    if part not in MEETING:
+        return _quote(part)
+    option, _, variable = part.partition("=")
+    return f'{option}="{variable}"'
 
 
 def _meeting(nodes: Sequence[Node]) -> list[str]:

@@ -12,8 +12,9 @@ BASE_PORT, PORTS = 20000, 10000
 def batch_script(nodes: int, directory: Path, logs: Path, options: Sequence[str]) -> str:
     """One task per node; the first node of the allocation is where the workers meet.
 
-    Slurm must not requeue it: started again it would begin anew. The same `grpoflow run` goes on from the
-    last checkpoint instead.
+    Slurm must not requeue it: it would begin anew. To go on, meta.json must be repaired, YAML files and
+    scripts rendered with other paths, and steps counted on, which this script cannot do alone: the same
+    `grpoflow run` does it.
 
     Args:
         nodes: number of nodes.

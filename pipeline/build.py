@@ -115,7 +115,7 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
     if spec.engine is not None:
         from pipeline import engines  # here: engine=local need not load it
 
-        return engines.command(store.work_dir(spec.key))
+        return engines.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
     return job.describe(_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
 

@@ -44,7 +44,7 @@ class Config:
     """Seed of everything random: builtin weights and data, sampling, order of the data."""
     store: str
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
-    cards: Annotated[int, Ge(1), Le(64)]
+    cards: Annotated[int, Ge(1), Le(2048)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
     model: ModelConfig
     layout: LayoutConfig

@@ -51,9 +51,15 @@ def refuse(config: Config) -> None:
         raise ConfigError(problems)
 
 
-def command(work: Path) -> list[str]:
-    """What starts the engine on the first node."""
-    return ["bash", str(_scripts(work) / "node_0.sh")]
+def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
+    """The line that the first node's script ends in."""
+    from stages.mindrlhf.job import Job
+    from stages.mindrlhf.stage import places_of
+    from stages.mindrlhf.start import start
+
+    job = Job.of(spec.config)
+    places = places_of(job, store.work_dir(spec.key), _dataset(spec, store))
+    return engine.first_line(read(EngineStart, asdict(start(job, places, resume=False)), "start"), launcher)
 
 
 def run(
@@ -125,11 +131,15 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         values = json.loads((work / PLAN_FILE).read_text(encoding="utf-8"))["start"]
     else:
         job = mindrlhf_job(plan.config)
-        places = places_of(job, work, inputs["tokenize"] / "train.mindrecord")
+        places = places_of(job, work, _dataset(spec, store))
         write_configs(job, places, resume=False)
         values = asdict(start(job, places, resume=False))
     begun = read(EngineStart, values, "start")
     return engine.write(begun, plan.config.launcher, _scripts(work), logs / "by_hand"), ready
+
+
+def _dataset(spec: StageSpec, store: Store) -> Path:
+    return store.path(spec.inputs["tokenize"]) / "train.mindrecord"
 
 
 def _scripts(work: Path) -> Path:

@@ -173,7 +173,11 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
     size, ranks = config.model.weight_bytes, _rank_bytes(config)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
-    weights = {} if huggingface else {"weights": "split" if ranked else "convert"}
+    foreign = config.model.deepseek_v3 is not None
+    if foreign:
+        ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
+        uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
+    weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
     widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
@@ -182,7 +186,7 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             ("model", "convert"),
             {"fetch": "fetch"},
             bytes_written=size,
-            skipped=uncut if huggingface else None,
+            skipped=uncut if huggingface or foreign else None,
         ),
         Stage(
             "tokenize",
@@ -213,12 +217,16 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             "evaluate",
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": "fetch", "after": "grpo", **after},
+            skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
         ),
         Stage(
             "export",
             ("model", "export"),
             {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
             bytes_written=size,
+            skipped="DeepSeek-V3: only Qwen2 models are exported; merge grpo's with mindformers"
+            if foreign
+            else None,
         ),
     )
 
@@ -257,6 +265,8 @@ def plan(config: Config, digest: Digest) -> Plan:
         ConfigError: a user's file cannot be read.
     """
     values = config.plain()
+    # younger than stores in use: a Qwen2's artifacts keep their identities
+    absent = frozenset({("model", "deepseek_v3")} if config.model.deepseek_v3 is None else ())
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in stages(config):
@@ -269,7 +279,7 @@ def plan(config: Config, digest: Digest) -> Plan:
         identity = fingerprint(
             stage.name,
             VERSIONS[stage.name],
-            without(part, stage.unread),
+            without(part, stage.unread | absent),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pipeline.config import Config
     from stages.mindrlhf.job import Job
 
+MOST_CARDS = 64
+"""Of a Qwen2.5 run; a DeepSeek-V3 fits on no fewer than hundreds."""
 HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
 
 
@@ -49,6 +51,8 @@ def layout_name(role: Mapping[str, Any]) -> str:
 
 def _model(config: Config) -> Iterator[Problem]:
     model = config.model
+    if config.cards > MOST_CARDS and model.deepseek_v3 is None:
+        yield Problem("cards", config.cards, f"must be at most {MOST_CARDS}")
     if model.hidden_size % model.num_attention_heads:
         yield Problem(
             "model.hidden_size",
@@ -124,6 +128,9 @@ def _local_engine(config: Config) -> Iterator[Problem]:
             yield Problem(
                 f"layout.{role}.enable_parallel_optimizer", True, "engine=local keeps each shard whole"
             )
+    if config.model.deepseek_v3 is not None:
+        rule = "engine=local trains Qwen2 models"
+        yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
     if config.model.qkv_concat:
         yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
     train, generate = config.train, config.layout.generate

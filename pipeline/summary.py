@@ -15,7 +15,9 @@ from pipeline.store import Store
 
 
 def results(plan: Plan, store: Store) -> dict[str, Any]:
-    """The evaluation's result.json of a finished run."""
+    """The evaluation's result.json of a finished run; empty where evaluate is skipped."""
+    if "evaluate" in plan.skipped:
+        return {}
     file = store.path(plan.spec("evaluate").key) / "result.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
@@ -32,6 +34,8 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
         table.add_row(stage, "skipped", "", why)
     console.print(table)
     values = results(plan, store)
+    if not values:
+        return
     console.print(f"greedy accuracy on {values['prompts']} held-out prompts")
     accuracy = Table()
     for column in ("before grpo" if "sft" in plan.skipped else "after sft", "after grpo", "gain"):
@@ -43,10 +47,8 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
 
 
 def result_line(plan: Plan, store: Store, run: str) -> str:
-    """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`."""
+    """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`, without those that were not measured."""
     values = results(plan, store)
     report = store.path(plan.spec("report").key) / "index.html"
-    return (
-        f"result accuracy_sft={values['accuracy_sft']:.4f} accuracy_grpo={values['accuracy_grpo']:.4f} "
-        f"gain={values['gain']:.4f} run={run} report={report}"
-    )
+    measured = [f"{name}={values[name]:.4f}" for name in ("accuracy_sft", "accuracy_grpo", "gain") if values]
+    return " ".join(["result", *measured, f"run={run}", f"report={report}"])

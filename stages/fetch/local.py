@@ -58,8 +58,9 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         ConfigError: they disagree.
     """
     problems = []
-    if config.get("model_type") != "qwen2":
-        problems.append(Problem(f"{path}: model_type", config.get("model_type"), "must be qwen2"))
+    kind = "qwen2" if model.deepseek_v3 is None else "deepseek_v3"
+    if config.get("model_type") != kind:
+        problems.append(Problem(f"{path}: model_type", config.get("model_type"), f"must be {kind}"))
     for key in SHAPE_KEYS:
         # transformers 5 writes rope_theta into a group of its own
         found = config.get(key, config.get("rope_parameters", {}).get(key))

@@ -17,6 +17,8 @@ from stages.errors import ConfigError, Problem
 from stages.mindrlhf.config import VERSIONS, Version
 
 MAIN = Path("examples/grpo/qwen_grpo_tutorial/main.py")
+DEEPSEEK_MAIN = Path("examples/grpo/deepseekv3_grpo_tutorial/main.py")
+"""Takes the same arguments."""
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
 _ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from stages.layout import RoleLayout
 from stages.mindrlhf.contract import keys
-from stages.mindrlhf.job import VERIFIERS, Job, Places
+from stages.mindrlhf.job import Job, Places
 
 Values = dict[str, Any]
 
@@ -28,7 +28,7 @@ def grpo_config(job: Job, places: Places, resume: bool) -> Values:
         "actor_config": _actor(job, places),
         "ref_config": _reference(job, places),
         "reward_config": {
-            "verifier_function": [VERIFIERS[name] for name in job.reward.functions],
+            "verifier_function": [job.verifiers[name] for name in job.reward.functions],
             "verifier_weight": list(job.reward.weights),
         },
         "generate_config": _generate(job, places),
@@ -75,11 +75,11 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
     # With ckpt, train_worker.py's reload_ckpt would look for .ckpt files; what it saved is safetensors.
     reload = resume and engine.load_ckpt_format == "ckpt"
     return {
-        "model_name": "qwen2.5",
+        "model_name": "qwen2.5" if job.family == "qwen" else job.family,
         "deterministic": "OFF",
         "align_type": "rlhf_stages",
         "dataset_file": str(places.dataset),
-        "tokenizer_type": "qwen",
+        "tokenizer_type": job.family,
         "tokenizer_dir": str(places.tokenizer),
         "epochs": engine.epochs,
         "batch_size": engine.batch_size,
@@ -187,7 +187,7 @@ def _generate(job: Job, places: Places) -> Values:
         "max_prompt_length": job.tokenize.max_prompt_length,
         "num_scheduler_steps": 1,  # vLLM 0.8 sets it to 1 whatever is asked
         "gpu_memory_utilization": engine.gpu_memory_utilization,
-        "trust_remote_code": False,  # Qwen2.5 needs none
+        "trust_remote_code": False,  # neither Qwen2.5 nor DeepSeek-V3 needs any
         "sampling_config": {
             "temperature": rollout.temperature,
             "repetition_penalty": job.rollout.repetition_penalty,

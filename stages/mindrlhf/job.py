@@ -24,6 +24,7 @@ VERIFIERS = {
 }
 """Our reward functions -> mindrlhf's registered ones. accuracy has none: mindrlhf replaces accuracy_reward by
 qwen_accuracy_reward when model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
+VERIFIERS_OF_DEEPSEEK = {**VERIFIERS, "accuracy": "accuracy_reward"}
 _ROW = 128
 """seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
 
@@ -69,6 +70,16 @@ class Job:
         """The contract; pipeline.config has resolved `auto`."""
         assert self.engine.contract != "auto"
         return self.engine.contract
+
+    @property
+    def family(self) -> str:
+        """The name that mindrlhf gives the architecture and its tokenizer."""
+        return "qwen" if self.model.deepseek_v3 is None else "deepseek"
+
+    @property
+    def verifiers(self) -> Mapping[str, str]:
+        """Our reward functions -> mindrlhf's, for this architecture."""
+        return VERIFIERS if self.model.deepseek_v3 is None else VERIFIERS_OF_DEEPSEEK
 
     @property
     def num_rollouts(self) -> int:

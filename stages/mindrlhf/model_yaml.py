@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from stages.layout import RoleLayout
+from stages.mindrlhf.deepseek_yaml import deepseek_configs
 from stages.mindrlhf.grpo_yaml import parallel_config
 from stages.mindrlhf.job import Job, Places
 from stages.strategy.layouts import stages_of_layers
@@ -20,6 +21,8 @@ Values = dict[str, Any]
 
 def model_configs(job: Job, places: Places) -> dict[str, Values]:
     """File name -> content."""
+    if job.model.deepseek_v3 is not None:
+        return deepseek_configs(job, job.model.deepseek_v3, places)
     return {
         "finetune.yaml": _training_role(job, job.layout.train, places),
         "reference.yaml": _training_role(job, job.layout.reference, places),

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from stages.errors import Problem
 from stages.layout import ROLES
 from stages.mindrlhf.config import VERSIONS
-from stages.mindrlhf.job import VERIFIERS, Job
+from stages.mindrlhf.job import Job
 from stages.strategy.layouts import warnings
 
 
@@ -19,6 +19,7 @@ def check(job: Job, sft_enabled: bool) -> list[Problem]:
     """Every rule that a run breaks; empty when it can be rendered."""
     return [
         *_formats(job, sft_enabled),
+        *_deepseek(job),
         *_layouts(job),
         *_samples(job),
         *_lengths(job),
@@ -42,8 +43,13 @@ def notes(job: Job) -> list[str]:
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay"
     )
-    for role in ROLES:
+    for role in ROLES if job.family == "qwen" else ():
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
+    if job.family == "deepseek":
+        found.append(
+            "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
+            " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index"
+        )
     if job.train.weight_decay != 0.1:
         found.append(
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
@@ -77,6 +83,39 @@ def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
         )
 
 
+def _deepseek(job: Job) -> Iterator[Problem]:
+    shape, engine = job.model.deepseek_v3, job.engine
+    if shape is None:
+        return
+    if engine.load_ckpt_format == "ckpt":
+        yield Problem(
+            "engine.load_ckpt_format",
+            "ckpt",
+            "must not be ckpt for DeepSeek-V3: convert, strategy and split know Qwen2.5's weights only",
+            "use ms_safetensors with weights from mindformers' research/deepseek3/convert_weight.py",
+        )
+    if job.version != "e8a8fc1":
+        yield Problem(
+            "engine.contract",
+            job.version,
+            "must be e8a8fc1 for DeepSeek-V3: older versions' deepseekv3_grpo_tutorial/main.py calls its "
+            "trainer without the argument that it requires",
+            "check out e8a8fc1",
+        )
+    for role in ROLES:
+        layout = job.layout.role(role)
+        cards = layout.data_parallel * layout.model_parallel
+        for name, count in (("data_parallel x model_parallel", cards), ("experts", shape.n_routed_experts)):
+            if count % layout.expert_parallel:
+                yield Problem(
+                    f"layout.{role}.expert_parallel",
+                    layout.expert_parallel,
+                    f"must divide the {count} {name} (mindformers moev3.py, FFN; moe.py, check_moe_config)"
+                    if name == "experts"
+                    else f"must divide {name} = {count} (mindformers moev3.py, FFN)",
+                )
+
+
 def _layouts(job: Job) -> Iterator[Problem]:
     if job.layout.generate.pipeline_stage > 1:
         yield Problem(
@@ -95,7 +134,7 @@ def _layouts(job: Job) -> Iterator[Problem]:
         )
     for role in ROLES:
         layout = job.layout.role(role)
-        if layout.expert_parallel > 1:
+        if layout.expert_parallel > 1 and job.family == "qwen":
             yield Problem(
                 f"layout.{role}.expert_parallel",
                 layout.expert_parallel,
@@ -234,9 +273,9 @@ def _algorithm(job: Job) -> Iterator[Problem]:
 
 def _reward(job: Job) -> Iterator[Problem]:
     for i, name in enumerate(job.reward.functions):
-        if name in VERIFIERS:
+        if name in job.verifiers:
             continue
-        rule = f"mindrlhf has no such reward; it has {', '.join(VERIFIERS)}"
+        rule = f"mindrlhf has no such reward; it has {', '.join(job.verifiers)}"
         if name == "accuracy":
             rule = (
                 "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts "

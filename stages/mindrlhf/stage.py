@@ -75,7 +75,8 @@ def link_inputs(job: Job, context: Context) -> Places:
     stand_in(context.inputs["fetch"], models / "hf")
     add_index(models / "hf")
     if job.engine.load_ckpt_format == "ms_safetensors":
-        stand_in(context.inputs["weights"], models / "ms")
+        # of a DeepSeek-V3 the fetched directory itself holds weights under mindformers' names
+        stand_in(context.inputs.get("weights", context.inputs["fetch"]), models / "ms")
     elif job.engine.load_ckpt_format == "ckpt":
         for role in ("train", "reference", "generate"):
             stand_in(context.inputs["weights"] / role, models / role)
@@ -147,7 +148,7 @@ def _strategy(job: Job, context: Context) -> None:
     own = context.work / "strategy" / "train_policy_strategy"
     if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(own, context.output / "train_strategy")
-    else:
+    elif job.family == "qwen":
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from stages.mindrlhf.contract import MAIN
+from stages.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
 from stages.mindrlhf.grpo_yaml import grpo_config
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.model_yaml import model_configs
@@ -57,11 +57,12 @@ def start(job: Job, places: Places, resume: bool) -> Start:
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     paths = [home, engine.mindformers_home, engine.msadapter_home]
+    main = MAIN if job.family == "qwen" else DEEPSEEK_MAIN
     return Start(
-        program=(str(Path(home) / MAIN), *arguments(job, places, resume)),
+        program=(str(Path(home) / main), *arguments(job, places, resume)),
         workers=job.layout.train.cards,
         python=engine.python,
-        env={**environment(job), **engine.env},
+        env={**environment(job, places), **engine.env},
         python_path=tuple(path for path in paths if path),
         env_scripts=engine.env_scripts,
         container=engine.container,
@@ -74,9 +75,9 @@ def arguments(job: Job, places: Places, resume: bool) -> list[str]:
     named = {
         "config": places.configs / "grpo_config.yaml",
         **(
-            {"model_name": "qwen", "tokenizer_type": "qwen"}
+            {"model_name": job.family, "tokenizer_type": job.family}
             if job.version == "e8a8fc1"
-            else {"custom_model_name": "qwen"}
+            else {"custom_model_name": job.family}
         ),
         "dataset_file": places.dataset,
         "tokenizer_dir": places.tokenizer,
@@ -88,8 +89,8 @@ def arguments(job: Job, places: Places, resume: bool) -> list[str]:
     return [f"--{name}={value}" for name, value in named.items()] + (["--resume_training"] if resume else [])
 
 
-def environment(job: Job) -> dict[str, str]:
-    """Variables of run_grpo.sh and run_grpo_vllm.sh."""
+def environment(job: Job, places: Places) -> dict[str, str]:
+    """Variables of run_grpo.sh and run_grpo_vllm.sh, for each architecture its own."""
     engine = job.engine
     variables = {
         "GLOG_v": "2",
@@ -103,4 +104,12 @@ def environment(job: Job) -> dict[str, str]:
         variables["MSADAPTER_PATH"] = engine.msadapter_home
     if engine.use_vllm:
         variables |= {"vLLM_MODEL_BACKEND": "MindFormers", "MS_JIT_MODULES": "vllm_mindspore,research"}
+    if job.family == "deepseek":
+        variables |= {
+            "MS_DEV_RUNTIME_CONF": "multi_stream:true",
+            "MS_DEV_HOST_BLOCKING_RUN": "1",
+            "ENABLE_LAZY_INLINE_NO_PIPELINE": "1",
+        }
+        if engine.use_vllm:  # vllm-mindspore reads the experts' shape from it
+            variables["MINDFORMERS_MODEL_CONFIG"] = str(places.configs / "predict.yaml")
     return variables

@@ -38,6 +38,10 @@ def parameter_layouts(
     Raises:
         ConfigError: the layers don't fit the stages, or a dimension does not divide.
     """
+    if model.deepseek_v3 is not None:
+        raise ConfigError(
+            [Problem("model", model.name, "strategies of Qwen2 models are known, and no others")]
+        )
     stage_of = stages_of_layers(model, layout, path)
     result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
     problems = []

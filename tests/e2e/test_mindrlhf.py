@@ -17,7 +17,7 @@ import pytest
 
 from launch.process import JOB_VARIABLE
 from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
-from tests.launch.namespaces import machines
+from tests.launch.namespaces import Machines, machines
 
 HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
 STEPS = 12  # 96 prompts, 8 a step
@@ -210,21 +210,53 @@ def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
     assert os.path.exists(store.parent / "logs" / "worker_1.log")
 
 
+def on_machines(made: Machines) -> list[str]:
+    """Overrides for one worker on each machine."""
+    return [
+        "launcher=ssh",
+        f"launcher.hosts=[{','.join(made.addresses)}]",
+        f"launcher.ssh={json.dumps(made.ssh)}",
+        "launcher.cards_per_node=1",
+        "launcher.grace_s=2",
+        "+engine.env.STANDIN_MEET=1",
+    ]
+
+
 @pytest.mark.nodes
 @pytest.mark.slow
 def test_one_command_runs_it_on_two_machines(store: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        done = run(
-            store,
-            "launcher=ssh",
-            f"launcher.hosts=[{','.join(made.addresses)}]",
-            f"launcher.ssh={json.dumps(made.ssh)}",
-            "launcher.cards_per_node=1",
-            "+engine.env.STANDIN_MEET=1",
-        )
+        done = run(store, *on_machines(made))
     assert done.exit_code == 0, done.stderr
     (logs,) = store.glob(".logs/grpo-*/attempt_*")
     assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
     assert "nodes 10.77.0.1, 10.77.0.2" in (logs / "start.log").read_text()
+    assert weights_moved(store) == {float(STEPS)}
+    assert living(store) == []
+
+
+@pytest.mark.nodes
+@pytest.mark.slow
+def test_a_run_on_four_machines_that_loses_one_names_it_and_goes_on(
+    store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    four = [*BASE, "layout=dp1_mp2_pp2"]
+    with machines(4, tmp_path_factory.mktemp("machines")) as made:
+        command = luigi(store, *four, *on_machines(made), standin("hang@7"))
+        first = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=store.parent
+        )
+        deadline = time.monotonic() + 120
+        while first.poll() is None and time.monotonic() < deadline and hanging(store) < 4:
+            time.sleep(0.1)
+        made.cut(2)
+        _, told = first.communicate(timeout=120)
+        assert first.returncode == 1
+        assert "node 10.77.0.3 ended with exit code 255 (ssh lost it)" in told
+        made.mend(2)
+        done = run_plain(store, *four, *on_machines(made))
+    assert done.exit_code == 0, done.stderr
+    result = json.loads((artifact(store, "grpo") / "result.json").read_text())
+    assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
     assert weights_moved(store) == {float(STEPS)}
     assert living(store) == []

@@ -32,6 +32,15 @@ class Machines:
         """A machine is lost: its cable is pulled."""
         ip("link", "set", f"gf_v{number}", "down")
 
+    def own_disk(self, number: int, directory: Path) -> None:
+        """What the machine sees at `directory` is a disk of its own."""
+        mount = ["mount", "-t", "tmpfs", "none", str(directory)]
+        subprocess.run(["nsenter", "-m", "-t", str(self.daemons[number].pid), *mount], check=True)
+
+    def mend(self, number: int) -> None:
+        """It is back."""
+        ip("link", "set", f"gf_v{number}", "up")
+
 
 def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True)

@@ -92,6 +92,25 @@ def test_a_worker_that_fails_ends_the_run_on_every_machine(two: Machines, tmp_pa
     assert living(tmp_path) == []
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_logs_on_a_machines_own_disk_come_home(two: Machines, tmp_path: Path, fails: bool) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    two.own_disk(1, logs)
+    begun, settings = start(tmp_path, 2, *(["1"] if fails else [])), launcher(two)
+    try:
+        engine.run(
+            begun, job=str(tmp_path), directory=tmp_path / "launch", logs=logs, launcher=settings,
+            on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
+        )  # fmt: skip
+        assert not fails
+    except ProcessFailed as failure:
+        assert fails and failure.log == logs / "worker_1.log"
+    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
+    assert "met as rank 0 of 2" in (logs / "worker_0.log").read_text()
+    assert not list(logs.glob(".here-*"))
+
+
 def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path) -> None:
     begun = start(tmp_path, 2, "stay")
     settings = launcher(two)

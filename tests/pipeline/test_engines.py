@@ -43,6 +43,19 @@ def test_plan_shows_the_table(form: str, tmp_path: Path, capsys: pytest.CaptureF
     assert shown["engine"] == ("local" if form == "local" else "mindrlhf")
 
 
+def test_the_plan_shows_the_msrun_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2", "launcher=ssh"]
+    cli.main(["plan", "--json", f"store={tmp_path}", *arguments])
+    shown = json.loads(capsys.readouterr().out)
+    (command,) = (stage["command"] for stage in shown["stages"] if stage["stage"] == "grpo")
+    assert command[:4] == ["msrun", "--worker_num=4", "--local_worker_num=2", "--node_rank=0"]
+    program = next(i for i, word in enumerate(command) if word.endswith("main.py"))
+    assert "--master_addr=$MASTER_ADDR" in command[:program]
+    cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments])
+    script = Path(capsys.readouterr().out.splitlines()[-2]).read_text()
+    assert all(word in script for word in command[program:])
+
+
 @pytest.mark.parametrize("form", list(SKIPPED))
 def test_grpo_starts_from_what_the_table_says(form: str) -> None:
     config = load(overrides(form))
@@ -102,7 +115,8 @@ def test_dry_run_writes_a_script_per_node_and_starts_nothing(
     assert [script.name for script in scripts] == [f"node_{rank}.sh" for rank in range(4)]
     for rank, script in enumerate(scripts):
         text = script.read_text()
-        assert f"--node_rank={rank} " in text and "--worker_num=32 --local_worker_num=8" in text
+        assert all(f"  {word} \\\n" in text for word in ("--worker_num=32", "--local_worker_num=8"))
+        assert f"  --node_rank={rank} \\\n" in text
     assert (scripts[0].parents[1] / "configs" / "grpo_config.yaml").exists()
     assert not (tmp_path / "runs.jsonl").exists()
 

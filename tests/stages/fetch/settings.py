@@ -71,6 +71,7 @@ def model_values(**changes: Any) -> dict[str, Any]:
         "torch_dtype": "float32",
         "param_init_type": "float32",
         "qkv_concat": False,
+        "deepseek_v3": None,
     }
     return small | changes
 
