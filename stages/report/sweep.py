@@ -11,7 +11,7 @@ from typing import Any
 
 from stages.report import svg
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
-from stages.report.headline import Pair, pairs, tiles
+from stages.report.headline import GREEDY, Pair, pairs, tiles
 from stages.report.page import environment, own
 from stages.report.text import duration, moment, number, percent, shorten
 from stages.report.timeline import Timeline, timeline
@@ -166,11 +166,15 @@ def _table(
     """Columns of results and one row per point; the columns are those that any point has."""
     measured = {point.number: {pair.label: pair for pair in pairs(point.result)} for point in ranked}
     labels = list(dict.fromkeys(label for found in measured.values() for label in found))
-    columns = [name for label in labels for name in (f"{label} before", f"{label} after", "Gain")]
+    columns = [
+        name
+        for label in labels
+        for name in ([label] if label != GREEDY else ["Greedy, before GRPO", "Greedy, after", "Gain"])
+    ]
     limit = _limit(len(ranked) * len(keys))
     rows = []
     for point in ranked:
-        figures = [cell for label in labels for cell in _cells(measured[point.number].get(label))]
+        figures = [cell for label in labels for cell in _cells(label, measured[point.number].get(label))]
         seconds = [_seconds(manifests.get(artifact)) for artifact in point.artifacts.values()]
         known = [value for value in seconds if value is not None]
         figures.append((sum(known), duration(sum(known))) if known else (None, ""))
@@ -188,11 +192,14 @@ def _table(
     return [*columns, "Time of its stages"], rows
 
 
-def _cells(pair: Pair | None) -> list[tuple[float | None, str]]:
+def _cells(label: str, pair: Pair | None) -> list[tuple[float | None, str]]:
+    """Greedy accuracy before, after and their difference; of other measures, the one after."""
     if pair is None:
-        return [(None, "")] * 3
-    gain = pair.after - pair.before
-    return [(pair.before, percent(pair.before)), (pair.after, percent(pair.after)), (gain, pair.gain)]
+        return [(None, "")] * (3 if label == GREEDY else 1)
+    after = (pair.after, percent(pair.after))
+    if label != GREEDY:
+        return [after]
+    return [(pair.before, percent(pair.before)), after, (pair.after - pair.before, pair.gain)]
 
 
 def _users(given: Sequence[SweepPoint]) -> dict[str, list[SweepPoint]]:
