@@ -54,7 +54,8 @@ def test_plan_warns_of_what_may_change_and_asks_no_hub(
 
 def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
     heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
-    code = f"import sys, pipeline.cli, pipeline.commands, pipeline.watch; print([m for m in {heavy} if m in sys.modules])"
+    modules = "sys, pipeline.cli, pipeline.commands, pipeline.watch"
+    code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
