@@ -75,12 +75,15 @@ def watch(options: Namespace) -> int:
 def choose(store: Path, wanted: str | None) -> Record:
     """The run that is asked for; without a wish the newest living one, else the newest.
 
+    Of a sweep's runs, which all live from its start, those that a stage is running for come first.
+
     Raises:
         ConfigError: none or several fit.
     """
     if wanted is None:
         living = [run for run in history.runs(store).values() if run.state == "running"]
-        return living[-1] if living else history.find(store, "last")
+        busy = [run for run in living if _is_busy(store, run)]
+        return (busy or living or [history.find(store, "last")])[-1]
     return history.find(store, wanted)
 
 
@@ -160,6 +163,12 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
         message=neutral(str(told[-1].get("message", ""))) if told and not metrics else "",
         **_figures(metrics),
     )
+
+
+def _is_busy(store: Path, record: Record) -> bool:
+    """Whether some stage of it runs now."""
+    missing = [name for name in record.artifacts.values() if not (store / name).exists()]
+    return any(_seat(store, name, record.started) is not None for name in missing)
 
 
 def _seat(store: Path, artifact: str, since: float) -> Path | None:

@@ -100,6 +100,18 @@ def test_the_newest_living_run_is_shown_before_newer_dead_ones(store: Path) -> N
     assert choose(store, None).id == "20260102-000000-bbbb"
 
 
+def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
+    """As in a sweep, whose runs begin together and wait for one another."""
+    history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
+                   artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
+    held = [history.lease(store, run) for run in (RUN, "20260103-000000-cccc")]
+    assert choose(store, None).id == RUN
+    os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (1, 1))
+    assert choose(store, None).id == "20260103-000000-cccc"
+    for lease in held:
+        lease.release()
+
+
 def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> None:
     held = history.lease(store, RUN)
     logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
