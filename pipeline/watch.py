@@ -131,7 +131,7 @@ def sentence(row: Row) -> str:
     parts = [f"{name}{value}" for name, value in named if value]
     parts += [f"{row.speed} tokens/s"] if row.speed else []
     parts += [f"{row.left} left"] if row.left else []
-    return f"{row.stage}: {', '.join(parts) or 'running'}"
+    return f"{row.stage}: {', '.join(parts) or f'running for {row.took}'}"
 
 
 def rows(store: Path, record: Record) -> list[Row]:
