@@ -87,7 +87,8 @@ def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points], 
 
     Args:
         spec: the metric.
-        series: label -> its points, at least one run and at most as many as there are colours.
+        series: label -> its points, of at most as many runs as there are colours; one without points keeps
+            its colour free, so that a run has the same in all figures. At least one has points.
         others: points of further runs, drawn faintly and without a label.
         name: unique on the page.
     """
@@ -97,10 +98,11 @@ def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points], 
         trend = smooth(thin(found, MAX_OVERLAID))
         plot.plot([x for x, _ in trend], [y for _, y in trend], color=svg.MUTED, linewidth=0.9, alpha=0.35)
     for found, colour in zip(series.values(), svg.COLOURS, strict=False):
-        _line(plot, smooth(thin(found, MAX_OVERLAID)), colour, noisy=False)
+        if found:
+            _line(plot, smooth(thin(found, MAX_OVERLAID)), colour, noisy=False)
     _scale(plot, [*series.values(), *others], spec.share)
-    told = " ".join(_describe(label, found, show) for label, found in series.items())
-    legend = tuple((i + 1, label) for i, label in enumerate(series))
+    told = " ".join(_describe(label, found, show) for label, found in series.items() if found)
+    legend = tuple((i + 1, label) for i, (label, found) in enumerate(series.items()) if found)
     return Drawing(
         spec.title, spec.explanation, svg.inline(canvas, name, f"{spec.title}. {told}"), legend, ""
     )

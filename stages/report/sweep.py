@@ -225,9 +225,8 @@ def _curves(
     drawings = []
     for i, spec in enumerate(OVERLAID):
         series = {labels[artifact]: points(metrics[artifact], spec.keys[0]) for artifact in coloured}
-        series = {label: found for label, found in series.items() if found}
         faint = [found for artifact in others if (found := points(metrics[artifact], spec.keys[0]))]
-        if series:
+        if any(series.values()):
             drawings.append(overlay(spec, series, faint, f"s{i}"))
     return drawings, len(trained) - len(coloured) - len(others)
 

@@ -40,6 +40,16 @@ def test_runs_are_overlaid_once_and_named_by_what_their_points_have_in_common():
     assert "Accuracy on held-out prompts" not in page.text, "nobody measured it"
 
 
+def test_a_run_has_the_same_colour_in_every_figure():
+    given = sweep_of(8)
+    for row in given["metrics"]["grpo/b0"]:
+        del row["kl"]
+    source = render(**given)
+    kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]
+    assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
+    check(source, scripts=1)
+
+
 def test_shared_stages_count_once():
     text = check(render(**sweep_of(8)), scripts=1).text
     # fetch 2.1 s once for 7 points; grpo 208.7 s three times for 6 points (the failed one's is missing).
