@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
+from pipeline.progress import tail
 from pipeline.store import Manifest, Store
 
 RECORDED = (
@@ -135,7 +135,7 @@ def _run(
 
     def tell() -> None:
         seat.beat()
-        watcher.progress(spec.name, _last_line(progress))
+        watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
         program = _command(entry, logs)
@@ -180,20 +180,6 @@ def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> 
         "work": str(seat.work),
         "progress_file": str(progress),
     }
-
-
-def _last_line(file: Path) -> dict[str, Any] | None:
-    """The latest whole progress line; a line that is being written is passed over."""
-    with file.open("rb") as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
-        lines = stream.read().split(b"\n")[:-1]
-    if not lines:
-        return None
-    try:
-        value = json.loads(lines[-1])
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _versions() -> dict[str, str]:

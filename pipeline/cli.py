@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0 done, 1 failed, 2 invalid, 10 work pending)."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.command in ("report", "watch") and "=" in (options.run or ""):  # RUN was left out
+        options.run, options.overrides = None, [options.run, *options.overrides]
     from pipeline.errors import REPORTED, ConfigError
 
     try:
@@ -92,6 +94,14 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("other", metavar="RUN_B")
     _add_doctor(add)
     _add_layouts(add)
+    report = add("report", "print the path of a run's report; --open shows it in the browser", "last --open")
+    report.add_argument("--open", action="store_true", help="open it in the browser")
+    watch = add("watch", "show a run while it goes on, until it ends", "last --once")
+    watch.add_argument("--once", action="store_true", help="show it as it is now and end")
+    watch.set_defaults(module="pipeline.watch")
+    for command, meant in ((report, "last"), (watch, "the newest living one")):
+        told = f"id, beginning of an id, name, or last (default: {meant})"
+        command.add_argument("run", metavar="RUN", nargs="?", help=told)
     _add_tools(add)
     for command in commands.choices.values():
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import webbrowser
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +18,7 @@ from rich.table import Table
 from launch import environment
 from pipeline import collect, explain, history, memory, reward_check
 from pipeline.config import load
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
 from pipeline.progress import elapsed
 from pipeline.run import prepare_plan
@@ -157,6 +158,22 @@ def show(options: Namespace) -> int:
     for artifact in record.artifacts.values():
         there = "" if (store.root / artifact / "manifest.json").exists() else "  (not there)"
         print(f"artifact   {store.root / artifact}{there}")
+    return EXIT_DONE
+
+
+def report(options: Namespace) -> int:
+    """Path of a run's report; opens it when asked to."""
+    root = _store(options).root
+    record = history.find(root, options.run or "last")
+    page = root / record.artifacts["report"] / "index.html"
+    if not page.exists():
+        hint = f"`grpoflow watch {record.id}` shows how far it came"
+        raise StoreError(
+            f"{page}: not there (run {record.id}: {_state(record)}; the report is made last); {hint}"
+        )
+    print(page)
+    if options.open and not webbrowser.open(page.as_uri()):
+        raise StoreError(f"{page}: no browser could be started; open it in one yourself")
     return EXIT_DONE
 
 

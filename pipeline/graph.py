@@ -211,6 +211,7 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             bytes_written=(3 * ranks["train"] + ranks["reference"])
             * (1 + config.train.keep_checkpoints)
             * (2 if widened else 1),
+            computes=True,
             engine="mindrlhf",
         ),
         Stage(

@@ -5,10 +5,13 @@ Everything here goes to stderr; stdout belongs to the summary and the result lin
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -62,7 +65,7 @@ class Display:
             self._live.update(self._table())
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
             self._last_plain = time.monotonic()
-            self._say(f"{stage}: {_count(line)} {line.get('message', '')}".rstrip())
+            self._say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
 
     def finish(self, stage: str, state: str) -> None:
         """The stage is done, cached (another process was faster), or has failed."""
@@ -90,7 +93,7 @@ class Display:
             bar: Any = ""
             if row["state"] == "running" and line.get("total"):
                 bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
-            told = f"{_count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
+            told = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
             table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, told)
         return table
 
@@ -104,8 +107,26 @@ def elapsed(seconds: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
 
 
-def _count(line: dict[str, Any]) -> str:
+def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
+    """The last whole lines of a file of JSON objects that is being written; [] where there is none."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - most_bytes))
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # the first may be cut
+            value = json.loads(line)
+            found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def count(line: Mapping[str, Any]) -> str:
+    """How far a stage is: 3/80 step, or 12 MB of 1.2 GB."""
     if line.get("unit") == "B":
         return f"{decimal(int(line.get('step', 0)))} of {decimal(int(line.get('total', 0)))}"
     unit = f" {line['unit']}" if line.get("unit") else ""
-    return f"{line.get('step', 0):g}/{line.get('total', 0):g}{unit}"
+    total = f"/{line['total']:g}" if "total" in line else ""
+    return f"{line.get('step', 0):g}{total}{unit}"

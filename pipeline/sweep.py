@@ -1,8 +1,8 @@
 """A sweep: many points, one graph. Stages that points share run once, and no point stops another.
 
 Hydra expands the command line into override lists, one per point (its launcher plugin calls `Sweep`);
-here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json and table.csv. The ID
-follows from the command line, so the same command goes on with the same sweep.
+here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json, table.csv and
+index.html. The ID follows from the command line, so the same command goes on with the same sweep.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Sweep:
             point.message = causes[0] if causes else f"not built: {', '.join(missing)}"
 
     def _write(self) -> None:
-        """sweep.json and table.csv, each replaced as a whole."""
+        """sweep.json, table.csv and index.html, each replaced as a whole."""
         if self._store is None:
             return
         place = self._store.root / "sweeps" / self.id
@@ -192,14 +192,24 @@ class Sweep:
             "written": time.time(),
             "points": [asdict(point) for point in self._points],
         }
-        for name, text in (("sweep.json", json.dumps(values, indent=1)), ("table.csv", table(self._points))):
-            temporary = place / f".{name}"
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(place / name)
+        _replace(place / "sweep.json", json.dumps(values, indent=1))
+        _replace(place / "table.csv", table(self._points))
+        from pipeline.sweep_page import page  # here: it draws, which --plan need not load
+
+        drawn = page(values, varied(self._points), self._store.root, self._config_dir)
+        _replace(place / "index.html", drawn)
         show(self._points, Console(highlight=False, width=None if sys.stdout.isatty() else 160))
         states = Counter(point.state for point in self._points)
         told = ", ".join(f"{count} {state}" for state, count in states.items())
-        print(f"sweep {self.id}: {len(self._points)} points ({told}); {place / 'table.csv'}")
+        print(f"sweep {self.id}: {len(self._points)} points ({told})")
+        print(f"table {place / 'table.csv'}")
+        print(f"page {place / 'index.html'}")
+
+
+def _replace(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
 
 
 def varied(points: Sequence[Point]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from stages.report import svg
 from stages.report.text import figure, number, percent, shorten, words
 
 MAX_POINTS = 400
+MAX_OVERLAID = 120
+"""Per line, where there are many."""
 STEPS = (1, 2, 2.5, 5, 10)
 """What axis ticks may be multiples of."""
 Points = list[tuple[float, float]]
@@ -80,6 +82,32 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: s
     return drawings
 
 
+def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points], name: str) -> Drawing:
+    """One metric of several runs in one figure: trends only, since every step of every run hides all.
+
+    Args:
+        spec: the metric.
+        series: label -> its points, of at most as many runs as there are colours; one without points keeps
+            its colour free, so that a run has the same in all figures. At least one has points.
+        others: points of further runs, drawn faintly and without a label.
+        name: unique on the page.
+    """
+    canvas, plot = svg.axes()
+    show = percent if spec.share else figure
+    for found in others:
+        trend = smooth(thin(found, MAX_OVERLAID))
+        plot.plot([x for x, _ in trend], [y for _, y in trend], color=svg.MUTED, linewidth=0.9, alpha=0.35)
+    for found, colour in zip(series.values(), svg.COLOURS, strict=False):
+        if found:
+            _line(plot, smooth(thin(found, MAX_OVERLAID)), colour, noisy=False)
+    _scale(plot, [*series.values(), *others], spec.share)
+    told = " ".join(_describe(label, found, show) for label, found in series.items() if found)
+    legend = tuple((i + 1, label) for i, (label, found) in enumerate(series.items()) if found)
+    return Drawing(
+        spec.title, spec.explanation, svg.inline(canvas, name, f"{spec.title}. {told}"), legend, ""
+    )
+
+
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     """(step, value) of one metric by step; of a step repeated after a resume, the later one."""
     found: dict[float, float] = {}
@@ -135,7 +163,7 @@ def _draw(spec: Spec, series: Mapping[str, Points], band: Points, name: str) -> 
         _line(plot, found, colour, noisy=len(found) >= 40)
         alts.append(_describe(_label(key), whole, show))
         lasts.append(show(whole[-1][1]))
-    _scale(plot, series, spec.share)
+    _scale(plot, series.values(), spec.share)
     legend = tuple((i + 1, _label(key)) for i, key in enumerate(series)) if len(series) > 1 else ()
     drawing = svg.inline(canvas, name, f"{spec.title}. " + " ".join(alts))
     return Drawing(spec.title, spec.explanation, drawing, legend, lasts[0] if len(series) == 1 else "")
@@ -159,9 +187,9 @@ def _band(plot: Axes, found: Points, spread: Mapping[float, float], colour: str)
         plot.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
 
 
-def _scale(plot: Axes, series: Mapping[str, Points], share: bool) -> None:
-    values = [value for found in series.values() for _, value in found]
-    steps = [step for found in series.values() for step, _ in found]
+def _scale(plot: Axes, series: Collection[Points], share: bool) -> None:
+    values = [value for found in series for _, value in found]
+    steps = [step for found in series for step, _ in found]
     if share:
         plot.set_ylim(-0.02, max(1.02 * max(values), 0.1) if max(values) < 0.5 else 1.02)
     if min(steps) < max(steps):

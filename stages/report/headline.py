@@ -10,6 +10,8 @@ from typing import Any
 from stages.report.artifacts import mapping
 from stages.report.text import figure, number, percent
 
+GREEDY = "Greedy accuracy"
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -42,7 +44,7 @@ def points_of(share: float) -> str:
 
 def pairs(evaluation: Mapping[str, Any]) -> list[Pair]:
     """Every measure of evaluate's result.json that has both a value before and one after."""
-    greedy = ("Greedy accuracy", evaluation.get("accuracy_sft"), evaluation.get("accuracy_grpo"))
+    greedy = (GREEDY, evaluation.get("accuracy_sft"), evaluation.get("accuracy_grpo"))
     rows: list[tuple[str, object, object]] = [greedy]
     k = number(mapping(evaluation.get("pass_at_k")).get("k"))
     name = "k" if k is None else figure(k)

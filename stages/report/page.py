@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
 from stages.report.layout_picture import Picture, picture
 from stages.report.lengths import lengths
-from stages.report.text import duration, figure, neutral, number, percent, size, words
+from stages.report.text import duration, figure, moment, neutral, number, percent, size, words
 from stages.report.timeline import Timeline, timeline
 
 HERE = Path(__file__).parent
@@ -70,12 +69,13 @@ def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
         "environment": tables.environment(run),
         "artifacts": tables.artifacts(run),
         "notes": run.notes,
-        "style": Markup((HERE / "style.css").read_text(encoding="utf-8")),  # noqa: S704 (our own file)
+        "style": own("style.css"),
     }
-    return _environment().get_template("page.html").render(values)
+    return environment().get_template("page.html").render(values)
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Where templates are found and every value is escaped; for the run's page and the sweep's."""
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -87,6 +87,11 @@ def _environment() -> Environment:
     filters = (duration, figure, number, percent, size, words)
     environment.filters.update({function.__name__: function for function in filters})
     return environment
+
+
+def own(name: str) -> Markup:
+    """A file of this package, to stand in a page as it is."""
+    return Markup((HERE / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
 
 
 def _shown(value: Any) -> Any:
@@ -102,9 +107,7 @@ def _title(run: Run) -> str:
 def _subtitle(run: Run, line: Timeline, pictures: list[Picture]) -> list[str]:
     facts = []
     if line.ended is not None:
-        # UTC: the page must not change with the time zone of whoever renders it.
-        ended = datetime.datetime.fromtimestamp(max(0.0, min(line.ended, 4e9)), tz=datetime.timezone.utc)
-        facts.append(f"{ended:%d %B %Y, %H:%M} UTC".lstrip("0"))
+        facts.append(moment(line.ended))
         facts.append(f"{duration(line.wall_s)} from first to last stage")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
     cards = next((len(picture.cards) for picture in pictures), 0)

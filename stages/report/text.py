@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 
@@ -93,6 +94,12 @@ def duration(seconds: object) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def moment(unix_s: float) -> str:
+    """A point in time, in UTC: a page must not change with the time zone of whoever renders it."""
+    given = datetime.datetime.fromtimestamp(max(0.0, min(unix_s, 4e9)), tz=datetime.timezone.utc)
+    return f"{given:%d %B %Y, %H:%M} UTC".lstrip("0")
 
 
 def size(count: object) -> str:

@@ -10,7 +10,20 @@ from safetensors.numpy import load_file, save_file
 from pipeline.cli import main
 from stages.weights.sources import rank_directories
 
-COMMANDS = ["run", "plan", "layouts", "doctor", "verify", "gc", "runs", "show", "diff"]
+COMMANDS = [
+    "run",
+    "plan",
+    "layouts",
+    "doctor",
+    "sweep",
+    "watch",
+    "report",
+    "verify",
+    "gc",
+    "runs",
+    "show",
+    "diff",
+]
 SHAPE = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2"]
 SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vocab_size=32"]
 SHAPE += ["model.tie_word_embeddings=false"]
@@ -55,7 +68,8 @@ def test_plan_warns_of_what_may_change_and_asks_no_hub(
 
 def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
     heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
-    code = f"import sys, pipeline.cli, pipeline.commands; print([m for m in {heavy} if m in sys.modules])"
+    modules = "sys, pipeline.cli, pipeline.commands, pipeline.watch"
+    code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

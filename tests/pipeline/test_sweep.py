@@ -75,7 +75,9 @@ def test_a_sweep_without_a_valid_point_ends_with_two(
     assert not (place / "store").exists()
 
 
-def test_what_failed_is_told_by_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_is_told_by_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A point that fails leaves the others alone, and the table says why."""
     (tmp_path / "bad").mkdir()
     for name in ("train", "test"):
@@ -86,3 +88,6 @@ def test_what_failed_is_told_by_the_run(tmp_path: Path, monkeypatch: pytest.Monk
     points = json.loads(written.read_text())["points"]
     assert [point["state"] for point in points] == ["failed", "failed"]
     assert all("fetch" in point["message"] for point in points)
+    page = written.with_name("index.html")
+    assert points[1]["message"] in page.read_text()
+    assert f"page {page}" in capsys.readouterr().out

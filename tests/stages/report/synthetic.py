@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stages.report.sweep import SweepPoint
+
 START = 1_760_000_000.0
 SPANS = {
     "fetch": (0, 2.1), "fetch_dataset": (0.1, 1.4), "convert": (2.2, 3.0), "strategy": (0.2, 0.5),
@@ -163,3 +165,38 @@ def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
     for stage, result in results.items():
         (run[stage] / "result.json").write_text(json.dumps(result))
     return run
+
+
+def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
+    """What a sweep's page is drawn from: `count` points over beta and seed.
+
+    All share fetch, and each two grpo's artifact; the last but one has failed and the last is invalid.
+    Any text of `hostile` (value, message, command) stands in place of the usual one.
+    """
+    given, manifests, rows = [], {}, {}
+    for i in range(count):
+        state = {count - 1: "invalid", count - 2: "failed"}.get(i, "finished") if count > 2 else "finished"
+        artifacts = {"fetch": "fetch/aa", "grpo": f"grpo/b{i // 2}", "report": f"report/c{i}"}
+        accuracy = 0.5 + (i * 7 % count) / (2 * count)
+        given.append(
+            SweepPoint(
+                number=i,
+                state=state,
+                message=hostile.get("message", "reward ran away") if state != "finished" else "",
+                chosen={"train.beta": hostile.get("value", f"0.0{i // 2}"), "report.title": f"run_{i}"},
+                command=hostile.get("command", f"grpoflow run report.title=run_{i}"),
+                result={"accuracy_sft": 0.4, "accuracy_grpo": accuracy, "prompts": 100, "gain": 0}
+                if state == "finished"
+                else {},
+                artifacts={} if state == "invalid" else artifacts,
+            )
+        )
+        for stage, name in artifacts.items():
+            if state == "finished":
+                begun, ended = SPANS[stage] if stage in SPANS else (340 + i, 340.5 + i)
+                manifests[name] = {"started": START + begun, "ended": START + ended}
+        rows[f"grpo/b{i // 2}"] = [{**row, "reward": row["reward"] + 0.05 * i} for row in metrics(steps)]
+    return {
+        "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"), "written": START,
+        "given": given, "manifests": manifests, "metrics": rows,
+    }  # fmt: skip

@@ -1,0 +1,51 @@
+"""The page of a sweep: gathers what its points left in the store, and lets stages/report draw it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.report import sweep as drawn
+from stages.report.artifacts import Run
+
+
+def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_dir: Path | None) -> str:
+    """The page as text.
+
+    Args:
+        values: what sweep.json says.
+        varied: keys whose values differ between points.
+        store: root of the store.
+        config_dir: directory with the user's own config groups.
+    """
+    named = dict.fromkeys(name for point in values["points"] for name in point["artifacts"].values())
+    there = Run.load({name: store / name for name in named if (store / name).is_dir()})
+    trained = [name for name in there.directories if name.startswith("grpo/")]
+    own = ["--config-dir", str(config_dir)] if config_dir else []
+    points = [
+        drawn.SweepPoint(
+            number=point["number"],
+            state=point["state"],
+            message=point["message"],
+            chosen=_chosen(point["overrides"], varied),
+            command=shlex.join(["grpoflow", "run", *own, *point["overrides"]]),
+            result=point["result"],
+            artifacts=point["artifacts"],
+        )
+        for point in values["points"]
+    ]
+    return drawn.render(
+        title=values["id"],
+        command=shlex.join(["grpoflow", "sweep", *own, *values["overrides"]]),
+        written=values["written"],
+        given=points,
+        manifests={name: manifest for name, manifest in there.manifests.items() if manifest},
+        metrics={name: there.rows(name, "metrics.jsonl") for name in trained},
+    )
+
+
+def _chosen(overrides: Sequence[str], varied: Sequence[str]) -> dict[str, str]:
+    given = dict(override.partition("=")[::2] for override in overrides)
+    return {key: given[key] for key in varied if key in given}

@@ -1,0 +1,286 @@
+"""The page of a sweep: its points side by side, the best one, their curves overlaid, and where time went."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stages.report import svg
+from stages.report.curves import GRPO, Drawing, Spec, overlay, points
+from stages.report.headline import GREEDY, Pair, pairs, tiles
+from stages.report.page import environment, own
+from stages.report.text import duration, moment, number, percent, shorten
+from stages.report.timeline import Timeline, timeline
+
+OVERLAID = (
+    Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions."),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True),
+    Spec("Accuracy on held-out prompts", ("validation_accuracy",), "Greedy, while training.", share=True),
+    *(spec for spec in GRPO if spec.title in ("KL to the reference", "Entropy")),
+    Spec("Completion length", ("completion_length",), "Tokens, mean over the step."),
+)
+MAX_OTHERS = 30
+"""Lines beside those with a colour of their own."""
+MAX_ROWS = 400
+MAX_BARS = 200
+TEXT_LIMIT = 300
+"""Characters of a value; of a message ten times as many."""
+TEXT_BUDGET = 40_000
+"""Characters of all values of one table, which share it."""
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One point, as the page needs it."""
+
+    number: int
+    state: str
+    """finished, failed, invalid or pending."""
+    message: str
+    """Why it has no result."""
+    chosen: Mapping[str, str]
+    """Key -> value, of the keys that differ between points."""
+    command: str
+    """The command line that reproduces it."""
+    result: Mapping[str, Any]
+    """evaluate's result.json; {} without one."""
+    artifacts: Mapping[str, str]
+    """Stage -> artifact; equal artifacts are shared."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the table of points."""
+
+    number: int
+    report: str | None
+    """Relative address of the point's own report."""
+    chosen: tuple[str, ...]
+    figures: tuple[tuple[float | None, str], ...]
+    """(value to sort by, text) per result."""
+    state: str
+    best: bool
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What one stage cost the whole sweep."""
+
+    stage: str
+    points: int
+    artifacts: int
+    spent_s: float
+    saved_s: float
+    """What its points would have spent more, each on its own."""
+
+
+def render(
+    title: str,
+    command: str,
+    written: float,
+    given: Sequence[SweepPoint],
+    manifests: Mapping[str, Mapping[str, Any]],
+    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> str:
+    """The whole page as text.
+
+    Args:
+        title: the sweep's id.
+        command: the command line of the sweep.
+        written: Unix time, seconds.
+        given: its points.
+        manifests: artifact -> manifest; any may be missing.
+        metrics: artifact -> rows of metrics.jsonl, for the artifacts of grpo that are there.
+    """
+    ranked = sorted(given, key=_rank)
+    best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
+    keys = list(dict.fromkeys(key for point in given for key in point.chosen))
+    columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
+    users = _users(given)
+    curves, undrawn = _curves(ranked, users, metrics)
+    script = own("sort.js")
+    values = {
+        "title": title,
+        "keys": [shorten(key, TEXT_LIMIT) for key in keys],
+        "facts": [moment(written), *_counts(given)],
+        "command": command,
+        "best": best,
+        "best_chosen": _told(best.chosen) if best else "",
+        "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
+        "columns": columns,
+        "rows": rows,
+        "unlisted": len(ranked) - len(rows),
+        "without": _without([point for point in given if point.state != "finished"][:MAX_ROWS]),
+        "curves": curves,
+        "undrawn": undrawn,
+        "costs": _costs(given, users, manifests),
+        "timeline": _timeline(given, users, manifests),
+        "style": own("style.css"),
+        "script": script,
+        # The policy lets this one script run and no other, whatever text might slip through.
+        "script_digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    }
+    return environment().get_template("sweep.html").render(values)
+
+
+def _accuracy(point: SweepPoint) -> float | None:
+    return number(point.result.get("accuracy_grpo")) if point.state == "finished" else None
+
+
+def _rank(point: SweepPoint) -> tuple[float, int]:
+    """The most accurate after GRPO first, then the earliest; without a result last."""
+    accuracy = _accuracy(point)
+    return (1.0 if accuracy is None else -accuracy, point.number)
+
+
+def _counts(given: Sequence[SweepPoint]) -> list[str]:
+    counted = Counter(point.state for point in given)
+    return [f"{len(given)} points", *(f"{count} {state}" for state, count in counted.items())]
+
+
+def _told(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
+    return shorten(" ".join(f"{key}={value}" for key, value in chosen.items()), limit)
+
+
+def _limit(texts: int, most: int = TEXT_LIMIT) -> int:
+    """Characters of each of `texts` values of a table, so that the page stays small."""
+    return max(20, min(most, TEXT_BUDGET // max(1, texts)))
+
+
+def _without(given: Sequence[SweepPoint]) -> list[tuple[int, str, str, str]]:
+    """(number, what differs, state, reason) of points without a result."""
+    short, long = _limit(len(given)), _limit(len(given), 10 * TEXT_LIMIT)
+    return [(p.number, _told(p.chosen, short), p.state, shorten(p.message, long)) for p in given]
+
+
+def _table(
+    ranked: Sequence[SweepPoint],
+    best: SweepPoint | None,
+    keys: Sequence[str],
+    manifests: Mapping[str, Mapping[str, Any]],
+) -> tuple[list[str], list[Row]]:
+    """Columns of results and one row per point; the columns are those that any point has."""
+    measured = {point.number: {pair.label: pair for pair in pairs(point.result)} for point in ranked}
+    labels = list(dict.fromkeys(label for found in measured.values() for label in found))
+    columns = [
+        name
+        for label in labels
+        for name in ([label] if label != GREEDY else ["Greedy, before GRPO", "Greedy, after", "Gain"])
+    ]
+    limit = _limit(len(ranked) * len(keys))
+    rows = []
+    for point in ranked:
+        figures = [cell for label in labels for cell in _cells(label, measured[point.number].get(label))]
+        seconds = [_seconds(manifests.get(artifact)) for artifact in point.artifacts.values()]
+        known = [value for value in seconds if value is not None]
+        figures.append((sum(known), duration(sum(known))) if known else (None, ""))
+        report = point.artifacts.get("report")
+        rows.append(
+            Row(
+                point.number,
+                f"../../{report}/index.html" if report in manifests else None,
+                tuple(shorten(point.chosen.get(key, ""), limit) for key in keys),
+                tuple(figures),
+                point.state,
+                point is best,
+            )
+        )
+    return [*columns, "Time of its stages"], rows
+
+
+def _cells(label: str, pair: Pair | None) -> list[tuple[float | None, str]]:
+    """Greedy accuracy before, after and their difference; of other measures, the one after."""
+    if pair is None:
+        return [(None, "")] * (3 if label == GREEDY else 1)
+    after = (pair.after, percent(pair.after))
+    if label != GREEDY:
+        return [after]
+    return [(pair.before, percent(pair.before)), after, (pair.after - pair.before, pair.gain)]
+
+
+def _users(given: Sequence[SweepPoint]) -> dict[str, list[SweepPoint]]:
+    """Artifact -> the points that it belongs to, in the order of stages and points."""
+    users: dict[str, list[SweepPoint]] = {}
+    for point in given:
+        for artifact in point.artifacts.values():
+            users.setdefault(artifact, []).append(point)
+    return users
+
+
+def _curves(
+    ranked: Sequence[SweepPoint],
+    users: Mapping[str, Sequence[SweepPoint]],
+    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> tuple[list[Drawing], int]:
+    """The figures, and how many runs they leave out; the best runs have colours, others are faint."""
+    trained = list(dict.fromkeys(point.artifacts.get("grpo", "") for point in ranked))
+    trained = [artifact for artifact in trained if metrics.get(artifact)]
+    labels = {artifact: _label(users[artifact]) for artifact in trained}
+    coloured = trained[: len(svg.COLOURS)]
+    others = trained[len(coloured) :][:MAX_OTHERS]
+    drawings = []
+    for i, spec in enumerate(OVERLAID):
+        series = {labels[artifact]: points(metrics[artifact], spec.keys[0]) for artifact in coloured}
+        faint = [found for artifact in others if (found := points(metrics[artifact], spec.keys[0]))]
+        if any(series.values()):
+            drawings.append(overlay(spec, series, faint, f"s{i}"))
+    return drawings, len(trained) - len(coloured) - len(others)
+
+
+def _label(sharing: Sequence[SweepPoint]) -> str:
+    """`2: seed=1`, or `0, 3: seed=1` with what those that share a run have in common."""
+    common = {
+        key: value
+        for key, value in sharing[0].chosen.items()
+        if all(point.chosen.get(key) == value for point in sharing)
+    }
+    return shorten(f"{_numbers(sharing)}: {_told(common)}".rstrip(": "), 100)
+
+
+def _numbers(sharing: Sequence[SweepPoint]) -> str:
+    more = f" and {len(sharing) - 8} more" if len(sharing) > 8 else ""
+    return ", ".join(str(point.number) for point in sharing[:8]) + more
+
+
+def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
+    """How long the stage took, where that is known."""
+    start, end = (number((manifest or {}).get(key)) for key in ("started", "ended"))
+    return None if start is None or end is None or end < start else end - start
+
+
+def _costs(
+    given: Sequence[SweepPoint],
+    users: Mapping[str, Sequence[SweepPoint]],
+    manifests: Mapping[str, Mapping[str, Any]],
+) -> list[StageCost]:
+    costs = []
+    for stage in dict.fromkeys(stage for point in given for stage in point.artifacts):
+        names = dict.fromkeys(point.artifacts[stage] for point in given if stage in point.artifacts)
+        took = {name: seconds for name in names if (seconds := _seconds(manifests.get(name))) is not None}
+        if took:
+            alone = sum(seconds * len(users[name]) for name, seconds in took.items())
+            spent = sum(took.values())
+            having = sum(len(users[name]) for name in took)
+            costs.append(StageCost(stage, having, len(took), spent, alone - spent))
+    return costs
+
+
+def _timeline(
+    given: Sequence[SweepPoint],
+    users: Mapping[str, Sequence[SweepPoint]],
+    manifests: Mapping[str, Mapping[str, Any]],
+) -> Timeline:
+    """Every artifact once, named by its stage and the points that it belongs to."""
+    stages = {artifact: stage for point in given for stage, artifact in point.artifacts.items()}
+    valid = sum(1 for point in given if point.artifacts)
+    bars: dict[str, Mapping[str, Any]] = {}
+    for artifact, sharing in users.items():
+        whose = "all points" if 1 < len(sharing) == valid else _numbers(sharing)
+        mark = "shared by " if len(sharing) > 1 else "point "
+        if artifact in manifests and len(bars) < MAX_BARS:
+            bars[f"{stages[artifact]} · {mark}{whose}"] = manifests[artifact]
+    return timeline(bars)

@@ -1,0 +1,55 @@
+import html
+import json
+import re
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pipeline.sweep import Point, varied
+from pipeline.sweep_page import page
+
+HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
+
+
+def written(points: list[Point]) -> dict[str, Any]:
+    """What sweep.json holds."""
+    values = {"id": "0123abcd", "overrides": ["seed=0,1"], "written": 1.0}
+    return {**values, "points": [asdict(point) for point in points]}
+
+
+def artifact(store: Path, name: str, **files: str) -> None:
+    directory = store / name
+    directory.mkdir(parents=True)
+    manifest = {"started": 10.0, "ended": 15.0}
+    for file, text in {"manifest.json": json.dumps(manifest), **files}.items():
+        (directory / file).write_text(text)
+
+
+def test_the_page_shows_what_the_points_left_in_the_store(tmp_path: Path) -> None:
+    metrics = "".join(json.dumps({"step": step, "reward": step / 4}) + "\n" for step in (1, 2, 3))
+    artifact(tmp_path, "fetch/00")
+    artifact(tmp_path, "grpo/aa", **{"metrics.jsonl": metrics})
+    points = [
+        Point(0, ["store=s", "seed=0"], "finished", result={"accuracy_sft": 0.2, "accuracy_grpo": 0.5},
+              artifacts={"fetch": "fetch/00", "grpo": "grpo/aa"}),
+        Point(1, ["store=s", "seed=1", HOSTILE], "finished",
+              result={"accuracy_sft": 0.2, "accuracy_grpo": 0.75}, artifacts={"fetch": "fetch/00"}),
+        Point(2, ["store=s", "seed=2"], "failed", "stage grpo failed", artifacts={"grpo": "grpo/never"}),
+    ]  # fmt: skip
+    source = page(written(points), varied(points), tmp_path, tmp_path / "my conf")
+    assert "Best: point 1" in source and "75.0 %" in source and "stage grpo failed" in source
+    assert "Reward. 0: seed=0: 0.250 at step 1" in source
+    assert "store=s" not in source[source.index('id="points"') : source.index('id="without"')]
+    found = re.search(r'<pre id="reproduce">(.*?)</pre>', source, re.DOTALL)
+    assert found is not None and "<script>" not in found.group(1)
+    command = ["grpoflow", "run", "--config-dir", str(tmp_path / "my conf"), "store=s", "seed=1", HOSTILE]
+    assert shlex.split(html.unescape(found.group(1))) == command
+
+
+def test_a_store_that_lost_everything_still_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "grpo/aa").mkdir(parents=True)
+    (tmp_path / "grpo/aa/metrics.jsonl").write_bytes(b"\xff{")
+    points = [Point(0, ["seed=0"], artifacts={"grpo": "grpo/aa", "fetch": "fetch/00"})]
+    source = page(written(points), [], tmp_path, None)
+    assert "No point has a result yet" in source and "No point has left a GRPO step" in source

@@ -1,0 +1,199 @@
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline import history
+from pipeline.cli import main
+from pipeline.store import Key, Store
+from pipeline.watch import choose, rows, sentence
+from tests.pipeline.artifacts import commit
+
+DIGITS = "0123456789abcdef"
+STAGES = ("fetch", "sft", "grpo", "report")
+RUN = "20260101-000000-aaaa"
+
+
+def lines(file: Path, *values: dict[str, object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(value) + "\n" for value in values))
+
+
+def start(store: Path, run: str = RUN) -> None:
+    store.mkdir(exist_ok=True)
+    artifacts = {stage: f"{stage}/{DIGITS}" for stage in STAGES}
+    history.record(store, run, "started", overrides=[], config={}, artifacts=artifacts)
+
+
+def made(store: Path, stage: str, ended: float, **files: str) -> None:
+    commit(
+        Store(store), Key(stage, DIGITS * 4), {"result.json": "{}", **files}, started=ended - 8, ended=ended
+    )
+
+
+def training(store: Path) -> None:
+    """An attempt at grpo in its 5th of 25 steps, each 2 s but one that waited for a checkpoint."""
+    now = time.time()
+    work = store / ".work" / f"grpo-{DIGITS}"
+    whens = (now - 67, now - 65, now - 63, now - 2, now)
+    metrics = [
+        {"step": i, "time_s": when, "reward": i / 10, "accuracy": i / 20, "tokens_per_s": 3300.4}
+        for i, when in enumerate(whens, 1)
+    ]
+    lines(work / "metrics.jsonl", *metrics)
+    logs = store / ".logs" / f"grpo-{DIGITS}"
+    told = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500, length 9.1"}
+    lines(logs / "progress.jsonl", told)
+    (logs / "spec.json").write_text("{}")
+    (work / "owner-2").touch()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A living run whose fetch came from the store, whose sft is done, and which trains."""
+    root = tmp_path / "store"
+    made(root, "fetch", time.time() - 500)
+    start(root)
+    made(
+        root,
+        "sft",
+        time.time() + 1,
+        **{"metrics.jsonl": '{"step": 1, "accuracy_check": 0.25}\n{"step": 2}\n'},
+    )
+    training(root)
+    return root
+
+
+def test_a_living_run_stage_by_stage(store: Path) -> None:
+    held = history.lease(store, RUN)
+    fetch, sft, grpo, report = rows(store, choose(store, None))
+    assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
+    assert (fetch.took, sft.accuracy, sft.reward) == ("8.0 s", "25.0 %", "")
+    assert (grpo.step, grpo.reward, grpo.accuracy, grpo.speed) == ("5/25 step", "0.500", "25.0 %", "3,300")
+    assert grpo.left.endswith(" s")
+    assert 37 < float(grpo.left[:-2]) <= 40, "20 steps of 2 s, whatever the checkpoint took"
+    told = f"5/25 step, reward 0.500, accuracy 25.0 %, 3,300 tokens/s, {grpo.left} left"
+    assert sentence(grpo) == f"grpo: {told}"
+    held.release()
+
+
+def test_what_a_dead_attempt_left_is_not_running(store: Path) -> None:
+    held = history.lease(store, RUN)
+    long_ago = time.time() - 3600
+    os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (long_ago, long_ago))
+    assert [row.state for row in rows(store, choose(store, None))][2:] == ["waiting", "waiting"]
+    held.release()
+    assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
+
+
+def test_the_newest_living_run_is_shown_before_newer_dead_ones(store: Path) -> None:
+    held = history.lease(store, RUN)
+    start(store, "20260102-000000-bbbb")
+    assert choose(store, None).id == RUN
+    assert choose(store, "last").id == "20260102-000000-bbbb"
+    held.release()
+    assert choose(store, None).id == "20260102-000000-bbbb"
+
+
+def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
+    """As in a sweep, whose runs begin together and wait for one another."""
+    history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
+                   artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
+    held = [history.lease(store, run) for run in (RUN, "20260103-000000-cccc")]
+    assert choose(store, None).id == RUN
+    os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (1, 1))
+    assert choose(store, None).id == "20260103-000000-cccc"
+    for lease in held:
+        lease.release()
+
+
+def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> None:
+    held = history.lease(store, RUN)
+    logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
+    (logs / "progress.jsonl").write_text("")
+    assert rows(store, choose(store, None))[2].step == "5 step"
+    (work / "metrics.jsonl").write_bytes(b'{"step": nonsense\n[1]\n\xff\n{"step": 9')
+    hostile = {"time_s": 0, "step": 1, "total": 2, "unit": "", "message": "[red]\x1b[2Jbye"}
+    lines(logs / "progress.jsonl", hostile)
+    grpo = rows(store, choose(store, None))[2]
+    assert (grpo.step, grpo.reward, grpo.left, grpo.message) == ("1/2", "", "", "[red]\u241b[2Jbye")
+    held.release()
+
+
+def test_once_is_plain_text_and_ends(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    held = history.lease(store, RUN)
+    assert main(["watch", "--once", f"store={store}"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"run {RUN}: running for ") and "\x1b" not in text
+    grpo = next(line for line in text.splitlines() if line.startswith("grpo"))
+    assert "running" in grpo and "5/25 step" in grpo and "0.500" in grpo and "3,300" in grpo
+    held.release()
+
+
+def watching(store: Path, **streams: int) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "pipeline.cli", "watch", f"store={store}"]
+    return subprocess.Popen(line, text=True, **streams)
+
+
+@pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
+def test_it_follows_a_run_to_its_end(store: Path, event: str, code: int) -> None:
+    held = history.lease(store, RUN)
+    process = watching(store, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("grpo: 5/25 step, reward 0.500")
+    told = {"finished": {"result": {}}, "failed": {"stage": "grpo", "message": "exit code 1"}}[event]
+    history.record(store, RUN, event, **told)
+    rest = process.communicate(timeout=30)[0]
+    held.release()
+    assert process.returncode == code
+    assert f"run {RUN}: {event}" in rest
+    assert ("grpo: exit code 1" in rest) == (event == "failed")
+
+
+def test_a_terminal_is_refreshed(store: Path) -> None:
+    held = history.lease(store, RUN)
+    ours, theirs = pty.openpty()
+    process = watching(store, stdout=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"5/25" not in seen:
+        seen += os.read(ours, 4096)
+    lines(store / ".logs" / f"grpo-{DIGITS}" / "progress.jsonl",
+          {"time_s": time.time(), "step": 6, "total": 25, "unit": "step", "message": ""})  # fmt: skip
+    while b"6/25" not in seen:
+        seen += os.read(ours, 4096)
+    history.record(store, RUN, "finished", result={})
+    assert process.wait(timeout=30) == 0
+    held.release()
+    os.close(ours)
+    assert b"\x1b[" in seen
+
+
+def test_without_runs_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", f"store={tmp_path}"]) == 2
+    assert "fits 0 runs" in capsys.readouterr().err
+
+
+def test_the_report_of_a_run(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["report", f"store={store}"]) == 1
+    assert f"run {RUN}: died; the report is made last" in capsys.readouterr().err
+    made(store, "report", time.time(), **{"index.html": "<p>"})
+    page = store / "report" / DIGITS / "index.html"
+    shown = store / "shown"
+    browser = store / "browser.sh"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    assert main(["report", RUN[:8], f"store={store}"]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    assert not shown.exists()
+    done = [sys.executable, "-m", "pipeline.cli", "report", "--open", f"store={store}"]
+    assert subprocess.run(done, capture_output=True, text=True, check=True).stdout == f"{page}\n"
+    assert shown.read_text() == f"{page.as_uri()}\n"

@@ -1,0 +1,84 @@
+import pytest
+
+from stages.report.sweep import MAX_ROWS, render
+from stages.report.text import neutral
+from tests.stages.report.reading import Page
+from tests.stages.report.synthetic import sweep_of
+from tests.stages.report.test_page import HOSTILE, check
+
+
+def rows(page: Page, source: str) -> list[str]:
+    """The text of each row of the table of points."""
+    table = source[source.index('id="points"') : source.index("</section>", source.index('id="points"'))]
+    return [Page("<tr" + row).text for row in table.split("<tr")[2:]]
+
+
+def test_the_best_stands_first_with_the_command_that_reproduces_it():
+    source = render(**sweep_of(8))
+    page = check(source, scripts=1)
+    # (7 i mod 8) / 16 is highest for i = 1 (7/16); 6 failed and 7 is invalid.
+    assert "Best: point 1" in page.text and "93.8 %" in page.text
+    assert page.pres == ["grpoflow run report.title=run_1", "grpoflow sweep seed=0,1"]
+    assert [row[0] for row in rows(page, source)] == list("12345067")
+    assert source.count('<tr class="best">') == 1
+    assert "+53.8" in rows(page, source)[0] and "best" in rows(page, source)[0]
+    assert "../../report/c1/index.html" in page.attributes("href")
+    assert "../../report/c6/index.html" not in page.attributes("href"), "a report that is not there"
+
+
+def test_points_without_a_result_say_why():
+    page = check(render(**sweep_of(8)), scripts=1)
+    assert page.text.count("reward ran away") == 2
+    assert "6 finished" in page.text and "1 failed" in page.text and "1 invalid" in page.text
+
+
+def test_runs_are_overlaid_once_and_named_by_what_their_points_have_in_common():
+    page = check(render(**sweep_of(8)), scripts=1)
+    reward = next(label for label in page.attributes("aria-label") if label.startswith("Reward. "))
+    assert "0, 1: train.beta=0.00: " in reward and "2, 3: train.beta=0.01: " in reward
+    assert reward.count("at step 80; lowest") == 4, "four trainings of eight points, one line each"
+    assert "Accuracy on held-out prompts" not in page.text, "nobody measured it"
+
+
+def test_a_run_has_the_same_colour_in_every_figure():
+    given = sweep_of(8)
+    for row in given["metrics"]["grpo/b0"]:
+        del row["kl"]
+    source = render(**given)
+    kl = source[source.index("<h3>KL") :].split("</figcaption>")[0]
+    assert "0, 1: " not in kl and '<li class="k2">2, 3: train.beta=0.01' in kl
+    check(source, scripts=1)
+
+
+def test_shared_stages_count_once():
+    text = check(render(**sweep_of(8)), scripts=1).text
+    # fetch 2.1 s once for 7 points; grpo 208.7 s three times for 6 points (the failed one's is missing).
+    assert "fetch71 (shared)2.1 s13 s" in text
+    assert "grpo63 (shared)10 min 26 s10 min 26 s" in text
+    assert "fetch · shared by all points" in text and "grpo · shared by 0, 1" in text
+    assert "report · point 5" in text
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_few_points(count):
+    source = render(**{**sweep_of(count), "manifests": {}, "metrics": {}})
+    page = check(source, scripts=1)
+    assert "No point has left a GRPO step" in page.text and "No stage left a start" in page.text
+    assert ("No point has a result yet" in page.text) == (count == 0)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(text):
+    page = check(render(**sweep_of(8, value=text, message=text, command=text)), scripts=1)
+    assert page.pres == [neutral(text)] * 2
+    if len(text) < 300:
+        assert page.text.count(neutral(text)) >= 6
+    for character in ("\u202e", "\x00", "\x1b", "\u2066"):
+        assert character not in page.source
+
+
+def test_the_largest_page_stays_below_two_megabytes():
+    text = '"' * 5000
+    page = check(render(**sweep_of(1200, steps=300, value=text, message=text)), scripts=1)
+    assert f"{1200 - MAX_ROWS} more points stand in table.csv" in page.text
+    assert "more are not drawn" in page.text
