@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from launch import environment
@@ -20,7 +19,7 @@ from pipeline import collect, explain, history, memory, reward_check
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
-from pipeline.progress import elapsed
+from pipeline.progress import console, elapsed
 from pipeline.run import prepare_plan
 from pipeline.store import Store
 from pipeline.verify import artifacts, quarantine
@@ -77,7 +76,7 @@ def plan(options: Namespace) -> int:
     if options.json:
         print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
     else:
-        explain.show(planned, rows, _console(), warnings, roles)
+        explain.show(planned, rows, console(), warnings, roles)
     return EXIT_PENDING if any(row.state != "CACHED" for row in rows) else EXIT_DONE
 
 
@@ -139,7 +138,7 @@ def runs(options: Namespace) -> int:
         table.add_row(
             record.id, _state(record), _took(record), _accuracy(record), " ".join(record.overrides), kept
         )
-    _console().print(table)
+    console().print(table)
     return EXIT_DONE
 
 
@@ -190,7 +189,7 @@ def diff(options: Namespace) -> int:
         if left != right:
             table.add_row(key, left, right)
     if table.row_count:
-        _console().print(table)
+        console().print(table)
     else:
         print("no differences")
     return EXIT_DONE
@@ -198,10 +197,6 @@ def diff(options: Namespace) -> int:
 
 def _store(options: Namespace) -> Store:
     return Store(Path(load(options.overrides, options.config_dir).store))
-
-
-def _console() -> Console:
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 def _tell(text: str) -> None:

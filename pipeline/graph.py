@@ -218,6 +218,7 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             "evaluate",
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": "fetch", "after": "grpo", **after},
+            computes=True,
             skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
         ),
         Stage(

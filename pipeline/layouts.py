@@ -19,6 +19,7 @@ from pipeline import memory, rules
 from pipeline.compose_cache import compose_cached
 from pipeline.config import Config, derive
 from pipeline.errors import ConfigError, Problem
+from pipeline.progress import console
 from stages.config import read
 from stages.cost import ASSUMED, Cost, cost
 from stages.memory import GIB, Fits, RoleMemory, shown
@@ -65,7 +66,7 @@ def layouts(options: Namespace) -> int:
     if options.json:
         print(json.dumps(as_json(choices, refused), indent=1))
     else:
-        show(choices, refused, Console())
+        show(choices, refused, console())
         if options.picture is not None:
             print(f"{options.picture}: {choices[0].config.layout.name}, train role")
     return EXIT_DONE
@@ -167,7 +168,7 @@ def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]])
     }
 
 
-def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], console: Console) -> None:
+def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], out: Console) -> None:
     """The list for people."""
     first = choices[0]
     table = Table(
@@ -191,14 +192,14 @@ def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], co
             f"{choice.cost.bubble:.0%}",
             f"{choice.cost.seconds / first.cost.seconds:.2f}",
         )
-    console.print(table)
-    console.print(f"First what fits, then by time, relative to the first: {ASSUMED}. Equal: by headroom.")
-    console.print("Activations are estimates with a range, never measured on an NPU.")
+    out.print(table)
+    out.print(f"First what fits, then by time, relative to the first: {ASSUMED}. Equal: by headroom.")
+    out.print("Activations are estimates with a range, never measured on an NPU.")
     if refused:
         rules_broken = Counter(f"{problems[0].path}: {problems[0].rule}" for problems in refused.values())
-        console.print(f"{len(refused)} layouts break a rule (--json names each), most often:")
+        out.print(f"{len(refused)} layouts break a rule (--json names each), most often:")
         for rule, count in rules_broken.most_common(3):
-            console.print(f"  {count} x {rule}", markup=False)
+            out.print(f"  {count} x {rule}", markup=False)
 
 
 def _draw(choice: Choice, file: Path) -> None:

@@ -21,6 +21,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 PLAIN_EVERY_S = 15.0
+PLAIN_WIDTH = 160
+
+
+def console() -> Console:
+    """For stdout: as wide as the terminal, and wide enough for tables where there is none."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 class Display:

@@ -7,15 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from launch.errors import EnvironmentProblem
 from pipeline import history, summary
 from pipeline.config import load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import DigestCache
 from pipeline.graph import Plan, plan
-from pipeline.progress import Display
+from pipeline.progress import Display, console
 from pipeline.store import Store
 
 
@@ -101,7 +99,7 @@ class Run:
         if not self.display.label:  # a point of a sweep has its line in the sweep's table
             # With several workers a stage's end was seen by another process than this one.
             states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
-            summary.show(self.plan, self.store, states, Console(highlight=False))
+            summary.show(self.plan, self.store, states, console())
         history.record(
             self.store.root,
             self.id,

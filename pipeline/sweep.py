@@ -27,7 +27,7 @@ from pipeline import explain, history, summary
 from pipeline.errors import REPORTED, ConfigError
 from pipeline.fingerprint import canonical
 from pipeline.graph import Plan
-from pipeline.progress import elapsed
+from pipeline.progress import console, elapsed
 from pipeline.run import Run, prepare_plan
 from pipeline.store import Store
 
@@ -118,7 +118,7 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
         if self._plan_only:
-            show_merged(points, plans, self._store, Console(highlight=False, width=160))
+            show_merged(points, plans, self._store, console())
             return points
         valid = [point for point in points if point.number in plans]
         try:
@@ -198,7 +198,7 @@ class Sweep:
 
         drawn = page(values, varied(self._points), self._store.root, self._config_dir)
         _replace(place / "index.html", drawn)
-        show(self._points, Console(highlight=False, width=None if sys.stdout.isatty() else 160))
+        show(self._points, console())
         states = Counter(point.state for point in self._points)
         told = ", ".join(f"{count} {state}" for state, count in states.items())
         print(f"sweep {self.id}: {len(self._points)} points ({told})")
@@ -244,7 +244,7 @@ def table(points: Sequence[Point]) -> str:
     return text.getvalue()
 
 
-def show(points: Sequence[Point], console: Console) -> None:
+def show(points: Sequence[Point], out: Console) -> None:
     """Points with what tells them apart and their accuracies, the best first."""
     keys = varied(points)
     shown = Table()
@@ -255,12 +255,10 @@ def show(points: Sequence[Point], console: Console) -> None:
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
         shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
-    console.print(shown)
+    out.print(shown)
 
 
-def show_merged(
-    points: Sequence[Point], plans: dict[int, Plan], store: Store | None, console: Console
-) -> None:
+def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
     """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
     sharing: dict[str, list[int]] = {}
     rows: dict[str, explain.Row] = {}
@@ -276,12 +274,12 @@ def show_merged(
         took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
         numbers = ", ".join(map(str, sharing[fingerprint]))
         shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
-    console.print(shown)
+    out.print(shown)
     left = [row for row in rows.values() if row.state != "CACHED"]
     apart = sum(len(sharing[row.fingerprint]) for row in left)
     known = [row.last_duration_s for row in left if row.last_duration_s is not None]
-    console.print(f"{len(left)} stages to run; {apart} if each point ran alone")
+    out.print(f"{len(left)} stages to run; {apart} if each point ran alone")
     if left:
         unknown = len(left) - len(known)
         more = f", and {unknown} stages that have never run" if unknown else ""
-        console.print(f"by their last durations: {elapsed(sum(known))}{more}")
+        out.print(f"by their last durations: {elapsed(sum(known))}{more}")
