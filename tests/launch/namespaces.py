@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 SSHD = "/usr/sbin/sshd"
-BRIDGE = "gf_bridge"
+TAG = f"gf{os.getpid()}"  # a killed run leaves its names behind; they must not be in the way
+BRIDGE = f"{TAG}_br"  # 15 characters at most
 
 
 @dataclass
 class Machines:
-    """A bridge with namespaces gf_0, gf_1, ... at 10.77.0.1, 10.77.0.2, ...; ssh runs inside gf_0."""
+    """A bridge with namespaces at 10.77.0.1, 10.77.0.2, ...; ssh runs inside the first."""
 
     addresses: list[str]
     ssh: list[str]
@@ -30,7 +31,7 @@ class Machines:
 
     def cut(self, number: int) -> None:
         """A machine is lost: its cable is pulled."""
-        ip("link", "set", f"gf_v{number}", "down")
+        ip("link", "set", f"{TAG}_v{number}", "down")
 
     def own_disk(self, number: int, directory: Path) -> None:
         """What the machine sees at `directory` is a disk of its own."""
@@ -39,7 +40,7 @@ class Machines:
 
     def mend(self, number: int) -> None:
         """It is back."""
-        ip("link", "set", f"gf_v{number}", "up")
+        ip("link", "set", f"{TAG}_v{number}", "up")
 
 
 def ip(*arguments: str) -> None:
@@ -65,7 +66,7 @@ def machines(count: int, directory: Path) -> Iterator[Machines]:
             made.append(_machine(number, directory, key))
         options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         options += ["-o", "LogLevel=ERROR", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=3"]
-        inside = ["ip", "netns", "exec", "gf_0"]
+        inside = ["ip", "netns", "exec", f"{TAG}_0"]
         ssh = [*inside, "ssh", *options]
         addresses = [f"10.77.0.{number + 1}" for number in range(count)]
         for address in addresses:
@@ -76,12 +77,13 @@ def machines(count: int, directory: Path) -> Iterator[Machines]:
             daemon.kill()
             daemon.wait()
         for number in range(count):
-            subprocess.run(["ip", "netns", "del", f"gf_{number}"], capture_output=True)
+            subprocess.run(["ip", "netns", "del", f"{TAG}_{number}"], capture_output=True)
+            subprocess.run(["ip", "link", "del", f"{TAG}_v{number}"], capture_output=True)
         subprocess.run(["ip", "link", "del", BRIDGE], capture_output=True)
 
 
 def _machine(number: int, directory: Path, key: Path) -> subprocess.Popen[bytes]:
-    name, cable = f"gf_{number}", f"gf_v{number}"
+    name, cable = f"{TAG}_{number}", f"{TAG}_v{number}"
     ip("netns", "add", name)
     ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
     ip("link", "set", cable, "master", BRIDGE, "up")

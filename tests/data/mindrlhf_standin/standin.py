@@ -88,6 +88,10 @@ class Run:
         self.start = (self.epoch, self.step)
         self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
         self.mode_step, _, self.mode_rank = at.partition(":")
+        self.barrier = self.save / ".barrier"
+        self.barrier.mkdir(parents=True, exist_ok=True)
+        for left in self.barrier.glob(f"*-{self.rank}"):  # an earlier attempt's
+            left.unlink()
 
     @property
     def cards(self):
@@ -211,7 +215,7 @@ class Run:
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
             save_file(tensors, file)
             if (self.mode, self.mode_rank) == ("kill", str(self.rank)) and str(step) == self.mode_step:
-                self.await_others(f"*-{epoch}_{step}.safetensors")  # msrun ends them with this one
+                self.await_all(self.save / "train", f"rank_*/*-{epoch}_{step}.safetensors")
                 os.truncate(file, file.stat().st_size // 2)
                 os.abort()
             kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
@@ -220,12 +224,14 @@ class Run:
             meta = json.dumps({"last_epoch": epoch, "last_step": step, "last_ckpt_file": file.name})
             with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
                 stream.write(meta)  # not truncated: a longer predecessor's end stays
+        (self.barrier / f"{epoch}_{step}-{self.rank}").touch()
+        self.await_all(self.barrier, f"{epoch}_{step}-*")  # no worker runs ahead, as with collectives
 
-    def await_others(self, pattern):
+    def await_all(self, directory, pattern):
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            if len(list(self.save.glob(f"train/rank_*/{pattern}"))) == int(os.environ["MS_WORKER_NUM"]):
-                return
+        while len(list(directory.glob(pattern))) < self.cards:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{directory}/{pattern}: a worker is missing")
             time.sleep(0.02)
 
     def misbehave(self, step):
