@@ -68,7 +68,7 @@ def _predict(job: Job, places: Places) -> Values:
                 "num_blocks": 1024,
                 "max_decode_length": rollout.max_tokens,
                 "min_decode_length": rollout.min_tokens,
-                "repetition_penalty": job.rollout.repetition_penalty,
+                "repetition_penalty": rollout.repetition_penalty,
                 "temperature": rollout.temperature,
                 "top_k": rollout.top_k or 0,
                 "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
