@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch import fan_out, process, slurm
@@ -13,7 +14,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.job import first_to_fail
 from launch.process import Outcome
-from launch.scripts import EngineStart, Node, msrun_line, write_scripts
+from launch.scripts import CHECK, EngineStart, Node, msrun_line, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -107,7 +108,7 @@ def run(
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
     """What the first node starts at last, for a reader: msrun, its options, the program and its arguments."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *msrun_line(start, nodes[0], nodes)]
+    return [*start.container, *msrun_line(start, nodes[0], nodes, start.program)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
@@ -115,7 +116,7 @@ def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher:
     if launcher.name == "local":
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
-        return slurm.command(directory / "job.sbatch")
+        return slurm.command(directory / "job.sbatch", logs)
     (directory / "supervise.sh").write_text(fan_out.SUPERVISE, encoding="utf-8")
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
@@ -132,6 +133,26 @@ def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher:
     file = directory / "fan_out.json"
     file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
     return [sys.executable, str(Path(fan_out.__file__)), str(file)]
+
+
+def lacking(launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path) -> list[str]:
+    """What the machines of launcher=ssh lack for a run, one line each; asks them all.
+
+    Args:
+        launcher: names the machines.
+        workers: cards of the run.
+        paths: what each machine must have.
+        store: a directory that all must share; it need not exist yet.
+    """
+    hosts = hosts_of(launcher)[: len(nodes_of(workers, launcher))]
+    if len(hosts) < 2:
+        return []
+    there = next(path for path in (store, *store.parents) if path.exists())
+    text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$lacking"'])
+    try:
+        return fan_out.look(launcher.ssh, hosts, [text] * len(hosts), there)
+    except OSError as error:
+        return [f"error: {there}: {error.strerror}; choose another store="]
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:

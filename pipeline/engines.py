@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from launch import engine
 from launch.config import LauncherConfig
+from launch.errors import EnvironmentProblem
 from launch.process import Outcome
 from launch.scripts import EngineStart
 from pipeline.errors import ConfigError, Problem
@@ -49,6 +50,20 @@ def refuse(config: Config) -> None:
         problems.append(Problem("engine.container", list(config.engine.container), rule))
     if problems:
         raise ConfigError(problems)
+    _look_at_nodes(config)
+
+
+def _look_at_nodes(config: Config) -> None:
+    """Ask the machines of launcher=ssh for what a run needs, before hours are spent on its inputs."""
+    own = config.engine
+    if config.launcher.name != "ssh" or own.name != "mindrlhf":
+        return
+    named = (own.python, own.mindrlhf_home, own.mindformers_home, own.msadapter_home, *own.env_scripts)
+    paths = [path for path in named if path is not None]
+    store = Path(config.store).absolute()
+    lacking = engine.lacking(config.launcher, config.cards, paths, store)
+    if lacking:
+        raise EnvironmentProblem("\n".join(line.removeprefix("error: ") for line in lacking))
 
 
 def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
@@ -59,7 +74,7 @@ def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str
 
     job = Job.of(spec.config)
     places = places_of(job, store.work_dir(spec.key), _dataset(spec, store))
-    return engine.first_line(read(EngineStart, asdict(start(job, places, resume=False)), "start"), launcher)
+    return engine.first_line(read(EngineStart, asdict(start(job, places)), "start"), launcher)
 
 
 def run(
@@ -132,8 +147,8 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
     else:
         job = mindrlhf_job(plan.config)
         places = places_of(job, work, _dataset(spec, store))
-        write_configs(job, places, resume=False)
-        values = asdict(start(job, places, resume=False))
+        write_configs(job, places)
+        values = asdict(start(job, places))
     begun = read(EngineStart, values, "start")
     return engine.write(begun, plan.config.launcher, _scripts(work), logs / "by_hand"), ready
 

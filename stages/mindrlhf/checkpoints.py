@@ -3,19 +3,25 @@
 Layout: {train,optimizer,ref}/rank_N/PREFIX_rank_N-EPOCH_STEP.safetensors and meta.json. mindrlhf writes
 meta.json without truncating it (utils.py, record_last_ckpt_to_json): 0_1865 followed by 1_0 leaves bytes
 behind that make it no JSON. File names tell what it should say.
+
+A copy of this file stands beside the start scripts, which ask it at every start whether the run goes on
+(`python checkpoints.py DIRECTORY WORKERS`). So it needs Python 3.9 and nothing else, not even its own room;
+and the scripts of several nodes may run it at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import InputError
-from stages.weights.header import read_header
-
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
+RESUMED = "resumed.json"
+"""In the checkpoints' directory: [epoch, step] that the latest start went on from, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
 
 
@@ -56,43 +62,77 @@ def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
     return root / part / f"rank_{rank}" / f"{PREFIXES[part]}_rank_{rank}-{moment}.safetensors"
 
 
+def newest(root: Path, workers: int) -> tuple[Moment, Moment] | None:
+    """The newest moments to continue from: of the policy with its optimizer, and of the reference.
+
+    The reference never changes, so its own newest moment serves.
+
+    Returns:
+        Both, or None when the run must begin anew.
+    """
+    optimizer = moments(root, "optimizer", workers)
+    both = [moment for moment in moments(root, "train", workers) if moment in optimizer]
+    reference = moments(root, "ref", workers)
+    return (both[-1], reference[-1]) if both and reference else None
+
+
 def prepare_resume(root: Path, workers: int) -> Moment | None:
     """Find the newest moment that a run can continue from, and make every meta.json point to it.
 
     Files of later moments, which a kill left unfinished on some rank, are removed: mindformers would pick
-    them by time stamp. The reference never changes, so its own newest moment serves.
+    them by time stamp.
 
     Returns:
         The moment, or None when the run must begin anew.
     """
-    both = [m for m in moments(root, "train", workers) if m in moments(root, "optimizer", workers)]
-    reference = moments(root, "ref", workers)
-    if not both or not reference:
-        return None
-    for part, moment in (("train", both[-1]), ("optimizer", both[-1]), ("ref", reference[-1])):
-        for rank in range(workers):
-            _remove_later(root / part / f"rank_{rank}", moment)
-            _write_meta(file(root, part, rank, moment), moment)
-    return both[-1]
+    found = newest(root, workers)
+    if found is not None:
+        for part, moment in (("train", found[0]), ("optimizer", found[0]), ("ref", found[1])):
+            for rank in range(workers):
+                _remove_later(root / part / f"rank_{rank}", moment)
+                _write_meta(file(root, part, rank, moment), moment)
+    root.mkdir(parents=True, exist_ok=True)
+    _write(root / RESUMED, None if found is None else [found[0].epoch, found[0].step])
+    return None if found is None else found[0]
 
 
 def _write_meta(path: Path, moment: Moment) -> None:
     meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": path.name}
-    temporary = path.with_name("meta.json.new")
-    temporary.write_text(json.dumps(meta), encoding="utf-8")
-    temporary.replace(path.with_name("meta.json"))
+    _write(path.with_name("meta.json"), meta)
+
+
+def _write(path: Path, content: object) -> None:
+    temporary = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(path)
 
 
 def _remove_later(directory: Path, moment: Moment) -> None:
     for path in directory.glob("*.safetensors"):
         match = _NAME.fullmatch(path.name)
         if match is None or Moment(int(match["epoch"]), int(match["step"])) > moment:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _is_whole(path: Path) -> bool:
+    """Whether a file has all the bytes that its header promises; a kill cuts files off."""
     try:
-        read_header(path)  # compares the header's offsets with the file's size
-    except (InputError, OSError):
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            size = os.fstat(stream.fileno()).st_size
+            header = json.loads(stream.read(length)) if length <= size else {}
+            entries = [entry for name, entry in header.items() if name != "__metadata__"]
+            return 8 + int(length) + max(int(entry["data_offsets"][1]) for entry in entries) == size
+    except (OSError, struct.error, ValueError, KeyError, IndexError, TypeError, AttributeError):
         return False
-    return True
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 when the run goes on, with its checkpoints ready; 3 when it begins anew."""
+    moment = prepare_resume(Path(arguments[0]), int(arguments[1]))
+    print("begins" if moment is None else f"goes on from checkpoint {moment}", flush=True)
+    return 3 if moment is None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +24,21 @@ class Follower:
     """The lines that are added to a file."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._offset, self._rest = path, 0, b""
+        self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
+        self.renewed = False
+        """Whether the last call found another file than the one before: a job that Slurm started again."""
 
     def lines(self) -> list[str]:
         """Whole lines since the last call; none while the file does not exist."""
-        if not self.path.exists():
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
             return []
-        with self.path.open("rb") as file:
+        with file:
+            state = os.fstat(file.fileno())
+            self.renewed = state.st_ino != self._inode or state.st_size < self._offset
+            if self.renewed:
+                self._inode, self._offset, self._rest = state.st_ino, 0, b""
             file.seek(self._offset)
             data = file.read()
         self._offset += len(data)
@@ -58,7 +68,8 @@ class Watcher:
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
-        self._sizes: dict[Path, int] = {}
+        self._times: dict[Path, int] = {}
+        self._written = 0
         self._last_word = time.monotonic()
 
     def poll(self, ended: bool = False) -> None:
@@ -69,7 +80,10 @@ class Watcher:
         """
         for line in self._first_log.lines():
             self._waiting += [(time.monotonic(), row) for row in self.reader.read(line)]
-        for line in self._last_log.lines() if self._last_log else ():
+        new = self._last_log.lines() if self._last_log else []
+        if self._last_log and self._last_log.renewed:
+            self._losses.clear()
+        for line in new:
             self._losses.update({row["step"]: row for row in self.last.read(line)})
         while self._waiting:
             arrived, row = self._waiting[0]
@@ -81,17 +95,21 @@ class Watcher:
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)
 
     def silent_s(self) -> float:
-        """Seconds since any worker last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
+        """Seconds since any worker last wrote a line, or Slurm's queue was waited in."""
+        times = {}
+        for path in self.logs.glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):  # a restart has just moved it away
+                times[path] = path.stat().st_mtime_ns
+        if times != self._times:
+            self._times, self._last_word = times, time.monotonic()
         return time.monotonic() - self._last_word
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])
-        if self._metrics is None or self._completions is None:
+        if self._metrics is None or self._completions is None or step <= self._written:
             self._metrics = StepLog(self.work / "metrics.jsonl", step - 1)
             self._completions = StepLog(self.work / "completions.jsonl", step - 1)
+        self._written = step
         self._metrics.append([{**row, "step": step, "time_s": time.time()}])
         for number, path in self.reader.completions:
             self._completions.append(completions(path, number, self.logged))

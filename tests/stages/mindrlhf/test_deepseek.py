@@ -68,12 +68,12 @@ def test_rules_hold_in_the_files() -> None:
 
 def test_it_has_an_entry_point_and_names_of_its_own() -> None:
     job = tutorial()
-    begun = start(job, places(job), resume=False)
+    begun = start(job, places(job))
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
     assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, places(job), False))
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven), resume=False).env
+    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
 
 
 @pytest.mark.parametrize(
