@@ -14,7 +14,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.job import first_to_fail
 from launch.process import Outcome
-from launch.scripts import CHECK, EngineStart, Node, msrun_line, write_scripts
+from launch.scripts import CHECK, EngineStart, Node, last_line, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -32,7 +32,8 @@ def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: P
 
 
 def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
-    """The nodes that so many workers need, launcher.cards_per_node on each."""
+    """The nodes that so many workers need, launcher.cards_per_node on each; one where none are asked for."""
+    workers = max(1, workers)
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
     return [Node(rank, None, min(per_node, workers - rank * per_node)) for rank in range(count)]
@@ -106,14 +107,14 @@ def run(
 
 
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
-    """What the first node starts at last, for a reader: msrun, its options, the program and its arguments."""
+    """What the first node starts at last, for a reader."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *msrun_line(start, nodes[0], nodes, start.program)]
+    return [*start.container, *last_line(start, nodes[0], nodes, start.program)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
     """What starts all nodes and ends when they have ended."""
-    if launcher.name == "local":
+    if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         return slurm.command(directory / "job.sbatch", logs)
@@ -135,8 +136,10 @@ def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher:
     return [sys.executable, str(Path(fan_out.__file__)), str(file)]
 
 
-def lacking(launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path) -> list[str]:
-    """What the machines of launcher=ssh lack for a run, one line each; asks them all.
+def lacking(
+    launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path
+) -> list[tuple[str, str]]:
+    """What the machines of launcher=ssh lack for a run, as (machine, what); asks them all.
 
     Args:
         launcher: names the machines.
@@ -152,7 +155,7 @@ def lacking(launcher: LauncherConfig, workers: int, paths: Sequence[str], store:
     try:
         return fan_out.look(launcher.ssh, hosts, [text] * len(hosts), there)
     except OSError as error:
-        return [f"error: {there}: {error.strerror}; choose another store="]
+        return [(hosts[0], f"{there}: {error.strerror}; choose another store=")]
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,7 @@ done
 """Run on a node as (directory, marker, most bytes): sends each log's end, unless it sees the marker: the
 directory is then the one that we see."""
 _HEAD = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
+_LACKS = re.compile(r"error: node [^:]*: (.*)")
 MOST_BYTES = 64 * 2**20
 """Of one log that are brought home: its end."""
 BRING_S = 60.0
@@ -80,8 +81,9 @@ def main(arguments: list[str]) -> int:
     directory = Path(plan["directory"])
     scripts = [(directory / f"node_{rank}.sh").read_text(encoding="utf-8") for rank in range(len(hosts))]
     lacking = look(ssh, hosts, scripts, directory)
+    for host, what in lacking:
+        print(f"error: node {host}: {what}", flush=True)
     if lacking:
-        print("\n".join(lacking), flush=True)
         return 1
     address = plan["master_addr"] or _address(ssh, hosts[0])
     port = plan["master_port"] or _ask(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
@@ -94,8 +96,10 @@ def main(arguments: list[str]) -> int:
     return result
 
 
-def look(ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], shared: Path) -> list[str]:
-    """What the nodes lack, one line each; see launch.scripts.CHECK.
+def look(
+    ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], shared: Path
+) -> list[tuple[str, str]]:
+    """What the nodes lack, as (node, what); see launch.scripts.CHECK.
 
     Args:
         ssh: the ssh command.
@@ -117,27 +121,28 @@ def look(ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], share
             thread.join()
     finally:
         marker.unlink()
-    return [line for lines in told for line in lines]
+    return [(host, line) for host, lines in zip(hosts, told, strict=True) for line in lines]
 
 
 def _look(ssh: Sequence[str], host: str, script: str, marker: Path, told: list[str]) -> None:
-    command = shlex.join(["env", f"NODE={host}", f"SHARED={marker}", "bash", "-s", "check"])
+    command = shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])
+    must_work = f"`{shlex.join([*ssh, host, 'true'])}` must work"
     try:
         done = subprocess.run(
             [*ssh, host, command], input=script, capture_output=True, text=True, timeout=LOOK_S
         )
     except subprocess.TimeoutExpired:
-        told.append(f"error: node {host}: does not answer; `{shlex.join([*ssh, host, 'true'])}` must work")
+        told.append(f"does not answer; {must_work}")
         return
     except OSError as error:
-        told.append(f"error: launcher.ssh={ssh[0]}: {error.strerror}")
+        told.append(f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}")
         return
     lines = done.stderr.strip().splitlines()
     if done.returncode == LOST:
         what = lines[-1] if lines else "no connection"
-        told.append(f"error: node {host}: {what}; `{shlex.join([*ssh, host, 'true'])}` must work")
+        told.append(f"{what}; {must_work}")
     elif done.returncode != 0:
-        told += [line for line in lines if line.startswith("error: ")] or lines[-1:]
+        told += [match[1] for line in lines if (match := _LACKS.fullmatch(line))] or lines[-1:]
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ MSRUN_PORT = 8118
 
 CHECK = r"""
 lacking=0
-lack() { echo "error: node ${NODE:-$HOSTNAME}: $1: $2" >&2; lacking=1; }
+lack() { echo "error: node $HOSTNAME: $1: $2" >&2; lacking=1; }
 need() { [ -e "$1" ] || lack "$1" "must exist on every node, at the same path"; }
 whole() {  # nothing below it may be a link to what this node lacks
   need "$1"
@@ -41,6 +41,7 @@ class EngineStart:
     program: tuple[str, ...]
     """The python program and its arguments."""
     workers: int
+    """Under msrun; 0: the program runs alone, on this machine."""
     python: str | None
     """Interpreter, with msrun beside it; None: the first python on PATH."""
     env: Mapping[str, str]
@@ -91,7 +92,7 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
     first, last = _ranks(node, nodes)
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {start.workers}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *check(start),
         '[ "${1:-}" != check ] || exit "$lacking"',
@@ -106,13 +107,13 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
     if start.python is not None:  # msrun starts whatever python stands first on PATH
         lines.append(f"export PATH={_quote(str(Path(start.python).parent))}:$PATH")
     lines += [
-        *_meeting(nodes),
+        *(_meeting(nodes) if start.workers else []),
         f"export LOG_DIR=${{LOG_DIR:-{_quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + _quote(start.directory),
         f"cd {_quote(start.directory)}",
         *_alone(f"GRPOFLOW_NODE={start.directory} {node.rank}", first, last),
         *_program(start),
-        "exec " + " \\\n  ".join(_word(part) for part in msrun_line(start, node, nodes, (PROGRAM,))),
+        "exec " + " \\\n  ".join(_word(part) for part in last_line(start, node, nodes, (PROGRAM,))),
     ]
     return "\n".join(lines) + "\n"
 
@@ -164,8 +165,10 @@ def _join(parts: Sequence[str]) -> str:
     return " \\\n  ".join(_quote(part) for part in parts)
 
 
-def msrun_line(start: EngineStart, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
-    """What a node's script ends in: msrun and the program. MEETING stands for variables of the script."""
+def last_line(start: EngineStart, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
+    """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
+    if start.workers == 0:
+        return ["python", *program]
     return [
         "msrun",
         f"--worker_num={start.workers}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +14,11 @@ from stages.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
 from stages.mindrlhf.grpo_yaml import grpo_config
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.model_yaml import model_configs
+from stages.program import Start
 
 RESUME_CONFIG = "grpo_config_resume.yaml"
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Stands in --dry-run's files where engine.mindrlhf_home is not set."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """What launch is told; plain values, so that it can be written as JSON."""
-
-    program: tuple[str, ...]
-    """main.py and its arguments, once per worker: a run that begins."""
-    resumable: tuple[str, ...]
-    """checkpoints.py's copy and its arguments: asked at every start which of the two programs it is."""
-    again: tuple[str, ...]
-    """The program of a run that goes on."""
-    workers: int
-    python: str | None
-    env: dict[str, str]
-    python_path: tuple[str, ...]
-    """Put before PYTHONPATH."""
-    env_scripts: tuple[str, ...]
-    container: tuple[str, ...]
-    directory: str
-    """Where the workers run: they write output/ and caches there."""
 
 
 def write_configs(job: Job, places: Places) -> None:

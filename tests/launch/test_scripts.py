@@ -124,11 +124,11 @@ def test_a_node_says_what_it_lacks_and_starts_nothing(start: EngineStart, tmp_pa
     text = script(whole, node, [node], tmp_path / "logs")
     (tmp_path / "rlhf").rmdir()
     for argument in ("check", ""):
-        done = run(text, argument, NODE="10.0.0.2")
+        done = run(text, argument, HOSTNAME="n2")
         assert done.returncode == 1 and "worker_num" not in done.stdout
         assert done.stderr.splitlines() == [
-            f"error: node 10.0.0.2: {tmp_path}/rlhf: must exist on every node, at the same path",
-            f"error: node 10.0.0.2: {model}/weights: is a link to {tmp_path}/elsewhere, "
+            f"error: node n2: {tmp_path}/rlhf: must exist on every node, at the same path",
+            f"error: node n2: {model}/weights: is a link to {tmp_path}/elsewhere, "
             "which must exist on every node",
         ]
     (tmp_path / "rlhf").mkdir()
