@@ -73,7 +73,9 @@ def _local(config: Config) -> Iterator[Check]:
 def _mindrlhf(config: Config) -> Iterator[Check]:
     engine = config.engine if isinstance(config.engine, MindrlhfEngine) else None
     yield look.devices(min(config.cards, config.launcher.cards_per_node))
-    yield _checkout(engine)
+    yield _checkout(engine, config.model.deepseek_v3 is not None)
+    if engine is not None:
+        yield from _nodes(config)
     if engine is not None and engine.container:
         yield Check("python", "unknown", f"runs behind {engine.container[0]}", "run grpoflow doctor in there")
         return
@@ -89,7 +91,7 @@ def _mindrlhf(config: Config) -> Iterator[Check]:
     yield _mindformers(engine, found["mindformers"])
 
 
-def _checkout(engine: MindrlhfEngine | None) -> Check:
+def _checkout(engine: MindrlhfEngine | None, deepseek: bool) -> Check:
     """The version of mindrlhf, by what its files accept."""
     from stages.mindrlhf import contract
 
@@ -97,11 +99,23 @@ def _checkout(engine: MindrlhfEngine | None) -> Check:
         remedy = f"engine.mindrlhf_home: a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}"
         return Check("mindrlhf", "problem", "engine.mindrlhf_home is not set", remedy)
     try:
-        return Check(
-            "mindrlhf", "ok", f"{engine.mindrlhf_home}: contract {contract.of(engine.mindrlhf_home)}"
-        )
+        version = contract.of(engine.mindrlhf_home, deepseek)
+        return Check("mindrlhf", "ok", f"{engine.mindrlhf_home}: contract {version}")
     except ConfigError as error:
         return Check("mindrlhf", "problem", engine.mindrlhf_home, str(error))
+
+
+def _nodes(config: Config) -> Iterator[Check]:
+    """The machines of launcher=ssh, each asked by ssh."""
+    if config.launcher.name != "ssh":
+        return
+    from launch import engine
+    from pipeline.engines.mindrlhf import installed as needed
+
+    lacking = engine.lacking(config.launcher, config.cards, needed(config), Path(config.store).absolute())
+    for host in engine.hosts_of(config.launcher):
+        told = [what for name, what in lacking if name == host]
+        yield Check(f"node {host}", "problem" if told else "ok", "; ".join(told) or "has what a run needs")
 
 
 def _mindformers(engine: MindrlhfEngine | None, have: str | None) -> Check:

@@ -86,7 +86,10 @@ class Run:
         else:
             self.weights = self.load(Path(arguments.actor_checkpoint_path))
         self.start = (self.epoch, self.step)
-        self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
+        fault = os.environ.get("STANDIN", "")
+        if "STANDIN_ONCE" in os.environ and arguments.resume_training:
+            fault = ""
+        self.mode, _, at = fault.partition("@")
         self.mode_step, _, self.mode_rank = at.partition(":")
         self.barrier = self.save / ".barrier"
         self.barrier.mkdir(parents=True, exist_ok=True)
