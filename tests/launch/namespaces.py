@@ -71,7 +71,8 @@ def machines(count: int, directory: Path, outside: bool = False) -> Iterator[Mac
             made.append(_machine(number, directory, key))
         options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         options += ["-o", "LogLevel=ERROR", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=3"]
-        insides = [["ip", "netns", "exec", f"{TAG}_{number}"] for number in range(count)]
+        # not `ip netns exec`, which mounts a /sys of its own, without the cgroups that slurmd looks for
+        insides = [["nsenter", f"--net=/run/netns/{TAG}_{number}"] for number in range(count)]
         ssh = [*insides[0], "ssh", *options]
         addresses = [f"10.77.0.{number + 1}" for number in range(count)]
         for address in addresses:
