@@ -96,14 +96,6 @@ def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two: Machi
     assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
-def test_a_worker_that_fails_ends_the_run_on_every_machine(two: Machines, tmp_path: Path) -> None:
-    with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
-    assert failure.value.log.name == "worker_1.log"
-    assert any("out of memory" in line for line in failure.value.tail)
-    assert living(tmp_path) == []
-
-
 def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(
     two: Machines, tmp_path: Path
 ) -> None:
@@ -139,13 +131,15 @@ def test_every_machine_is_asked_what_it_lacks(two: Machines, tmp_path: Path) -> 
     assert list(store.iterdir()) == []
 
 
-def test_logs_on_a_machines_own_disk_come_home_from_a_run_that_fails(two: Machines, tmp_path: Path) -> None:
+def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_home(
+    two: Machines, tmp_path: Path
+) -> None:
     logs = own_logs(two, tmp_path)
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
     assert failure.value.log == logs / "worker_1.log"
     assert any("out of memory" in line for line in failure.value.tail)
-    assert not list(logs.glob(".here-*"))
+    assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
 def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path) -> None:
