@@ -138,7 +138,8 @@ def _local_engine(config: Config) -> Iterator[Problem]:
         yield Problem(
             "train.prompts_per_step",
             train.prompts_per_step,
-            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
+            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}: "
+            "each replica samples its own prompts (engine=local)",
         )
 
 
