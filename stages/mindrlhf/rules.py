@@ -299,6 +299,6 @@ def _tokens(job: Job) -> Iterator[Problem]:
                 yield Problem(
                     f"model.{name}_token_id",
                     value,
-                    f"must be below vocab_size={job.model.vocab_size}",
+                    f"must be below vocab_size={job.model.vocab_size} (config.json)",
                     "give the tokenizer's own id",
                 )
