@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("run", metavar="RUN_A")
     diff.add_argument("other", metavar="RUN_B")
     _add_doctor(add)
+    _add_diagnose(add)
     _add_layouts(add)
     report = add("report", "print the path of a run's report; --open shows it in the browser", "last --open")
     report.add_argument("--open", action="store_true", help="open it in the browser")
@@ -116,7 +117,32 @@ def _add_doctor(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     doctor.add_argument("--json", action="store_true", help="for programs")
     doctor.add_argument("--online", action="store_true", help="ask the model hub whether it answers")
+    doctor.add_argument(
+        "--checkout",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
+    )
+    doctor.add_argument(
+        "--fix-script",
+        action="store_true",
+        help="print a script that installs the chosen engine with versions that fit; nothing is run",
+    )
     doctor.set_defaults(module="pipeline.doctor")
+
+
+def _add_diagnose(add: Callable[..., argparse.ArgumentParser]) -> None:
+    diagnose = add(
+        "diagnose",
+        "tell from a failed run's logs what happened and what to do (exit 1: nothing known)",
+        "store/.logs/grpo-0123456789abcdef\n  grpoflow diagnose output/msrun_log --json",
+    )
+    diagnose.add_argument(
+        "logs", type=Path, metavar="LOG_DIR", help="msrun's or grpoflow's; or one log; anybody's"
+    )
+    diagnose.add_argument("--json", action="store_true", help="for programs")
+    diagnose.set_defaults(module="pipeline.diagnose")
 
 
 def _add_layouts(add: Callable[..., argparse.ArgumentParser]) -> None:
