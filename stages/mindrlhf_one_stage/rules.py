@@ -45,8 +45,8 @@ def notes(job: Job) -> list[str]:
     ]
     if job.window == "32599d0":
         found.append(
-            "32599d0 loads no weights into its reference (grpo_trainer.py, load_checkpoint: another prefix than "
-            "its network's), so that its KL is one to a random model; 875f92b repairs it"
+            "32599d0 loads no weights into its reference (grpo_trainer.py, load_checkpoint: their prefix "
+            "is not its network's), so that its KL is one to a random model; 875f92b repairs it"
         )
     for role in ROLES:
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
