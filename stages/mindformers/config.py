@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
+from stages.engine_config import OutsideProgram
 from stages.grpo.config import AdamConfig, NonNegative, Positive
-
-LOCATIONS = ("home", "python", "env_scripts", "env", "container", "silence_timeout_s")
-"""Fields that say where and how it runs on this machine; they are no part of an artifact's identity."""
 
 
 @dataclass(frozen=True)
-class MindformersConfig(AdamConfig):
-    """mindformers' own supervised training (run_mindformer.py) under msrun, on layout.train's cards."""
+class MindformersConfig(AdamConfig, OutsideProgram):
+    """mindformers' own supervised training (run_mindformer.py) under msrun, on layout.train's cards.
+
+    What is said of this machine is the engine's, unless said otherwise.
+    """
 
     home: str | None
-    """The checkout; null: plan and --dry-run write a placeholder, run refuses. engine.mindformers_home unless
-    said otherwise."""
-    python: str | None
-    """Interpreter with mindspore; null: the first python on PATH that is not grpoflow's. As the engine's."""
-    env_scripts: tuple[str, ...]
-    """Shell files sourced before the start, in the child only: CANN's set_env.sh. As the engine's."""
-    env: Mapping[str, str]
-    """Variables added to its environment."""
-    container: tuple[str, ...]
-    """Command prefix that runs the start script elsewhere; empty: none. As the engine's."""
-    silence_timeout_s: Annotated[float, Gt(0)] | None
-    """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
+    """The checkout; null: plan and --dry-run write a placeholder, run refuses."""
     epochs: Positive
     """Passes over the examples (shipped YAML: 2)."""
     batch_size: Positive

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import time
 from pathlib import Path
 
 from stages.context import Context
@@ -22,7 +21,8 @@ from stages.mindformers.logs import FINISHED
 from stages.mindformers.start import start, write_config
 from stages.mindrlhf import checkpoints
 from stages.mindrlhf.checkpoints import Moment
-from stages.mindrlhf.stage import PLAN_FILE, says, with_ids
+from stages.mindrlhf.stage import says, with_ids
+from stages.program import START_FILE, write_start
 from stages.strategy.stage import write_strategy
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
@@ -54,12 +54,8 @@ def prepare(context: Context) -> None:
     places = fresh if moment is None else resumed(job, fresh, moment)
     write_config(job, places, resume=moment is not None)
     (context.work / "run").mkdir(exist_ok=True)
-    content = {
-        "start": dataclasses.asdict(start(job, places, resume=moment is not None)),
-        "time": time.time(),
-        "resumed": None if moment is None else [moment.epoch, moment.step],
-    }
-    (context.work / PLAN_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    resumed_from = None if moment is None else [moment.epoch, moment.step]
+    write_start(context.work, start(job, places, resume=moment is not None), resumed=resumed_from)
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
 
 
@@ -117,9 +113,9 @@ def collect(context: Context) -> None:
         InputError: the proof is missing, whatever the exit code was.
     """
     job = _job(context)
-    begun = json.loads((context.work / PLAN_FILE).read_text(encoding="utf-8"))
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
     output = places_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["time"])
+    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["begun"])
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest

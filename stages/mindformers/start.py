@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stages.mindformers.finetune_yaml import finetune
 from stages.mindformers.job import MAIN, Job, Places
-from stages.mindrlhf.start import Start, dump
+from stages.mindrlhf.start import dump
+from stages.program import Start
 
 HOME_UNKNOWN = "/path/to/mindformers"
 """Stands in --dry-run's files where mindformers.home is not set."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from stages.grpo.metrics import StepLog
 from stages.mindformers.job import Job
 from stages.mindformers.logs import LogReader
-from stages.mindrlhf.watch import Follower, Silence, Tell
+from stages.mindrlhf.watch import Follower, Silence
+from stages.program import Tell
 
 
 class Watcher:
@@ -25,7 +26,7 @@ class Watcher:
         """
         self.work, self.tell = work, tell
         self.reader = LogReader(job.settings.batch_size * job.seq_length)
-        self.silent_s = Silence(logs).seconds
+        self.silent_s, self.silence_timeout_s = Silence(logs).seconds, job.settings.silence_timeout_s
         self._log = Follower(logs / f"worker_{job.layout.cards - 1}.log")
         self._metrics: StepLog | None = None
 

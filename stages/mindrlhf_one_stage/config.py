@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
+from stages.engine_config import OutsideEngine
 from stages.grpo.config import Positive
 
 Window = Literal["32599d0", "875f92b", "2d0e84d"]
@@ -17,29 +17,17 @@ and 02-21). The first is assumed without a checkout."""
 
 
 @dataclass(frozen=True)
-class OneStageEngine:
+class OneStageEngine(OutsideEngine):
     """mindrlhf's grpo_one_stage.py under msrun: two checkpoints in, one out."""
 
     name: Literal["mindrlhf_one_stage"]
     """mindrlhf_one_stage: a checkout of mindspore-ai/mindrlhf from 32599d0 to before f251809."""
-    sft: Literal["off", "mindformers"]
-    """Supervised training before everything else."""
     mindrlhf_home: str | None
     """The checkout; null: plan and --dry-run assume contract 2d0e84d, run refuses."""
     mindformers_home: str | None
     """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
     contract: Literal["auto", "32599d0", "875f92b", "2d0e84d"]
     """Version of arguments and behaviour; auto: recognised from the checkout's own files."""
-    python: str | None
-    """Interpreter with mindspore and mindformers; null: the first python on PATH that is not grpoflow's."""
-    env_scripts: tuple[str, ...]
-    """Shell files sourced before the start, in the child only: CANN's set_env.sh."""
-    env: Mapping[str, str]
-    """Variables added to the engine's environment."""
-    container: tuple[str, ...]
-    """Command prefix that runs the start script elsewhere; empty: none."""
-    silence_timeout_s: Annotated[float, Gt(0)] | None
-    """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
     epochs: Positive
     """Its outer loops, each of as many steps as there are prompts (over num_rollouts from 2d0e84d on): it
     takes the number of prompts for that of batches."""

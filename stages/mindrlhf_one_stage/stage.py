@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,10 +15,11 @@ from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.mindrlhf.model_directory import stand_in
-from stages.mindrlhf.stage import PLAN_FILE, move_in, with_ids
+from stages.mindrlhf.stage import move_in, with_ids
 from stages.mindrlhf_one_stage import rules
 from stages.mindrlhf_one_stage.job import ROLES, Job, Places
 from stages.mindrlhf_one_stage.start import start, write_configs
+from stages.program import START_FILE, write_start
 from stages.strategy.stage import write_strategy
 from stages.weights.ckpt_reader import read_ckpt
 
@@ -43,12 +43,7 @@ def prepare(context: Context) -> None:
         (context.work / name).mkdir(exist_ok=True)
     write_configs(job, places)
     card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
-    content = {
-        "start": dataclasses.asdict(start(job, places)),
-        "time": time.time(),
-        "steps": job.steps(card["files"]["train"]["records"]),
-    }
-    (context.work / PLAN_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_start(context.work, start(job, places), steps=job.steps(card["files"]["train"]["records"]))
     context.progress(0, 1, "begins", "")
 
 
@@ -69,8 +64,8 @@ def collect(context: Context) -> None:
         InputError: the proof is missing, whatever the exit code was.
     """
     job = _job(context)
-    begun = json.loads((context.work / PLAN_FILE).read_text(encoding="utf-8"))
-    files = prove(job, context.work / "checkpoints", begun["time"])
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    files = prove(job, context.work / "checkpoints", begun["begun"])
     for rank, source in enumerate(files):
         target = context.output / "train" / f"rank_{rank}" / source.name
         target.parent.mkdir(parents=True)

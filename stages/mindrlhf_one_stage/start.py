@@ -6,10 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
-from stages.mindrlhf.start import HOME_UNKNOWN, Start, dump
+from stages.mindrlhf.start import HOME_UNKNOWN, dump
 from stages.mindrlhf_one_stage import contract, entry
 from stages.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
 from stages.mindrlhf_one_stage.job import Job, Places
+from stages.program import Start
 
 
 def write_configs(job: Job, places: Places) -> None:

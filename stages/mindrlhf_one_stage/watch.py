@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from stages.grpo.metrics import StepLog
-from stages.mindrlhf.watch import Follower, Silence, Tell
+from stages.mindrlhf.watch import Follower, Silence
 from stages.mindrlhf_one_stage.job import Job
 from stages.mindrlhf_one_stage.logs import LogReader
+from stages.program import START_FILE, Tell
 
 
 class Watcher:
@@ -25,8 +26,8 @@ class Watcher:
             tell: called with step, total and a message after each step.
         """
         self.tell, self.reader = tell, LogReader(job.window)
-        self.silent_s = Silence(logs).seconds
-        self.total = json.loads((work / "start.json").read_text(encoding="utf-8"))["steps"]
+        self.silent_s, self.silence_timeout_s = Silence(logs).seconds, job.engine.silence_timeout_s
+        self.total = json.loads((work / START_FILE).read_text(encoding="utf-8"))["steps"]
         self._log = Follower(logs / f"worker_{job.layout.train.cards - 1}.log")
         self._metrics = StepLog(work / "metrics.jsonl", 0)
 
