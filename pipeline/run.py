@@ -53,7 +53,7 @@ class Run:
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            missing = list(engines.of(plan.config.engine.name).needs(plan.config))
+            missing = list(engines.needs(plan.config))
             if missing:
                 raise ConfigError(missing)
         store.open()

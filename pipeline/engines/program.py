@@ -45,6 +45,8 @@ class Outside:
 
 PROGRAMS = {
     "mindrlhf": Outside("stages.mindrlhf.program", msrun, EngineStart),
+    "mindrlhf_one_stage": Outside("stages.mindrlhf_one_stage.program", msrun, EngineStart),
+    "mindformers": Outside("stages.mindformers.program", msrun, EngineStart),
 }
 """Stage.engine -> the program."""
 

@@ -121,17 +121,21 @@ class Job:
         return self.engine.max_model_len or self.seq_length
 
     def token_ids(self) -> TokenIds:
-        """Qwen2.5's ids, unless the model section says otherwise.
+        """The model's."""
+        return token_ids(self.model)
 
-        mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
-        """
-        model = self.model
-        eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
-        return TokenIds(
-            bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
-            eos=model.eos_token_id or eos,
-            pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
-        )
+
+def token_ids(model: ModelConfig) -> TokenIds:
+    """Qwen2.5's ids, unless the model section says otherwise.
+
+    mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
+    """
+    eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
+    return TokenIds(
+        bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
+        eos=model.eos_token_id or eos,
+        pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
+    )
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,20 @@ class Follower:
         return [line.decode("utf-8", errors="replace") for line in lines]
 
 
+class Silence:
+    """How long a run's workers have been writing nothing."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs, self._sizes, self._last_word = logs, dict[Path, int](), time.monotonic()
+
+    def seconds(self) -> float:
+        """Seconds since any worker last wrote a line."""
+        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
+        if sizes != self._sizes:
+            self._sizes, self._last_word = sizes, time.monotonic()
+        return time.monotonic() - self._last_word
+
+
 class Watcher:
     """Follows worker 0's log; with a pipeline the last worker's too: only the last stage knows the loss."""
 
@@ -57,8 +71,7 @@ class Watcher:
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
-        self._sizes: dict[Path, int] = {}
-        self._last_word = time.monotonic()
+        self.silent_s = Silence(logs).seconds
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -78,13 +91,6 @@ class Watcher:
                 return  # the last stage logs the step a moment later
             self._waiting.pop(0)
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)
-
-    def silent_s(self) -> float:
-        """Seconds since any worker last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
-        return time.monotonic() - self._last_word
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])
