@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     add = functools.partial(_command, commands)
     run = add("run", "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02")
     run.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
+    run.add_argument("--ui", action="store_true", help="show its tasks in the store's `grpoflow ui`")
     run.add_argument(
         "--dry-run",
         action="store_true",
@@ -93,6 +94,11 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("run", metavar="RUN_A")
     diff.add_argument("other", metavar="RUN_B")
     _add_doctor(add)
+    ui = add("ui", "serve Luigi's task pages, the runs and their live reports on loopback", "--port 0 --open")
+    ui.add_argument("--port", type=int, default=8082, metavar="N", help="0: any that is free")
+    ui.add_argument("--cards", type=int, metavar="N", help="cards of this machine (default: found)")
+    ui.add_argument("--open", action="store_true", help="open it in the browser")
+    ui.set_defaults(module="pipeline.ui")
     _add_layouts(add)
     report = add("report", "print the path of a run's report; --open shows it in the browser", "last --open")
     report.add_argument("--open", action="store_true", help="open it in the browser")

@@ -13,7 +13,7 @@ from pipeline.config import load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import DigestCache
 from pipeline.graph import Plan, plan
-from pipeline.progress import Display, console
+from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
 
 
@@ -73,10 +73,11 @@ class Run:
         """Whether the stage's artifact is whole."""
         return self.store.problem(self.plan.spec(stage).key) is None
 
-    def build(self, stage: str) -> None:
-        """Run one stage, and tell its progress and its end."""
+    def build(self, stage: str, listener: Listener | None = None) -> None:
+        """Run one stage, and tell its progress and its end; `listener` hears the progress too."""
         from pipeline.build import build  # here, because a run with nothing to do needs none of it
 
+        self.display.listener = listener
         try:
             ran = build(self.plan.spec(stage), self.store, self.plan.config.launcher, self.display)
         except REPORTED as error:
