@@ -6,9 +6,10 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from launch.errors import EnvironmentProblem
-from pipeline import history, summary
+from pipeline import history, notify, summary
 from pipeline.config import load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import DigestCache
@@ -92,8 +93,14 @@ class Run:
 
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")
-        history.record(self.store.root, self.id, "failed", stage=stage, message=message.splitlines()[0])
+        told = message.splitlines()[0]
+        history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        self._notify("failed", stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def _notify(self, state: str, **more: Any) -> None:
+        if not self.display.label:  # of a sweep, one message tells
+            notify.tell("run", self.id, state, **more)
 
     def report(self) -> None:
         """Print the summary and the result line, and remember the result."""
@@ -101,12 +108,9 @@ class Run:
             # With several workers a stage's end was seen by another process than this one.
             states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
             summary.show(self.plan, self.store, states, console())
-        history.record(
-            self.store.root,
-            self.id,
-            "finished",
-            result=summary.results(self.plan, self.store),
-        )
+        result = summary.results(self.plan, self.store)
+        history.record(self.store.root, self.id, "finished", result=result)
+        self._notify("finished", result=result)
         print(summary.result_line(self.plan, self.store, self.id), flush=True)
 
 

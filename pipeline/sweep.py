@@ -14,11 +14,12 @@ import io
 import json
 import logging
 import os
+import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import explain, history, summary
+from pipeline import explain, history, notify, summary
 from pipeline.errors import REPORTED, ConfigError, Problem
 from pipeline.fingerprint import canonical
 from pipeline.graph import Plan
@@ -95,10 +96,18 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
         # A search without one result has no best point, which Optuna raises; why, the table has told.
     finally:
         sys.argv = typed
-    states = {point.state for point in points}
+    states = Counter(point.state for point in points)
     if plan_only:
-        return EXIT_INVALID if states == {"invalid"} else EXIT_DONE
-    return EXIT_DONE if states <= {"finished", "invalid"} and "finished" in states else EXIT_FAILED
+        return EXIT_INVALID if set(states) == {"invalid"} else EXIT_DONE
+    done = set(states) <= {"finished", "invalid"} and "finished" in states
+    best = max((point.result for point in points if point.result), key=_accuracy, default={})
+    name = shlex.join(overrides)
+    notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
+    return EXIT_DONE if done else EXIT_FAILED
+
+
+def _accuracy(result: Mapping[str, Any]) -> float:
+    return float(result.get("accuracy_grpo", -1.0))
 
 
 def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
@@ -295,7 +304,7 @@ def show(points: Sequence[Point], out: Console) -> None:
     shown = Table()
     for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
         shown.add_column(column, overflow="fold")
-    for point in sorted(points, key=lambda one: -one.result.get("accuracy_grpo", -1.0)):
+    for point in sorted(points, key=lambda one: -_accuracy(one.result)):
         chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
