@@ -21,6 +21,7 @@ class EngineStart:
     program: tuple[str, ...]
     """The python program and its arguments."""
     workers: int
+    """Under msrun; 0: the program runs alone, on this machine."""
     python: str | None
     """Interpreter, with msrun beside it; None: the first python on PATH."""
     env: Mapping[str, str]
@@ -64,7 +65,7 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
     several = len(nodes) > 1
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {start.workers}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *[f". {_quote(file)}" for file in start.env_scripts],
         "set -eu",
@@ -76,17 +77,19 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
     if start.python is not None:  # msrun starts whatever python stands first on PATH
         lines.append(f"export PATH={_quote(str(Path(start.python).parent))}:$PATH")
     lines += [
-        *_meeting(nodes),
+        *(_meeting(nodes) if start.workers else []),
         f"export LOG_DIR=${{LOG_DIR:-{_quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + _quote(start.directory),
         f"cd {_quote(start.directory)}",
-        "exec " + " \\\n  ".join(_word(part) for part in msrun_line(start, node, nodes)),
+        "exec " + " \\\n  ".join(_word(part) for part in last_line(start, node, nodes)),
     ]
     return "\n".join(lines) + "\n"
 
 
-def msrun_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
-    """What a node's script ends in: msrun and the program. MEETING stands for variables of the script."""
+def last_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
+    """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
+    if start.workers == 0:
+        return ["python", *start.program]
     return [
         "msrun",
         f"--worker_num={start.workers}",

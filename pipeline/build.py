@@ -113,9 +113,9 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The command line that would start a stage's work now."""
     if spec.engine is not None:
-        from pipeline import engines  # here: engine=local need not load it
+        from pipeline.engines import program  # here: engine=local need not load it
 
-        return engines.command(spec, store, launcher)
+        return program.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
     return job.describe(_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
 
@@ -145,9 +145,9 @@ def _run(
         if spec.engine is None:
             outcome = stage(spec.name, spec.workers)
         else:
-            from pipeline import engines
+            from pipeline.engines import program
 
-            outcome = engines.run(spec, seat, launcher, stage, tell)
+            outcome = program.run(spec, seat, launcher, stage, tell)
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from launch.config import LauncherConfig
-from pipeline import rules
+from pipeline import engines, rules
 from pipeline.compose_cache import compose_cached
 from pipeline.errors import ConfigError
 from stages.config import read
@@ -107,10 +107,18 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
-        _derive_engine(derived["engine"], derived["convert"], derived["split"])
-    except (KeyError, TypeError, ZeroDivisionError):
+        engine = derived["engine"]
+        if "env" in engine:
+            engine["env"] = {key: _text(value) for key, value in engine["env"].items()}
+        engines.of(engine["name"]).derive(derived)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived
     return derived
+
+
+def _text(value: Any) -> Any:
+    """A number is a variable's text, too; true is not, for it could mean 1."""
+    return str(value) if type(value) in (int, float) else value
 
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
@@ -126,24 +134,6 @@ def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: M
     if role["data_parallel"] is None:
         others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
         role["data_parallel"] = max(1, cards // others)
-
-
-def _derive_engine(engine: dict[str, Any], convert: dict[str, Any], split: dict[str, Any]) -> None:
-    """The contract of the user's checkout, and the files that mindrlhf reads."""
-    if engine["name"] != "mindrlhf":
-        return
-    from stages.mindrlhf import contract  # here: a run of another engine with nothing to do need not load it
-
-    if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"])
-    engine["env"] = {  # a number is a variable's text, too; true is not, for it could mean 1
-        name: str(value) if type(value) in (int, float) else value for name, value in engine["env"].items()
-    }
-    if engine["load_ckpt_format"] == "ms_safetensors":
-        convert["materialize"] = True
-    elif engine["load_ckpt_format"] == "ckpt":
-        convert |= {"materialize": True, "format": "ckpt"}
-        split["format"] = "ckpt"
 
 
 def _spread(layers: int, stages: int) -> list[int]:

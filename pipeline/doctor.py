@@ -13,7 +13,7 @@ from pathlib import Path
 from launch import doctor as look
 from launch.doctor import Check
 from launch.environment import RULES, installed
-from pipeline import memory
+from pipeline import engines
 from pipeline.config import Config, load
 from pipeline.errors import ConfigError
 from pipeline.graph import stages
@@ -67,7 +67,7 @@ def _local(config: Config) -> Iterator[Check]:
     yield from look.packages(RULES, installed, sys.executable)
     if config.engine.name == "local":
         workers = config.layout.train.cards
-        yield look.memory(workers * sum(role.low for role in memory.estimate(config)))
+        yield look.memory(workers * sum(role.low for role in engines.of("local").memory(config)))
 
 
 def _mindrlhf(config: Config) -> Iterator[Check]:

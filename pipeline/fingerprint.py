@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
-from stages.mindrlhf.config import LOCATIONS
+from stages.engine_config import LOCATIONS
 
 PATH_KEYS = frozenset(
     {

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.errors import EnvironmentProblem
-from pipeline import history, summary
+from pipeline import engines, history, summary
 from pipeline.config import load
-from pipeline.errors import REPORTED
+from pipeline.errors import REPORTED, ConfigError
 from pipeline.fingerprint import DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, console
@@ -53,9 +53,9 @@ class Run:
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            from pipeline import engines  # here: a run with nothing to do need not load it
-
-            engines.refuse(plan.config)
+            missing = list(engines.of(plan.config.engine.name).needs(plan.config))
+            if missing:
+                raise ConfigError(missing)
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)

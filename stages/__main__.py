@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from stages.context import Context
@@ -28,15 +29,20 @@ STAGES = {  # module, or module:function where it is not `run`
 }
 
 
+def entry(name: str) -> Callable[[Context], None]:
+    """The function behind a name of STAGES."""
+    module, _, function = STAGES[name].partition(":")
+    run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
+    return run
+
+
 def main(arguments: list[str]) -> int:
     """Run one stage; 0 done, 1 the stage failed for a reason that it names, 2 wrong arguments."""
     if len(arguments) != 2 or arguments[0] not in STAGES:
         print(f"usage: python -m stages {{{','.join(STAGES)}}} spec.json", file=sys.stderr)
         return 2
-    module, _, function = STAGES[arguments[0]].partition(":")
-    run = getattr(importlib.import_module(module), function or "run")
     try:
-        run(Context.load(Path(arguments[1])))
+        entry(arguments[0])(Context.load(Path(arguments[1])))
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,9 @@ from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.logs import FINISHED
 from stages.mindrlhf.model_directory import add_index, stand_in
 from stages.mindrlhf.start import start, write_configs
+from stages.program import START_FILE, write_start
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
-
-PLAN_FILE = "start.json"
 
 
 def prepare(context: Context) -> None:
@@ -41,12 +39,8 @@ def prepare(context: Context) -> None:
     places = fresh if moment is None else resumed(fresh)
     write_configs(job, places, resume=moment is not None)
     (places.root / "run").mkdir(exist_ok=True)
-    content = {
-        "start": dataclasses.asdict(start(job, places, resume=moment is not None)),
-        "time": time.time(),
-        "resumed": None if moment is None else [moment.epoch, moment.step],
-    }
-    (context.work / PLAN_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    resumed_from = None if moment is None else [moment.epoch, moment.step]
+    write_start(context.work, start(job, places, resume=moment is not None), resumed=resumed_from)
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
 
 
@@ -90,9 +84,9 @@ def collect(context: Context) -> None:
         InputError: the proof is missing, whatever the exit code was.
     """
     job = _with_ids(Job.of(context.config), context.inputs["fetch"])
-    begun = json.loads((context.work / PLAN_FILE).read_text(encoding="utf-8"))
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(begun["logs"]), root, workers, begun["time"])
+    moment = prove(Path(begun["logs"]), root, workers, begun["begun"])
     for rank in range(workers):
         source = checkpoints.file(root, "train", rank, moment)
         target = context.output / "train" / f"rank_{rank}" / source.name

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from stages.grpo.metrics import StepLog
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
+from stages.program import Tell
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
-
-Tell = Callable[[float, float, str], None]
 
 
 class Follower:
@@ -49,6 +47,7 @@ class Watcher:
             tell: called with step, total and a message after each step.
         """
         train = job.layout.train
+        self.silence_timeout_s = job.engine.silence_timeout_s
         self.logs, self.work, self.logged, self.tell = logs, work, job.train.logged_completions, tell
         self.reader, self.last = LogReader(train.cards), LogReader(train.cards)
         self._first_log = Follower(logs / "worker_0.log")
