@@ -28,6 +28,7 @@ from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
 from stages.mindrlhf.config import MindrlhfEngine
+from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
@@ -54,7 +55,7 @@ class Config:
     convert: ConvertConfig
     split: SplitConfig
     reward: RewardConfig
-    engine: LocalEngine | MindrlhfEngine
+    engine: LocalEngine | MindrlhfEngine | MindspeedRlEngine
     """Which trainer runs grpo."""
     rollout: RolloutConfig
     sft: SftConfig

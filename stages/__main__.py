@@ -23,6 +23,16 @@ STAGES = {  # module, or module:function where it is not `run`
     "grpo": "stages.grpo.stage",
     "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
     "mindrlhf_collect": "stages.mindrlhf.stage:collect",
+    **{
+        f"mindspeed_rl_{stage}_{step}": f"stages.mindspeed_rl.{module}:{step}"
+        for stage, module in (
+            ("tokenize", "tokenize"),
+            ("convert", "convert"),
+            ("grpo", "train"),
+            ("export", "export"),
+        )
+        for step in ("prepare", "collect")
+    },
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",

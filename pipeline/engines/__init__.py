@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pipeline.errors import Problem
     from stages.memory import RoleMemory
 
-ENGINES = ("local", "mindrlhf")
+ENGINES = ("local", "mindrlhf", "mindspeed_rl")
 
 
 class Engine(Protocol):

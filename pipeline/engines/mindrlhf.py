@@ -104,18 +104,18 @@ def needs(config: Config) -> Iterator[Problem]:
     if config.engine.mindrlhf_home is None:
         rule = "is required to run: a checkout of mindspore-ai/mindrlhf"
         yield Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory")
-    yield from machines(config)
+    yield from machines(config, config.cards)
 
 
-def machines(config: Config) -> Iterator[Problem]:
+def machines(config: Config, workers: int) -> Iterator[Problem]:
     """Whether the launcher has as many nodes as msrun is to span."""
     assert config.engine.name != "local"
-    launcher, nodes = config.launcher, len(launch.nodes_of(config.cards, config.launcher))
+    launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
-        yield Problem("cards", config.cards, rule, "choose launcher=ssh or launcher=slurm")
+        yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) < nodes:
-        rule = f"must name {nodes} machines for cards={config.cards}"
+        rule = f"must name {nodes} machines for {workers} cards"
         yield Problem("launcher.hosts", launch.hosts_of(launcher), rule, "or give hosts_file")
     if launcher.name == "ssh" and config.engine.container:
         rule = "is for launcher=local: with ssh, name hosts that are inside the containers"

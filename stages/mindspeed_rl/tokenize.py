@@ -130,9 +130,9 @@ def collect(context: Context) -> None:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    _, _, files, read_test = _sources(context, dataset, encoder)
+    _, _, tests, read_test = _sources(context, dataset, encoder)
     target = context.output / "test.mindrecord"
-    cards = tokenize_file(encoder, files, target, dataset.test_rows, read=read_test)
+    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
     result = {
         "files": cards,
         "train": {"rows": begun["rows"], "left_out": begun["left_out"], "prefix": PREFIX},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
-from stages.mindrlhf.watch import Follower
 from stages.mindspeed_rl import checkpoints
 from stages.mindspeed_rl.job import Job
 from stages.mindspeed_rl.logs import Iteration, read_line
@@ -30,10 +30,8 @@ class Watcher:
             silence_timeout_s: a run that is silent for longer is hung; None: never.
             tell: called with step, total and a message.
         """
-        self.logs, self.silence_timeout_s, self.tell = logs, silence_timeout_s, tell
-        self._log = Follower(logs / log)
-        self._sizes: dict[Path, int] = {}
-        self._last_word = time.monotonic()
+        self.silence_timeout_s, self.tell = silence_timeout_s, tell
+        self._log, self._silence = Follower(logs / log), Silence(logs)
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new."""
@@ -47,10 +45,7 @@ class Watcher:
 
     def silent_s(self) -> float:
         """Seconds since any process last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
-        return time.monotonic() - self._last_word
+        return self._silence.seconds()
 
 
 class TrainWatcher(Watcher):
