@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
@@ -26,7 +25,6 @@ _PLACES = frozenset(("engine", key) for key in LOCATIONS)
 def stages(config: Config) -> tuple[Stage, ...]:
     """Its own data and weights, there and back; evaluate reads what comes back."""
     engine, size = _engine(config), config.model.weight_bytes
-    home = engine.mindspeed_rl_home
     own = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
         Stage(
@@ -41,7 +39,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             "tokenize",
             ("model", "dataset", "tokenize", "engine"),
             {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
-            external=(Path(home) / contract.TEMPLATES,) if home else (),
+            external=contract.files_read(engine.mindspeed_rl_home),
             unread=_reads("contract", "prompt_type"),
             engine="mindspeed_rl_tokenize",
         ),

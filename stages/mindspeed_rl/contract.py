@@ -34,7 +34,6 @@ _CLASSES = {
     "megatron": ("megatron_config.py", "MegatronConfig"),
     "rl_config": ("rl_config.py", "RLConfig"),
     "generate_config": ("generate_config.py", "GenerateConfig"),
-    "dataset": ("data_handler_config.py", "DataHandlerConfig"),
 }
 """Section -> file and class whose attributes are its keys; megatron stands for megatron_training,
 actor_config, ref_config, reward_config and the model's own section."""
@@ -49,32 +48,40 @@ _KEYS = {
         "use_fused_rotary_pos_emb bf16 use_distributed_optimizer tokenizer_type tokenizer_name_or_path "
         "global_batch_size seq_length save_interval train_iters stage attention_dropout init_method_std "
         "hidden_dropout distributed_backend no_shared_storage dataset_additional_keys data_path split "
-        "no_shuffle full_shuffle_instruction_dataset seed recompute_granularity recompute_method "
-        "recompute_num_layers num_layer_list micro_batch_size tensor_model_parallel_size "
-        "pipeline_model_parallel_size context_parallel_size lr lr_decay_style min_lr weight_decay "
-        "lr_warmup_fraction clip_grad adam_beta1 adam_beta2 finetune load save no_load_optim no_load_rng"
+        "no_shuffle full_shuffle_instruction_dataset seed micro_batch_size tensor_model_parallel_size "
+        "pipeline_model_parallel_size lr lr_decay_style min_lr weight_decay lr_warmup_fraction clip_grad "
+        "adam_beta1 adam_beta2 finetune load save no_load_optim no_load_rng"
     ),
     "rl_config": (
-        "runtime_env_path rule_reward actor_resource reference_resource reward_resource "
-        "max_prompt_length epochs clip_ratio entropy_coeff gamma lam kl_penalty kl_ctrl_type "
-        "init_kl_coef adv_estimator verifier_function verifier_weight integrated_mode_config "
+        "runtime_env_path rule_reward actor_resource max_prompt_length epochs clip_ratio entropy_coeff "
+        "gamma lam kl_penalty kl_ctrl_type init_kl_coef adv_estimator verifier_function verifier_weight "
         "shuffle_mini_batch use_tensorboard blocking guarantee_order num_cpus_for_local_task "
-        "num_cpus_for_placement_group use_integrated_worker ref_forward_micro_batch_size "
-        "actor_forward_micro_batch_size n_samples_per_prompt mini_batch_size"
+        "use_integrated_worker ref_forward_micro_batch_size actor_forward_micro_batch_size "
+        "n_samples_per_prompt mini_batch_size"
     ),
     "generate_config": (
         "trust_remote_code infer_tensor_parallel_size infer_pipeline_parallel_size "
         "infer_expert_parallel_size max_num_seqs max_model_len max_num_batched_tokens dtype "
         "gpu_memory_utilization offload_train_optimizer offload_train_grad offload_train_param "
-        "enforce_eager sampling_config"
+        "sampling_config"
     ),
     "generate_config.sampling_config": "logprobs max_tokens top_p top_k min_p temperature detokenize",
     "dataset": (
         "input tokenizer_name_or_path output_prefix handler_name tokenizer_type workers log_interval "
-        "prompt_type map_keys dataset_additional_keys cache_dir seed"
+        "prompt_type map_keys dataset_additional_keys cache_dir"
     ),
 }
-_ADDED = {  # in 05a90d7
+"""In every rendered file."""
+_WHERE_ASKED = {
+    "megatron": (
+        "recompute_granularity recompute_method recompute_num_layers num_layer_list context_parallel_size"
+    ),
+    "rl_config": ("reference_resource reward_resource integrated_mode_config num_cpus_for_placement_group"),
+}
+"""Only in files of runs that ask for them."""
+_OF_667A547 = {"generate_config": "enforce_eager"}
+"""Only in its shipped file; 05a90d7 knows it and has true as default."""
+_OF_05A90D7 = {
     "megatron": "swap_optimizer reset_attention_mask no_pad_to_seq_lengths",
     "rl_config": "use_remove_padding log_max_throughput",
 }
@@ -85,10 +92,11 @@ _PROMPT_TYPES = "qwen_r1 qwen_math_r1 qwen default empty"
 
 def keys(version: Version) -> dict[str, frozenset[str]]:
     """Section -> its keys that are used here, all of which this version accepts."""
-    known = {section: frozenset(names.split()) for section, names in _KEYS.items()}
-    if version == "667a547":
-        return known
-    return {section: names | frozenset(_ADDED.get(section, "").split()) for section, names in known.items()}
+    own = _OF_667A547 if version == "667a547" else _OF_05A90D7
+    return {
+        section: frozenset(f"{names} {_WHERE_ASKED.get(section, '')} {own.get(section, '')}".split())
+        for section, names in _KEYS.items()
+    }
 
 
 def of(home: str | None) -> Version:
@@ -105,13 +113,13 @@ def of(home: str | None) -> Version:
         rule = f"must be a checkout of Ascend/MindSpeed-RL: it has no {' and no '.join(map(str, lacking))}"
         raise _refused(home, rule, "clone it and give its directory")
     declared = {section: _attributes(home, *place) for section, place in _CLASSES.items()}
-    declared["generate_config.sampling_config"] = _sampling_keys(home)
     _require_mindspore(home, declared["megatron"])
     version: Version = "667a547" if (root / CONVERT).is_file() else "05a90d7"
     unknown = [
         f"{section}.{name}"
-        for section, names in keys(version).items()
-        for name in sorted(names - declared[section])
+        for section, known in declared.items()
+        for name in _KEYS[section].split()
+        if name not in known
     ]
     if unknown:
         window = "667a547 to 749829d^" if version == "667a547" else version
@@ -127,7 +135,7 @@ def verifiers(home: str | None, version: Version) -> frozenset[str]:
     known = frozenset(_VERIFIERS.split())
     if version != "667a547":
         known |= frozenset(_ADDED_VERIFIERS.split())
-    if home is None:
+    if home is None or not (Path(home) / VERIFIERS_FILE).exists():
         return known
     tree = _parse(home, VERIFIERS_FILE)
     tables = [
@@ -143,16 +151,24 @@ def verifiers(home: str | None, version: Version) -> frozenset[str]:
 
 def prompt_types(home: str | None) -> frozenset[str]:
     """Names of the checkout's prompt templates."""
-    return frozenset(_PROMPT_TYPES.split()) if home is None else frozenset(_templates(home))
+    return frozenset(_templates(home) if home else ()) or frozenset(_PROMPT_TYPES.split())
+
+
+def files_read(home: str | None) -> tuple[Path, ...]:
+    """The checkout's files that decide what the training data is."""
+    file = Path(home or "") / TEMPLATES
+    return (file,) if home and file.exists() else ()
 
 
 def template(home: str, name: str) -> dict[str, Any]:
-    """One prompt template.
+    """One prompt template; an empty one where the checkout has none at all, which `notes` tells.
 
     Raises:
-        ConfigError: it cannot be read, or is not there.
+        ConfigError: they cannot be read, or have none of that name.
     """
     found = _templates(home)
+    if not found:
+        return {}
     if name not in found:
         rule = f"must be one of the checkout's templates ({TEMPLATES}): {', '.join(sorted(found))}"
         raise ConfigError([Problem("engine.prompt_type", name, rule)])
@@ -207,31 +223,20 @@ def _remedy() -> str:
 
 
 def _attributes(home: str, file: str, name: str) -> frozenset[str]:
-    """What the methods of a class set on self: the keys that it accepts, without running the file."""
+    """What a class and its methods set: the keys that it accepts, without running the file."""
+    found: set[str] = set()
     for node in ast.walk(_parse(home, _CONFIGS / file)):
         if isinstance(node, ast.ClassDef) and node.name == name:
-            return frozenset(
-                one.attr
-                for one in ast.walk(node)
-                if isinstance(one, ast.Attribute)
-                and isinstance(one.ctx, ast.Store)
-                and isinstance(one.value, ast.Name)
-                and one.value.id == "self"
-            )
-    return frozenset()
-
-
-def _sampling_keys(home: str) -> frozenset[str]:
-    for node in ast.walk(_parse(home, _CONFIGS / "generate_config.py")):
-        targets = node.targets if isinstance(node, ast.Assign) else []
-        named = any(isinstance(one, ast.Attribute) and one.attr == "sampling_config" for one in targets)
-        if named and isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            return frozenset(str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
-    return frozenset()
+            for one in ast.walk(node):
+                if isinstance(one, ast.Attribute | ast.Name) and isinstance(one.ctx, ast.Store):
+                    found.add(one.attr if isinstance(one, ast.Attribute) else one.id)
+    return frozenset(found)
 
 
 def _templates(home: str) -> Mapping[str, dict[str, Any]]:
     file = Path(home) / TEMPLATES
+    if not file.exists():
+        return {}
     try:
         return {entry["name"]: entry for entry in json.loads(file.read_text(encoding="utf-8"))}
     except (OSError, ValueError, TypeError, KeyError) as error:

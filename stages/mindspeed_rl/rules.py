@@ -7,6 +7,7 @@ Rules that every engine shares, heads and equal card counts among them, stand in
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from stages.errors import Problem
 from stages.mindspeed_rl import contract, recipe
@@ -45,6 +46,10 @@ def notes(job: Job) -> list[str]:
         found.append(
             f"engine.mindspeed_rl_home: {place} names `self` in a static method: its MindSpore back end ends "
             'in NameError there; bind to "" instead, as 749829d^ does'
+        )
+    if engine.mindspeed_rl_home and not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
+        found.append(
+            f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: evaluate asks the bare questions"
         )
     if engine.use_integrated_worker:
         found.append(

@@ -15,6 +15,8 @@ import yaml
 from stages.mindspeed_rl.job import Job, Places
 
 Values = dict[str, Any]
+_CPUS = 8
+"""num_cpus_for_placement_group's default (rl_config.py)."""
 
 
 def train_config(job: Job, places: Places, resume: bool) -> Values:
@@ -170,8 +172,9 @@ def _cut(job: Job) -> Values:
         "micro_batch_size": job.engine.micro_batch_size,
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,
-        "context_parallel_size": layout.context_parallel,
     }
+    if layout.context_parallel > 1:
+        cut["context_parallel_size"] = layout.context_parallel
     if job.layers:
         cut["num_layer_list"] = ",".join(map(str, job.layers))
     return cut
@@ -237,12 +240,15 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "verifier_function": list(engine.verifier_function),
         "verifier_weight": list(engine.verifier_weight),
         "num_cpus_for_local_task": 1.0,
-        "num_cpus_for_placement_group": engine.cpus_per_npu,
         "use_tensorboard": False,  # event files are written from the metrics
         "actor_resource": {"num_npus": job.actor.cards},
     }
+    if engine.cpus_per_npu != _CPUS:
+        values["num_cpus_for_placement_group"] = engine.cpus_per_npu
     if job.version == "05a90d7":
-        values |= {"log_max_throughput": False, "use_remove_padding": engine.use_remove_padding}
+        values["log_max_throughput"] = False
+    if engine.use_remove_padding:
+        values["use_remove_padding"] = True
     if job.reference_npus:
         values["reference_resource"] = {"num_npus": job.reference_npus}
     if job.reward_npus:
@@ -259,7 +265,7 @@ def _generate(job: Job) -> Values:
         "offload_train_optimizer": True,
         "offload_train_grad": True,
         "offload_train_param": True,
-        "enforce_eager": True,
+        **({"enforce_eager": True} if job.version == "667a547" else {}),
         "infer_tensor_parallel_size": job.layout.generate.model_parallel,
         "infer_pipeline_parallel_size": 1,
         "infer_expert_parallel_size": 1,
