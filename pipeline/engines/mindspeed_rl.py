@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
 from pipeline.engines.machines import machines
-from pipeline.engines.stage import Load, Stage
+from pipeline.engines.stage import Load, Stage, part
 from pipeline.errors import Problem
 from stages.memory import RoleMemory
 from stages.mindspeed_rl import contract, rules
@@ -122,15 +122,7 @@ def load(config: Config) -> Load:
 
 def job(config: Config) -> Job:
     """The sections that a MindSpeed-RL run is rendered from."""
-    return Job(
-        config.model,
-        config.layout,
-        config.tokenize,
-        config.rollout,
-        config.train,
-        _engine(config),
-        config.seed,
-    )
+    return part(Job, config)
 
 
 def _engine(config: Config) -> MindspeedRlEngine:
