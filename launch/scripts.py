@@ -30,6 +30,10 @@ fi
 PROGRAM = '"${program[@]}"'
 """Stands for the program in a script that decides about it when it runs."""
 
+_FREE = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+FREE_PORT = f"$(python -c '{_FREE}')"
+"""In bash: a port that is free on the node where the script runs."""
+
 MEETING = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_dir=$LOG_DIR")
 """msrun's options that are known when a script runs."""
 
@@ -85,35 +89,53 @@ def write_scripts(start: EngineStart, nodes: Sequence[Node], directory: Path, lo
 def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) -> str:
     """The start script of one node.
 
-    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it. With the argument
-    `check` it only looks whether the node has what the run needs. It may be started again after any end.
+    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
+    """
+    end = "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes, (PROGRAM,))))
+    return wrap(start, node, nodes, logs, *_program(start), end)
+
+
+def wrap(
+    start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
+) -> str:
+    """A node's script that ends in `last`: environment, meeting place, logs and working directory before it.
+
+    With the argument `check` it only looks whether the node has what the run needs. It may be started again
+    after any end.
+
+    Args:
+        start: what is started, see EngineStart.
+        node: whose script it is.
+        nodes: all of them.
+        logs: default of LOG_DIR.
+        last: lines of bash.
+        port: where several nodes meet unless MASTER_PORT says otherwise.
     """
     several = len(nodes) > 1
-    first, last = _ranks(node, nodes)
+    ranks = _ranks(node, nodes)
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last} of {max(1, start.workers)}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {ranks[0]} to {ranks[1]} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *check(start),
         '[ "${1:-}" != check ] || exit "$lacking"',
         '[ "$lacking" = 0 ] || exit 1',
-        *[f". {_quote(file)}" for file in start.env_scripts],
+        *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
-        *[f"export {name}={_quote(value)}" for name, value in start.env.items()],
+        *[f"export {name}={quote(value)}" for name, value in start.env.items()],
     ]
     if start.python_path:
         joined = ":".join(start.python_path)
-        lines.append(f"export PYTHONPATH={_quote(joined)}${{PYTHONPATH:+:$PYTHONPATH}}")
-    if start.python is not None:  # msrun starts whatever python stands first on PATH
-        lines.append(f"export PATH={_quote(str(Path(start.python).parent))}:$PATH")
+        lines.append(f"export PYTHONPATH={quote(joined)}${{PYTHONPATH:+:$PYTHONPATH}}")
+    if start.python is not None:  # msrun and ray start whatever python stands first on PATH
+        lines.append(f"export PATH={quote(str(Path(start.python).parent))}:$PATH")
     lines += [
-        *(_meeting(nodes) if start.workers else []),
-        f"export LOG_DIR=${{LOG_DIR:-{_quote(str(logs))}}}",
-        'mkdir -p "$LOG_DIR" ' + _quote(start.directory),
-        f"cd {_quote(start.directory)}",
-        *_alone(f"GRPOFLOW_NODE={start.directory} {node.rank}", first, last),
-        *_program(start),
-        "exec " + " \\\n  ".join(_word(part) for part in last_line(start, node, nodes, (PROGRAM,))),
+        *(_meeting(nodes, port) if start.workers else []),
+        f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
+        'mkdir -p "$LOG_DIR" ' + quote(start.directory),
+        f"cd {quote(start.directory)}",
+        *_alone(f"GRPOFLOW_NODE={start.directory} {node.rank}", *ranks),
+        *last,
     ]
     return "\n".join(lines) + "\n"
 
@@ -124,8 +146,8 @@ def check(start: EngineStart) -> list[str]:
     read = [name for name in names if name.startswith("/") and Path(name).exists()]  # the others are made
     return [
         CHECK,
-        *[f"need {_quote(path)}" for path in installed(start)],
-        *[f"whole {_quote(path)}" for path in dict.fromkeys(read)],
+        *[f"need {quote(path)}" for path in installed(start)],
+        *[f"whole {quote(path)}" for path in dict.fromkeys(read)],
     ]
 
 
@@ -138,9 +160,9 @@ def installed(start: EngineStart) -> list[str]:
 def _alone(mark: str, first: int, last: int) -> list[str]:
     """End what an earlier start left here (msrun's workers outlive it), and keep its logs."""
     return [
-        f"left() {{ grep -lzxF {_quote(mark)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
+        f"left() {{ grep -lzxF {quote(mark)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
         'while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done',
-        f"export {_quote(mark)}",
+        f"export {quote(mark)}",
         f"for log in {'' if first else 'scheduler '}worker_{{{first}..{last}}}; do",
         '  [ -e "$LOG_DIR/$log.log" ] || continue',
         '  mkdir -p "$LOG_DIR/earlier"',
@@ -162,7 +184,7 @@ def _program(start: EngineStart) -> list[str]:
 
 
 def _join(parts: Sequence[str]) -> str:
-    return " \\\n  ".join(_quote(part) for part in parts)
+    return " \\\n  ".join(quote(part) for part in parts)
 
 
 def last_line(start: EngineStart, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
@@ -186,23 +208,22 @@ def _word(part: str) -> str:
     if part == PROGRAM:
         return part
     if part not in MEETING:
-        return _quote(part)
+        return quote(part)
     option, _, variable = part.partition("=")
     return f'{option}="{variable}"'
 
 
-def _meeting(nodes: Sequence[Node]) -> list[str]:
+def _meeting(nodes: Sequence[Node], port: int) -> list[str]:
     if len(nodes) == 1:
-        free = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
         return [
             "export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}",
-            f"export MASTER_PORT=${{MASTER_PORT:-$(python -c '{free}')}}",
+            f"export MASTER_PORT=${{MASTER_PORT:-{FREE_PORT}}}",
         ]
     address = nodes[0].address
     default = f"-{address}" if address else "?set MASTER_ADDR to the address of node 0"
     return [
         f'export MASTER_ADDR="${{MASTER_ADDR:{default}}}"',
-        f"export MASTER_PORT=${{MASTER_PORT:-{MSRUN_PORT}}}",
+        f"export MASTER_PORT=${{MASTER_PORT:-{port}}}",
     ]
 
 
@@ -212,5 +233,6 @@ def _ranks(node: Node, nodes: Sequence[Node]) -> tuple[int, int]:
     return first, first + node.workers - 1
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """One word of a bash command."""
     return shlex.quote(text)

@@ -34,17 +34,18 @@ exit 1
 """Submit and wait for the end; a signal cancels the job, and so does the next attempt if nobody could."""
 
 
-def batch_script(nodes: int, directory: Path, logs: Path, options: Sequence[str]) -> str:
+def batch_script(
+    nodes: int, directory: Path, logs: Path, options: Sequence[str], requeue: bool = False
+) -> str:
     """One task per node; the first node of the allocation is where the workers meet.
-
-    Slurm may start it again (preemption, a lost node, scontrol requeue): the nodes' scripts decide at every
-    start what to go on from.
 
     Args:
         nodes: number of nodes.
         directory: holds node_K.sh.
         logs: receives msrun's logs and Slurm's own.
         options: more #SBATCH options, for example --partition=npu.
+        requeue: Slurm may start it again (preemption, a lost node, scontrol requeue): the scripts
+            find out at every start what to go on from.
     """
     script = f"d={shlex.quote(str(directory))}; f=$d/node_$SLURM_NODEID.sh; "
     run, start = "srun --kill-on-bad-exit=1 bash -c", 'exec bash "$f"'
@@ -55,7 +56,7 @@ def batch_script(nodes: int, directory: Path, logs: Path, options: Sequence[str]
         f"#SBATCH --job-name={job_name(directory)}",
         f"#SBATCH --nodes={nodes}",
         "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --requeue",
+        f"#SBATCH --{'' if requeue else 'no-'}requeue",
         "#SBATCH --open-mode=append",
         f"#SBATCH --output={logs}/slurm-%j.log",
         *[f"#SBATCH {option}" for option in options],

@@ -1,6 +1,7 @@
-"""mindrlhf's checkpoints: which are whole, and meta.json made true again before a run continues.
+"""mindrlhf's and mindformers' checkpoints: which are whole, and meta.json made true before a run continues.
 
-Layout: {train,optimizer,ref}/rank_N/PREFIX_rank_N-EPOCH_STEP.safetensors and meta.json. mindrlhf writes
+Layout: PART/rank_N/PREFIX_rank_N-EPOCH_STEP.safetensors and meta.json; mindrlhf's parts are train, optimizer
+and ref, mindformers' checkpoint (core/callback/callback.py, CheckpointMonitor). mindrlhf writes
 meta.json without truncating it (utils.py, record_last_ckpt_to_json): 0_1865 followed by 1_0 leaves bytes
 behind that make it no JSON. File names tell what it should say.
 
@@ -11,15 +12,21 @@ and the scripts of several nodes may run it at once.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import struct
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
+PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
+Together = tuple[str, ...]
+"""Parts that must be of one moment."""
+MINDRLHF: tuple[Together, ...] = (("train", "optimizer"), ("ref",))
+"""The reference never changes, so its own newest moment serves."""
 RESUMED = "resumed.json"
 """In the checkpoints' directory: [epoch, step] that the latest start went on from, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
@@ -42,8 +49,8 @@ def moments(root: Path, part: str, workers: int) -> list[Moment]:
     """Moments of which every rank has a whole file, oldest first.
 
     Args:
-        root: the directory with train/, optimizer/ and ref/.
-        part: one of them.
+        root: the directory that holds the parts.
+        part: one of PREFIXES.
         workers: ranks that must have it.
     """
     found: set[Moment] | None = None
@@ -62,38 +69,39 @@ def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
     return root / part / f"rank_{rank}" / f"{PREFIXES[part]}_rank_{rank}-{moment}.safetensors"
 
 
-def newest(root: Path, workers: int) -> tuple[Moment, Moment] | None:
-    """The newest moments to continue from: of the policy with its optimizer, and of the reference.
-
-    The reference never changes, so its own newest moment serves.
-
-    Returns:
-        Both, or None when the run must begin anew.
-    """
-    optimizer = moments(root, "optimizer", workers)
-    both = [moment for moment in moments(root, "train", workers) if moment in optimizer]
-    reference = moments(root, "ref", workers)
-    return (both[-1], reference[-1]) if both and reference else None
-
-
-def prepare_resume(root: Path, workers: int) -> Moment | None:
+def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> Moment | None:
     """Find the newest moment that a run can continue from, and make every meta.json point to it.
 
     Files of later moments, which a kill left unfinished on some rank, are removed: mindformers would pick
     them by time stamp.
 
+    Args:
+        root: the directory that holds the parts.
+        workers: ranks.
+        parts: what a run reads when it continues; the first tells the moment.
+
     Returns:
         The moment, or None when the run must begin anew.
     """
-    found = newest(root, workers)
-    if found is not None:
-        for part, moment in (("train", found[0]), ("optimizer", found[0]), ("ref", found[1])):
-            for rank in range(workers):
-                _remove_later(root / part / f"rank_{rank}", moment)
-                _write_meta(file(root, part, rank, moment), moment)
-    root.mkdir(parents=True, exist_ok=True)
-    _write(root / RESUMED, None if found is None else [found[0].epoch, found[0].step])
-    return None if found is None else found[0]
+    found = newest(root, workers, parts)
+    if found is None:
+        return None
+    for together, moment in zip(parts, found):  # noqa: B905 (strict= came with Python 3.10)
+        for part, rank in itertools.product(together, range(workers)):
+            _remove_later(root / part / f"rank_{rank}", moment)
+            _write_meta(file(root, part, rank, moment), moment)
+    return found[0]
+
+
+def newest(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> list[Moment] | None:
+    """The newest moment of each group of parts; None when one has none. Changes nothing."""
+    found = []
+    for together in parts:
+        common = set.intersection(*(set(moments(root, part, workers)) for part in together))
+        if not common:
+            return None
+        found.append(max(common))
+    return found
 
 
 def _write_meta(path: Path, moment: Moment) -> None:
@@ -129,7 +137,10 @@ def _is_whole(path: Path) -> bool:
 
 def main(arguments: list[str]) -> int:
     """Exit code 0 when the run goes on, with its checkpoints ready; 3 when it begins anew."""
-    moment = prepare_resume(Path(arguments[0]), int(arguments[1]))
+    root = Path(arguments[0])
+    moment = prepare_resume(root, int(arguments[1]))
+    root.mkdir(parents=True, exist_ok=True)
+    _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
     print("begins" if moment is None else f"goes on from checkpoint {moment}", flush=True)
     return 3 if moment is None else 0
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
@@ -16,32 +15,6 @@ from stages.program import Tell
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
-
-
-class Follower:
-    """The lines that are added to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
-        self.renewed = False
-        """Whether the last call found another file than the one before: a job that Slurm started again."""
-
-    def lines(self) -> list[str]:
-        """Whole lines since the last call; none while the file does not exist."""
-        try:
-            file = self.path.open("rb")
-        except FileNotFoundError:
-            return []
-        with file:
-            state = os.fstat(file.fileno())
-            self.renewed = state.st_ino != self._inode or state.st_size < self._offset
-            if self.renewed:
-                self._inode, self._offset, self._rest = state.st_ino, 0, b""
-            file.seek(self._offset)
-            data = file.read()
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode("utf-8", errors="replace") for line in lines]
 
 
 class Watcher:
@@ -67,9 +40,8 @@ class Watcher:
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
-        self._times: dict[Path, int] = {}
+        self._silence = Silence(logs)
         self._written = 0
-        self._last_word = time.monotonic()
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -94,14 +66,8 @@ class Watcher:
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)
 
     def silent_s(self) -> float:
-        """Seconds since any worker last wrote a line, or Slurm's queue was waited in."""
-        times = {}
-        for path in self.logs.glob("*.log"):
-            with contextlib.suppress(FileNotFoundError):  # a restart has just moved it away
-                times[path] = path.stat().st_mtime_ns
-        if times != self._times:
-            self._times, self._last_word = times, time.monotonic()
-        return time.monotonic() - self._last_word
+        """Seconds since any worker last wrote a line."""
+        return self._silence.seconds()
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])

@@ -61,7 +61,7 @@ def jobs() -> str:
 
 
 def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> None:
-    text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"])
+    text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"], requeue=True)
     assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --requeue\n" in text
     assert "#SBATCH --partition=npu\n" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0

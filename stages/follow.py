@@ -1,0 +1,54 @@
+"""Logs that grow while they are read: their new lines, and how long all of them have been silent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+
+class Follower:
+    """The lines that are added to a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
+        self.renewed = False
+        """Whether the last call found another file than the one before: a job that Slurm started again."""
+
+    def lines(self) -> list[str]:
+        """Whole lines since the last call; none while the file does not exist."""
+        self.renewed = False
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
+            return []
+        with file:
+            state = os.fstat(file.fileno())
+            self.renewed = state.st_ino != self._inode or state.st_size < self._offset
+            if self.renewed:
+                self._inode, self._offset, self._rest = state.st_ino, 0, b""
+            file.seek(self._offset)
+            data = file.read()
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode("utf-8", errors="replace") for line in lines]
+
+
+class Silence:
+    """Watches all logs of a directory."""
+
+    def __init__(self, logs: Path) -> None:
+        self.logs = logs
+        self._times: dict[Path, int] = {}
+        self._last_word = time.monotonic()
+
+    def seconds(self) -> float:
+        """Since a process last wrote a line, or Slurm's queue was waited in."""
+        times = {}
+        for path in self.logs.glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):  # a restart has just moved it away
+                times[path] = path.stat().st_mtime_ns
+        if times != self._times:
+            self._times, self._last_word = times, time.monotonic()
+        return time.monotonic() - self._last_word
