@@ -42,6 +42,18 @@ def machines(
             yield Problem("launcher.hosts", host, what)
 
 
+def shared(config: Config) -> Iterator[str]:
+    """What a plan says of a run on several nodes."""
+    nodes = len(launch.nodes_of(config.cards, config.launcher))
+    if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
+        return
+    own = "".join(f"; each must have {path}" for path in installed(config))
+    yield (
+        f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
+        f"workers of other nodes write{own}. The nodes are asked before any worker starts"
+    )
+
+
 def installed(config: Config) -> list[str]:
     """What every node of the engine's run must have, at the same path."""
     named = ("python", *HOMES)
