@@ -27,6 +27,18 @@ fi
 """.strip()
 """Does this node have what a run needs? SHARED is a file that whoever starts the nodes has just made."""
 
+END = r"""
+end() {  # whatever ended or stopped it, no worker outlives it
+  trap '' TERM INT HUP
+  kill -TERM $(left) 2>/dev/null || true
+  for _ in $(seq 50); do [ -n "$(left)" ] || break; sleep 0.1; done
+  while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done
+  exit "$1"
+}
+trap 'end 143' TERM INT HUP
+""".strip()
+"""`left` is defined by _alone."""
+
 PROGRAM = '"${program[@]}"'
 """Stands for the program in a script that decides about it when it runs."""
 
@@ -91,8 +103,14 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
     """
-    end = "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes, (PROGRAM,))))
-    return wrap(start, node, nodes, logs, *_program(start), end)
+    words = ["env", mark(start, node), *last_line(start, node, nodes, (PROGRAM,))]
+    line = " \\\n  ".join(map(_word, words))
+    return wrap(start, node, nodes, logs, *_program(start), END, line + " &", "wait $! || end $?", "end 0")
+
+
+def mark(start: EngineStart, node: Node) -> str:
+    """The variable by which a node's processes are found; the script does not export it to its own tools."""
+    return f"GRPOFLOW_NODE={start.directory} {node.rank}"
 
 
 def wrap(
@@ -134,7 +152,7 @@ def wrap(
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         f"cd {quote(start.directory)}",
-        *_alone(f"GRPOFLOW_NODE={start.directory} {node.rank}", *ranks),
+        *_alone(mark(start, node), *ranks),
         *last,
     ]
     return "\n".join(lines) + "\n"
@@ -157,12 +175,11 @@ def installed(start: EngineStart) -> list[str]:
     return [path for path in (*named, *start.python_path, *start.env_scripts) if path.startswith("/")]
 
 
-def _alone(mark: str, first: int, last: int) -> list[str]:
+def _alone(marked: str, first: int, last: int) -> list[str]:
     """End what an earlier start left here (msrun's workers outlive it), and keep its logs."""
     return [
-        f"left() {{ grep -lzxF {quote(mark)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
+        f"left() {{ grep -lzxF {quote(marked)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
         'while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done',
-        f"export {quote(mark)}",
         f"for log in {'' if first else 'scheduler '}worker_{{{first}..{last}}}; do",
         '  [ -e "$LOG_DIR/$log.log" ] || continue',
         '  mkdir -p "$LOG_DIR/earlier"',

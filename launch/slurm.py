@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 BASE_PORT, PORTS = 20000, 10000
+"""Where a node without python3 can't look for a free port: another one for each job on it."""
+FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }
@@ -63,7 +65,8 @@ def batch_script(
         "set -eu",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "MASTER_ADDR=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')",
-        f"MASTER_PORT=$(({BASE_PORT} + SLURM_JOB_ID % {PORTS}))  # another one for each job on a node",
+        f"free='{FREE_PORT}'",
+        f'MASTER_PORT=$(python3 -c "$free" 2>/dev/null || echo $(({BASE_PORT} + SLURM_JOB_ID % {PORTS})))',
         f"export MASTER_ADDR MASTER_PORT LOG_DIR={shlex.quote(str(logs))}",
         f"export SHARED={shlex.quote(str(directory))}/.shared-$SLURM_JOB_ID",
         'touch "$SHARED"',

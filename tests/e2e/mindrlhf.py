@@ -46,11 +46,11 @@ def rows(store: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (artifact(store, "grpo") / name).read_text().splitlines()]
 
 
-def weights_moved(store: Path) -> set[float]:
+def weights_moved(store: Path, export: Path | None = None) -> set[float]:
     """By how many of the stand-in's steps each weight of the exported model differs from the fetched one."""
     from stages.weights.tensors import load
 
-    before, after = load(artifact(store, "fetch")), load(artifact(store, "export"))
+    before, after = load(artifact(store, "fetch")), load(export or artifact(store, "export"))
     assert before.keys() == after.keys()
     moved = np.concatenate([((after[name] - before[name]) * 2**10).ravel() for name in before])
     return set(np.round(moved, 2).tolist())

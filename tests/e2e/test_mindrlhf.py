@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import sweeping
 from tests.e2e.mindrlhf import (
     BASE,
     HOME,
@@ -109,24 +110,27 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("contract", "form", "layout"),
-    [
-        ("0cd087455", "ms_safetensors", "dp1_mp2_pp1"),
-        ("e8a8fc1", "ckpt", "dp1_mp2_pp2"),  # four workers
-    ],
-)
-def test_every_format_version_and_layout_comes_home(
-    store: Path, contract: str, form: str, layout: str
-) -> None:
-    engine = [f"engine.mindrlhf_home={HOME / contract}", f"engine.load_ckpt_format={form}"]
-    done = run(store, *engine, f"layout={layout}")
+def test_four_workers_from_rank_directories_come_home(store: Path) -> None:
+    done = run(store, "engine.load_ckpt_format=ckpt", "layout=dp1_mp2_pp2")
     assert done.exit_code == 0, done.stderr
     losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
-    last = 3 if layout.endswith("pp2") else 0
-    assert losses == pytest.approx([1 / step + last for step in range(1, STEPS + 1)])
+    assert losses == pytest.approx([1 / step + 3 for step in range(1, STEPS + 1)])
     assert weights_moved(store) == {float(STEPS)}
-    assert json.loads((artifact(store, "grpo") / "result.json").read_text())["contract"] == contract
+
+
+@pytest.mark.slow
+def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
+    homes = ",".join(str(HOME / version) for version in ("e8a8fc1", "0cd087455"))
+    others = [one for one in BASE if not one.startswith("engine.mindrlhf_home=")]
+    flat = "engine.load_ckpt_format=ms_safetensors"
+    done = sweeping.run(store, *others, flat, f"engine.mindrlhf_home={homes}")
+    assert done.exit_code == 0, done.stderr
+    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
+    results = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
+    assert {result["contract"] for result in results} == {"e8a8fc1", "0cd087455"}
+    exports = list(store.glob("export/[0-9a-f]*"))
+    assert len(exports) == 2 and sweeping.count(store)["convert"] == 1
+    assert [weights_moved(store, export) for export in exports] == [{float(STEPS)}, {float(STEPS)}]
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:

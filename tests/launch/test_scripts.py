@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,23 +96,39 @@ def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: EngineStar
     assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
 
 
-def test_what_an_earlier_start_left_running_is_ended(start: EngineStart, tmp_path: Path) -> None:
+def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_path: Path) -> None:
     node = Node(0, None, 2)
     text = script(start, node, [node], tmp_path / "logs")
     msrun = tmp_path / "venv/bin/msrun"
     quick = msrun.read_text()
     # a worker in a session of its own, as msrun's are
-    msrun.write_text("#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\n")
+    stays = "#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\nexec sleep 300 >/dev/null 2>&1\n"
+    msrun.write_text(stays)
 
     def left() -> list[str]:
         grep = ["grep", "-lzF", f"GRPOFLOW_NODE={start.directory} 0"]
         grep += [str(path) for path in Path("/proc").glob("[0-9]*/environ")]
         return subprocess.run(grep, capture_output=True, text=True).stdout.split()
 
-    run(text)
-    assert len(left()) == 1
+    def started() -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"})
+        deadline = time.monotonic() + 30
+        while len(left()) != 2:  # msrun and its worker
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return child
+
+    killed = started()
+    killed.kill()
+    killed.wait()
+    assert left()
     msrun.write_text(quick)
-    assert run(text).returncode == 0
+    assert run(text).returncode == 0  # the next start ends them
+    assert left() == []
+    msrun.write_text(stays)
+    stopped = started()
+    stopped.terminate()
+    assert stopped.wait() == 143
     assert left() == []
 
 
