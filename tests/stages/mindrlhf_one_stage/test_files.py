@@ -1,4 +1,4 @@
-"""The rendered files, for the layouts of the notes that people follow: train dp1 mp4 pp2, generate dp2 mp4."""
+"""The rendered files, for layouts of notes that people follow too: train dp1 mp4 pp2, generate dp2 mp4."""
 
 from __future__ import annotations
 
