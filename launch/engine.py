@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launch import fan_out, process, slurm
+from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.job import first_to_fail
 from launch.process import Outcome
 from launch.scripts import EngineStart, Node, last_line, write_scripts
 
@@ -80,6 +79,28 @@ def run(
         LaunchError: it could not start, failed, took too long or fell silent.
     """
     write(start, launcher, directory, logs)
+    return follow(
+        command(start, job, directory, logs, launcher),
+        job=job,
+        logs=logs,
+        launcher=launcher,
+        on_poll=on_poll,
+        silent_s=silent_s,
+        silence_timeout_s=silence_timeout_s,
+    )
+
+
+def follow(
+    started: list[str],
+    *,
+    job: str,
+    logs: Path,
+    launcher: LauncherConfig,
+    on_poll: Callable[[], None],
+    silent_s: Callable[[], float],
+    silence_timeout_s: float | None,
+) -> Outcome:
+    """Run what starts all nodes, and watch it; arguments and exceptions as of `run`."""
     log = logs / "start.log"
 
     def poll() -> None:
@@ -89,7 +110,7 @@ def run(
 
     try:
         return process.run(
-            command(start, job, directory, logs, launcher),
+            started,
             job=job,
             log=log,
             env=environment(os.environ),
@@ -98,7 +119,7 @@ def run(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = first_to_fail(logs)
+        culprit = diagnose.culprit(logs)
         if culprit is None:
             raise
         lost = [line for line in process.tail(log) if line.startswith("error: ")]
@@ -113,6 +134,13 @@ def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
     """What starts all nodes and ends when they have ended."""
+    return start_nodes(start, len(nodes_of(start.workers, launcher)), job, directory, logs, launcher)
+
+
+def start_nodes(
+    start: EngineStart, nodes: int, job: str, directory: Path, logs: Path, launcher: LauncherConfig
+) -> list[str]:
+    """What starts so many nodes, each with its script in `directory`, and ends when they have ended."""
     if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
@@ -121,7 +149,7 @@ def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher:
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[: len(nodes_of(start.workers, launcher))],
+        "hosts": hosts_of(launcher)[:nodes],
         "ssh": list(launcher.ssh),
         "master_addr": None if loopback else launcher.master_addr,
         "master_port": None if launcher.master_port is None else str(launcher.master_port),

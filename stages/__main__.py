@@ -30,6 +30,7 @@ STAGES = {  # module, or module:function where it is not `run`
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",
+    "serve_check": "stages.serve_check",
 }
 
 

@@ -129,12 +129,14 @@ def _layouts(job: Job) -> Iterator[Problem]:
     for role in ROLES:
         layout = job.layout.role(role)
         yield from qwen_layout(job.model, layout, role)
+        # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
         parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
         if job.seq_length % parts:
             yield Problem(
                 "engine.seq_length",
                 job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into",
+                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
+                "(MindSpore cuts evenly)",
                 "leave it null",
             )
 
@@ -179,7 +181,10 @@ def _samples(job: Job) -> Iterator[Problem]:
         )
         return
     if job.samples % engine.pack_num:
-        yield Problem("engine.pack_num", engine.pack_num, f"must divide the {job.samples} samples of a step")
+        rule = (
+            f"must divide the {job.samples} samples of a step (grpo_experience_maker.py, create_pack_group)"
+        )
+        yield Problem("engine.pack_num", engine.pack_num, rule)
     update = job.packs_per_update
     formula = "engine.batch_size x data_parallel" + (
         " x micro_batch_num" if layout.train.pipeline_stage > 1 else ""
@@ -239,7 +244,7 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.seq_length",
             longest,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings}",
+            f"at most model.max_position_embeddings={job.model.max_position_embeddings} (config.json)",
             "shorten tokenize.max_prompt_length or rollout.max_tokens",
         )
 
@@ -301,6 +306,6 @@ def _tokens(job: Job) -> Iterator[Problem]:
                 yield Problem(
                     f"model.{name}_token_id",
                     value,
-                    f"must be below vocab_size={job.model.vocab_size}",
+                    f"must be below vocab_size={job.model.vocab_size} (config.json)",
                     "give the tokenizer's own id",
                 )

@@ -1,0 +1,155 @@
+"""An engine's run on Ray: a cluster of our own, or one that is there already, around somebody else's program.
+
+Same shape as launch.engine. The scripts start Ray themselves, `ray start` for `ray start` as one would by
+hand; what waits, watches and ends beside it is ray_node.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch import engine, ray_node, slurm
+from launch.config import LauncherConfig
+from launch.process import Outcome
+from launch.scripts import FREE_PORT, EngineStart, Node, quote, wrap
+
+RAY_PORT = 6379
+"""Ray's own default, where a script cannot look for a free one: several nodes."""
+ADDRESS_OF = "$(python -c 'import socket, sys; print(socket.gethostbyname(sys.argv[1]))' \"$MASTER_ADDR\")"
+HAS_CLIENT = f"$(python -c 'import grpc' 2>/dev/null && echo --ray-client-server-port={FREE_PORT} || true)"
+"""ray[default] starts a server more, at one port for all of a machine."""
+
+
+@dataclass(frozen=True)
+class RayStart:
+    """What runs on the first node, and on which Ray."""
+
+    engine: EngineStart
+    """The program, which joins the Ray at RAY_ADDRESS; workers are NPUs that must be there."""
+    address: str | None
+    """HOST:PORT of a cluster that is there already: it is used and left running. None: one is started."""
+    dashboard_port: int | None
+    """On the first node's loopback; None: one that is free."""
+    ray_options: tuple[str, ...]
+    """More options of every `ray start`; they win."""
+    wait_timeout_s: float
+    """Longest time until all NPUs are registered."""
+
+
+def write(start: RayStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
+    """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(ray_node.__file__, directory / "ray_node.py")
+    nodes, names = nodes_of(start, launcher)
+    written = []
+    for node in nodes:
+        path = directory / f"node_{node.rank}.sh"
+        path.write_text(script(start, node, nodes, names, directory, logs), encoding="utf-8")
+        path.chmod(0o755)
+        written.append(path)
+    if launcher.name == "slurm":
+        batch = directory / "job.sbatch"
+        batch.write_text(slurm.batch_script(len(nodes), directory, logs, launcher.sbatch), encoding="utf-8")
+        written.append(batch)
+    return written
+
+
+def run(
+    start: RayStart,
+    *,
+    job: str,
+    directory: Path,
+    logs: Path,
+    launcher: LauncherConfig,
+    on_poll: Callable[[], None],
+    silent_s: Callable[[], float],
+    silence_timeout_s: float | None,
+) -> Outcome:
+    """Run an engine on Ray to its end, on this machine or on several.
+
+    Args and exceptions are those of launch.engine.run; `logs` receives worker_0.log, in which stands what
+    the program and, through Ray, its workers say, and how many NPUs are registered before it begins.
+    """
+    write(start, launcher, directory, logs)
+    nodes, _ = nodes_of(start, launcher)
+    return engine.follow(
+        engine.start_nodes(start.engine, len(nodes), job, directory, logs, launcher),
+        job=job,
+        logs=logs,
+        launcher=launcher,
+        on_poll=on_poll,
+        silent_s=silent_s,
+        silence_timeout_s=silence_timeout_s,
+    )
+
+
+def nodes_of(start: RayStart, launcher: LauncherConfig) -> tuple[list[Node], list[str]]:
+    """The nodes that get a script, and what they are called."""
+    nodes = engine.nodes_of(start.engine.workers, launcher)
+    if start.address is not None:
+        nodes = nodes[:1]
+    hosts = engine.hosts_of(launcher) if launcher.name == "ssh" else []
+    return nodes, [hosts[node.rank] if node.rank < len(hosts) else f"node_{node.rank}" for node in nodes]
+
+
+def first_line(start: RayStart, launcher: LauncherConfig) -> list[str]:
+    """What the first node starts once Ray is complete, for a reader."""
+    return [*start.engine.container, "python", *start.engine.program]
+
+
+def script(
+    start: RayStart, node: Node, nodes: list[Node], names: list[str], directory: Path, logs: Path
+) -> str:
+    """The start script of one node."""
+    name = names[node.rank]
+    address = quote(start.address) if start.address else '"$MASTER_ADDR:$MASTER_PORT"'
+    words = ["exec python " + quote(str(directory / "ray_node.py"))]
+    words += [f"--address={address}", '--log-dir="$LOG_DIR"', f"--name={quote(name)}"]
+    words.append(f"--wait-timeout-s={start.wait_timeout_s:g}")
+    if start.address is None:
+        words.append('--ray-dir="$RAY_DIR"')
+    if node.rank == 0:
+        words.append(f"--npus={start.engine.workers}")
+        words += [f"--nodes={quote(','.join(names))}"] if start.address is None else []
+    lines = ["unset RAY_ADDRESS"]
+    ray: list[str] = []
+    if start.address is None:
+        lines += _ray_environment(start, node, nodes, directory)
+        ray = _ray_start(start, node, name)
+    program = ["python", *start.engine.program] if node.rank == 0 else []
+    end = " ".join(["--", *ray]) + " \\\n  " + " ".join(["--", *(quote(word) for word in program)])
+    lines.append(" \\\n  ".join([*words, end]))
+    return wrap(start.engine, node, nodes, logs, *lines, port=RAY_PORT)
+
+
+def _ray_environment(start: RayStart, node: Node, nodes: list[Node], directory: Path) -> list[str]:
+    digest = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
+    lines = [f"RAY_DIR=/tmp/grpoflow-ray-{digest}  # short, as there are sockets below it"]
+    lines.append("export RAY_USAGE_STATS_ENABLED=0")
+    if len(nodes) == 1:
+        lines.append("export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0  # Ray stays on loopback, on Linux too")
+    else:
+        lines.append(f"MASTER_ADDR={ADDRESS_OF}")
+    lines.append(f"AGENT_PORT={FREE_PORT}")
+    if node.rank == 0:
+        port = FREE_PORT if start.dashboard_port is None else str(start.dashboard_port)
+        lines += [f"DASHBOARD_PORT=${{DASHBOARD_PORT:-{port}}}", f"CLIENT={HAS_CLIENT}"]
+    return lines
+
+
+def _ray_start(start: RayStart, node: Node, name: str) -> list[str]:
+    words = ["ray start"]
+    if node.rank == 0:
+        words += ['--head --port="$MASTER_PORT" --node-ip-address="$MASTER_ADDR" --temp-dir="$RAY_DIR/ray"']
+        words += ['--dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT" $CLIENT']
+    else:
+        words += ['--address="$MASTER_ADDR:$MASTER_PORT" ${NODE_ADDR:+--node-ip-address="$NODE_ADDR"}']
+    words.append(f"--block --node-name={quote(name)} --resources='{{\"NPU\": {node.workers}}}'")
+    # the system chooses workers' ports: two clusters that look for free ones at a time may find the same
+    words.append('--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port="$AGENT_PORT"')
+    words += [quote(option) for option in start.ray_options]
+    return [" \\\n    ".join(words)]
