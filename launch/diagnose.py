@@ -28,6 +28,8 @@ _RAISED = re.compile(
 )
 _TRACEBACK = re.compile(r"^.{0,200}?Traceback \(most recent call last\):", re.M)
 _ORDER = {"cause": 0, "unknown": 1, "end": 2, "follows": 3}
+_TALK = re.compile(r"^\[(?:INFO|DEBUG)\] .*$", re.M)
+"""MindSpore's lines that tell of no trouble, though they speak of failed attempts."""
 _WIDTH = 300
 _MESSAGE = 3000
 """Characters of an exception's text."""
@@ -109,11 +111,15 @@ class Diagnosis:
 
     @property
     def absent(self) -> tuple[int, ...]:
-        """Workers that others waited for: named by them, else those whose own log holds no error."""
+        """Workers that others waited for: named by them, else those whose own log holds no error.
+
+        Of several the one whose log ended first comes first.
+        """
         waiting = [finding for finding in self.findings if finding.kind == "follows"]
         named = dict.fromkeys(peer for finding in waiting for peer in finding.peers)
         if named or not waiting:
-            return tuple(named)
+            ended = {_worker(log): log.stat().st_mtime for log in self.logs}
+            return tuple(sorted(named, key=lambda rank: ended.get(rank, float("inf"))))
         told = {finding.rank for finding in self.findings}
         ranks = {rank for log in self.logs if (rank := _worker(log)) is not None}
         return tuple(sorted(ranks - told))
@@ -203,7 +209,8 @@ def _patterns() -> tuple[tuple[Failure, re.Pattern[str]], ...]:
 
 def _explain(log: Path) -> Finding | None:
     """The entry that tells most; an error that none knows; or None."""
-    text, skipped = _read(log)
+    whole, skipped = _read(log)
+    text = _TALK.sub(lambda line: " " * len(line[0]), whole)  # of the same length: places stay
     best: tuple[Failure, re.Match[str]] | None = None
     for failure, pattern in _patterns():
         if best is not None and _ORDER[best[0].kind] <= _ORDER[failure.kind]:
@@ -214,8 +221,8 @@ def _explain(log: Path) -> Finding | None:
     if best is None or best[0].kind != "cause":
         unknown = _unknown(text)
         if unknown is not None:
-            return _finding(log, text, skipped, unknown, None)
-    return None if best is None else _finding(log, text, skipped, best[1], best[0])
+            return _finding(log, whole, skipped, unknown, None)
+    return None if best is None else _finding(log, whole, skipped, best[1], best[0])
 
 
 def _unknown(text: str) -> re.Match[str] | None:

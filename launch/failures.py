@@ -64,7 +64,7 @@ FAILURES: tuple[Failure, ...] = (
         "numpy_2",
         "compiled using NumPy 1.x cannot be run in NumPy 2",
         r"compiled using NumPy 1\.x cannot be run in|numpy\.core\.multiarray failed to import"
-        r"|numpy\.dtype size changed|^numpy=2\S*: must be|returned (?:a result with an exception set"
+        r"|numpy\.dtype size changed|\bnumpy=2\S*: must be|returned (?:a result with an exception set"
         r"|NULL without"
         r" setting an exception)|_ARRAY_API not found",
         "NumPy 2 with packages built for NumPy 1: single operators of MindSpore end with SystemError",
@@ -96,13 +96,11 @@ FAILURES: tuple[Failure, ...] = (
     ),
     Failure(
         "ascend_library",
-        "libascendcl.so: cannot open shared object file",
-        r"(?P<library>lib(?:ascend|hccl|ge_|acl|runtime|nnopbase|platform|tiling|mki|asdops"
-        r"|atb)\S*\.so\S*):"
-        r" cannot open shared object file",
-        "{library} is not found: CANN's (or ATB's) set_env.sh was not sourced, or CANN is not installed",
-        "engine.env_scripts=[/usr/local/Ascend/ascend-toolkit/set_env.sh,/usr/local/Ascend/nnal/atb/set_e"
-        "nv.sh]",
+        "libge_runner.so: cannot open shared object file",
+        r"lib(?:ascend|hccl|ge_|acl|runtime|nnopbase|platform|tiling|mki|asdops|atb)\S*\.so\S*:"
+        r" cannot open shared object file|Unsupported device target Ascend",
+        "CANN's libraries are not found: its (or ATB's) set_env.sh was not sourced, or CANN is not installed",
+        "engine.env_scripts=[/usr/local/Ascend/ascend-toolkit/set_env.sh,/usr/local/Ascend/nnal/atb/set_env.sh]",
     ),
     Failure(
         "set_env",
@@ -111,16 +109,6 @@ FAILURES: tuple[Failure, ...] = (
         r"|KeyError: '(?:ASCEND_HOME_PATH|ASCEND_OPP_PATH|ASCEND_TOOLKIT_HOME)'",
         "CANN's environment is not set: its set_env.sh is elsewhere or was not sourced",
         "give its real place: engine.env_scripts=[/usr/local/Ascend/ascend-toolkit/set_env.sh]",
-    ),
-    Failure(
-        "no_ascend",
-        "Unsupported device target Ascend",
-        r"Unsupported device target Ascend|device.target.{0,40}Ascend.{0,80}(?:not (?:available"
-        r"|supported)|only support)"
-        r"|[Uu]nsupported device.{0,20}Ascend",
-        "this process sees no Ascend card: no driver, no CANN, or a MindSpore without its Ascend part",
-        "run on a node with cards; there npu-smi info must list them and CANN's set_env.sh be sourced"
-        " (engine.env_scripts)",
     ),
     Failure(
         "operator_library",
@@ -197,14 +185,6 @@ FAILURES: tuple[Failure, ...] = (
         r" divided).{0,80}(?:model|parallel|mp)",
         "the heads do not divide by model_parallel (times the Ulysses part of context_parallel)",
         "choose a smaller layout.train.model_parallel: grpoflow layouts lists those that fit",
-    ),
-    Failure(
-        "one_worker",
-        "msrun_launcher.sh with one worker",
-        r"^Running Command: python(?!.*msrun).*\n(?:.*\n){0,3}?Please check log files in",
-        "mindformers' msrun_launcher.sh with one worker starts no msrun: it may end with 0 and have run"
-        " nothing",
-        "call msrun or python itself for one card",
     ),
     Failure(
         "worker_num",
@@ -309,7 +289,8 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         "host_memory",
         "MemoryError, std::bad_alloc, Cannot allocate memory",
-        r"^(?:numpy\.\S+)?_?(?:Array)?MemoryError|std::bad_alloc|Cannot allocate memory|Errno 12\b"
+        r"^(?:numpy\.\S+)?_?(?:Array)?MemoryError|std::bad_alloc|^RuntimeError: Allocate memory failed"
+        r"|Cannot allocate memory|Errno 12\b"
         r"|oom-kill|Out of memory: Kill",
         "this machine's memory is full",
         "fewer workers, a smaller model or batch; free -g while it runs",
@@ -411,6 +392,14 @@ FAILURES: tuple[Failure, ...] = (
         "follows",
     ),
     Failure(
+        "msrun_ended",
+        "Worker process 4711 exit with exception. Error code: 1",
+        r"Worker process (?P<pid>\d+) exit with exception|Distributed job exited with exception",
+        "one worker ended with an error, and msrun ended the others",
+        "read its log: the worker whose lines carry this process's number",
+        "follows",
+    ),
+    Failure(
         "node_lost",
         "The node: 1 is timed out",
         # MindSpore's "worker 0 is the first one timed out" names the lowest number, not the first
@@ -442,14 +431,6 @@ FAILURES: tuple[Failure, ...] = (
         _PEER,
         "follows",
     ),
-    Failure(
-        "msrun_ended",
-        "Distributed job exited with exception",
-        r"Distributed job exited with exception",
-        "msrun ended its workers because one of them failed",
-        _PEER,
-        "follows",
-    ),
     # --- how a process ended
     Failure(
         "segmentation_fault",
@@ -477,6 +458,16 @@ FAILURES: tuple[Failure, ...] = (
         r"|exit code 143\b|DUE TO TIME LIMIT|CANCELLED AT",
         "ended from outside: a scheduler's time limit, a shutdown, somebody's kill",
         "type the same command again: it goes on from the last checkpoint",
+        "end",
+    ),
+    Failure(
+        "one_worker",
+        "Running Command: msrun --worker_num=1 … --join=False",
+        r"^Running Command: msrun --worker_num=1\s.*--join=False.*$",
+        "msrun_launcher.sh waits for nothing by default (JOIN=False): it ends with 0 at once, whatever"
+        " becomes of"
+        " the program",
+        "read output/msrun_log/worker_0.log; call msrun with --join=True, or python itself for one card",
         "end",
     ),
     TOLD,

@@ -30,6 +30,7 @@ from stages.layout import LayoutConfig
 from stages.mindformers.config import MindformersConfig
 from stages.mindrlhf.config import MindrlhfEngine
 from stages.mindrlhf_one_stage.config import OneStageEngine
+from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
@@ -56,7 +57,7 @@ class Config:
     convert: ConvertConfig
     split: SplitConfig
     reward: RewardConfig
-    engine: LocalEngine | MindrlhfEngine | OneStageEngine
+    engine: LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
     """Which trainer runs grpo."""
     rollout: RolloutConfig
     sft: SftConfig

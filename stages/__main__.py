@@ -27,6 +27,16 @@ STAGES = {  # module, or module:function where it is not `run`
     "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
     "mindformers_prepare": "stages.mindformers.stage:prepare",
     "mindformers_collect": "stages.mindformers.stage:collect",
+    **{
+        f"mindspeed_rl_{stage}_{step}": f"stages.mindspeed_rl.{module}:{step}"
+        for stage, module in (
+            ("tokenize", "tokenize"),
+            ("convert", "convert"),
+            ("grpo", "train"),
+            ("export", "export"),
+        )
+        for step in ("prepare", "collect")
+    },
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.errors import Problem
     from stages.memory import RoleMemory
 
-ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage")
+ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl")
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.machines import machines
-from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
+from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
 from stages.memory import GIB, RoleMemory
 from stages.mindrlhf import contract, rules
@@ -134,13 +134,4 @@ def load(config: Config) -> Load:
 def job(config: Config) -> Job:
     """The sections that a mindrlhf run is rendered from."""
     assert config.engine.name == "mindrlhf"
-    return Job(
-        config.model,
-        config.layout,
-        config.tokenize,
-        config.rollout,
-        config.reward,
-        config.train,
-        config.engine,
-        config.seed,
-    )
+    return part(Job, config)

@@ -11,8 +11,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from launch import engine as msrun
+from launch import ray
 from launch.config import LauncherConfig
 from launch.process import Outcome
+from launch.ray import RayStart
 from launch.scripts import EngineStart
 from stages.config import read
 from stages.context import Context, progress_line
@@ -47,6 +49,10 @@ PROGRAMS = {
     "mindrlhf": Outside("stages.mindrlhf.program", msrun, EngineStart),
     "mindrlhf_one_stage": Outside("stages.mindrlhf_one_stage.program", msrun, EngineStart),
     "mindformers": Outside("stages.mindformers.program", msrun, EngineStart),
+    "mindspeed_rl_tokenize": Outside("stages.mindspeed_rl.tokenize", msrun, EngineStart),
+    "mindspeed_rl_convert": Outside("stages.mindspeed_rl.convert", msrun, EngineStart),
+    "mindspeed_rl_grpo": Outside("stages.mindspeed_rl.train", ray, RayStart),
+    "mindspeed_rl_export": Outside("stages.mindspeed_rl.export", msrun, EngineStart),
 }
 """Stage.engine -> the program."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
 from stages.mindformers.job import Job
 from stages.mindformers.logs import LogReader
-from stages.mindrlhf.watch import Follower, Silence
 from stages.program import Tell
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
@@ -14,38 +15,6 @@ from stages.program import Tell
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
-
-
-class Follower:
-    """The lines that are added to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._offset, self._rest = path, 0, b""
-
-    def lines(self) -> list[str]:
-        """Whole lines since the last call; none while the file does not exist."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode("utf-8", errors="replace") for line in lines]
-
-
-class Silence:
-    """How long a run's workers have been writing nothing."""
-
-    def __init__(self, logs: Path) -> None:
-        self.logs, self._sizes, self._last_word = logs, dict[Path, int](), time.monotonic()
-
-    def seconds(self) -> float:
-        """Seconds since any worker last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
-        return time.monotonic() - self._last_word
 
 
 class Watcher:
@@ -71,7 +40,7 @@ class Watcher:
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
-        self.silent_s = Silence(logs).seconds
+        self._silence = Silence(logs)
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -91,6 +60,10 @@ class Watcher:
                 return  # the last stage logs the step a moment later
             self._waiting.pop(0)
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)
+
+    def silent_s(self) -> float:
+        """Seconds since any worker last wrote a line."""
+        return self._silence.seconds()
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])

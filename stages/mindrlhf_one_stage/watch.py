@@ -6,8 +6,8 @@ import json
 import time
 from pathlib import Path
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
-from stages.mindrlhf.watch import Follower, Silence
 from stages.mindrlhf_one_stage.job import Job
 from stages.mindrlhf_one_stage.logs import LogReader
 from stages.program import START_FILE, Tell
