@@ -64,7 +64,7 @@ def arguments(job: Job, places: Places) -> list[str]:
 
 
 def environment(job: Job) -> dict[str, str]:
-    """Variables of its run_grpo.sh; prints come to the log as they are made, and nothing into the checkout."""
+    """Variables of its run_grpo.sh; prints reach the log at once, and nothing the checkout."""
     variables = {
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
