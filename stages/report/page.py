@@ -25,7 +25,8 @@ from stages.report.timeline import Timeline, timeline
 HERE = Path(__file__).parent
 # Sections in the order in which they say what the run was about.
 SECTION_ORDER = (
-    "model", "dataset", "layout", "tokenize", "convert", "split", "sft", "rollout", "reward", "train",
+    "model", "dataset", "layout", "tokenize", "sft_data", "convert", "split", "sft", "mindformers", "rollout",
+    "reward", "train",
     "evaluate", "export",
 )  # fmt: skip
 
