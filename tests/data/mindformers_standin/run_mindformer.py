@@ -88,6 +88,9 @@ class Run:
             left.unlink()
         self.step = 0
         self.weights, self.moments = self.load()
+        met = f"loaded_{os.environ['MS_SCHED_PORT']}"  # before any saves: all have read all meta.json
+        (self.barrier / f"{met}-{rank}").touch()
+        await_all(self.barrier, f"{met}-*", self.cards)
 
     def count(self):
         """Rows of the dataset; its first one must fit the model."""
