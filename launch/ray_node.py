@@ -30,7 +30,7 @@ POLL_S = 0.2
 LOOK_S = 2.0
 """Between two looks at the nodes."""
 PROGRESS_S = 15.0
-GRACE_S = 10.0
+GRACE_S = 5.0
 SAVED_BYTES = 64 * 2**10
 """Of each of Ray's own logs, its end, that are kept."""
 
@@ -58,12 +58,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    parts: list[list[str]] = [[]]
+    parts: list[list[str]] = [[], [], []]
+    part = 0
     for argument in arguments:
-        if argument == "--" and len(parts) < 3:
-            parts.append([])
+        if argument == "--" and part < 2:
+            part += 1
         else:
-            parts[-1].append(argument)
+            parts[part].append(argument)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--address", required=True, help="HOST:PORT of the first node's Ray")
     parser.add_argument("--log-dir", required=True)
