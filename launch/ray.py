@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch import engine, ray_node, slurm
+from launch import engine, ray_node
 from launch.config import LauncherConfig
 from launch.process import Outcome
 from launch.scripts import FREE_PORT, EngineStart, Node, quote, wrap
@@ -46,17 +46,8 @@ def write(start: RayStart, launcher: LauncherConfig, directory: Path, logs: Path
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ray_node.__file__, directory / "ray_node.py")
     nodes, names = nodes_of(start, launcher)
-    written = []
-    for node in nodes:
-        path = directory / f"node_{node.rank}.sh"
-        path.write_text(script(start, node, nodes, names, directory, logs), encoding="utf-8")
-        path.chmod(0o755)
-        written.append(path)
-    if launcher.name == "slurm":
-        batch = directory / "job.sbatch"
-        batch.write_text(slurm.batch_script(len(nodes), directory, logs, launcher.sbatch), encoding="utf-8")
-        written.append(batch)
-    return written
+    texts = [script(start, node, nodes, names, directory, logs) for node in nodes]
+    return engine.write_all(texts, launcher, directory, logs)
 
 
 def run(

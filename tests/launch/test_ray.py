@@ -23,6 +23,7 @@ from launch.job import end_leftovers
 from launch.process import JOB_VARIABLE
 from launch.ray import RayStart
 from launch.scripts import EngineStart
+from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import Machines, machines
 
@@ -284,6 +285,14 @@ def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
             silence_timeout_s=5.0,
         )  # fmt: skip
     assert process.end_job(str(tmp_path), 0.0) == []
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_a_slurm_job_brings_its_own_ray(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with cluster(tmp_path_factory.mktemp("slurm")):
+        said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
+    assert "cards at ['127.0.0.1', '127.0.0.1']" in said
 
 
 @pytest.fixture(scope="module")
