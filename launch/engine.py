@@ -8,12 +8,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch import fan_out, process, slurm
+from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.job import first_to_fail
 from launch.process import Outcome
-from launch.scripts import EngineStart, Node, msrun_line, script, write_scripts
+from launch.scripts import EngineStart, Node, last_line, script, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -36,7 +35,8 @@ def write_all(texts: Sequence[str], launcher: LauncherConfig, directory: Path, l
 
 
 def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
-    """The nodes that so many workers need, launcher.cards_per_node on each."""
+    """The nodes that so many workers need, launcher.cards_per_node on each; one where none are asked for."""
+    workers = max(1, workers)
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
     return [Node(rank, None, min(per_node, workers - rank * per_node)) for rank in range(count)]
@@ -124,7 +124,7 @@ def follow(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = first_to_fail(logs)
+        culprit = diagnose.culprit(logs)
         if culprit is None:
             raise
         lost = [line for line in process.tail(log) if line.startswith("error: ")]
@@ -132,9 +132,9 @@ def follow(
 
 
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
-    """What the first node starts at last, for a reader: msrun, its options, the program and its arguments."""
+    """What the first node starts at last, for a reader."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *msrun_line(start, nodes[0], nodes)]
+    return [*start.container, *last_line(start, nodes[0], nodes)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
@@ -146,7 +146,7 @@ def start_nodes(
     start: EngineStart, nodes: int, job: str, directory: Path, logs: Path, launcher: LauncherConfig
 ) -> list[str]:
     """What starts so many nodes, each with its script in `directory`, and ends when they have ended."""
-    if launcher.name == "local":
+    if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         return slurm.command(directory / "job.sbatch")

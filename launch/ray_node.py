@@ -245,14 +245,14 @@ def _check(child: subprocess.Popen[bytes] | None) -> None:
 
 
 def _clear(directory: Path, kept: Path) -> None:
-    """Remove Ray's directory, but for the ends of its logs."""
+    """Remove Ray's directory, but for the ends of its logs; they are no logs of workers, and are named so."""
     with contextlib.suppress(OSError):
         for log in directory.glob("*/session_latest/logs/*"):
             if log.is_file() and log.stat().st_size > 0:
                 kept.mkdir(exist_ok=True)
                 with log.open("rb") as file:
                     file.seek(max(0, log.stat().st_size - SAVED_BYTES))
-                    (kept / log.name).write_bytes(file.read())
+                    (kept / f"{log.name}.txt").write_bytes(file.read())
     shutil.rmtree(directory, ignore_errors=True)
 
 

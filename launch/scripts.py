@@ -25,6 +25,7 @@ class EngineStart:
     program: tuple[str, ...]
     """The python program and its arguments."""
     workers: int
+    """Under msrun; 0: the program runs alone, on this machine."""
     python: str | None
     """Interpreter, with msrun beside it; None: the first python on PATH."""
     env: Mapping[str, str]
@@ -65,9 +66,7 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
     """
-    return wrap(
-        start, node, nodes, logs, "exec " + " \\\n  ".join(map(_word, msrun_line(start, node, nodes)))
-    )
+    return wrap(start, node, nodes, logs, "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes))))
 
 
 def wrap(
@@ -86,7 +85,7 @@ def wrap(
     several = len(nodes) > 1
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {start.workers}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
@@ -98,7 +97,7 @@ def wrap(
     if start.python is not None:  # msrun and ray start whatever python stands first on PATH
         lines.append(f"export PATH={quote(str(Path(start.python).parent))}:$PATH")
     lines += [
-        *_meeting(nodes, port),
+        *(_meeting(nodes, port) if start.workers else []),
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         f"cd {quote(start.directory)}",
@@ -107,8 +106,10 @@ def wrap(
     return "\n".join(lines) + "\n"
 
 
-def msrun_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
-    """What a node's script ends in: msrun and the program. MEETING stands for variables of the script."""
+def last_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
+    """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
+    if start.workers == 0:
+        return ["python", *start.program]
     return [
         "msrun",
         f"--worker_num={start.workers}",

@@ -75,7 +75,7 @@ def run(context: Context) -> None:
     )
     answers = {}
     for number, name in enumerate(("before", "after")):
-        model.load(fuse(shape, weights(context.inputs[name], context.inputs["strategy"], shape)))
+        model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
         answers[name] = answer(decoder, prompts, vocabulary, config, reward, context.seed)
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
@@ -85,9 +85,9 @@ def run(context: Context) -> None:
     (context.output / "samples.jsonl").write_text(text, encoding="utf-8")
 
 
-def weights(artifact: Path, strategies: Path, shape: ModelConfig) -> dict[str, Array]:
+def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict[str, Array]:
     """Full parameters of an artifact: rank directories in train/, or a Hugging Face directory."""
-    if (artifact / "train").is_dir():
+    if strategies is not None and (artifact / "train").is_dir():
         return merge_ranks(artifact / "train", strategies / "train_strategy")
     tensors = renamed(open_directory(artifact), name_map(shape), shape, artifact)
     return {name: read_tensor(tensor) for name, tensor in tensors.items()}

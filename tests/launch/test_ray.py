@@ -171,7 +171,7 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path)
         text for text in (tmp_path / "launch/node_0.sh").read_text().splitlines() if "RAY_DIR=" in text
     ]
     assert not Path(line.split("=")[1].split()[0]).exists()
-    assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out"))
+    assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out.txt"))
 
 
 def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path: Path) -> None:
