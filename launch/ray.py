@@ -124,6 +124,7 @@ def _variables(start: RayStart, node: Node, nodes: list[Node], directory: Path) 
         f"free_port() {{ echo {FREE_PORT}; }}",
         "AGENT_PORT=$(free_port)",
         "export RAY_USAGE_STATS_ENABLED=0",
+        "export RAY_prestart_worker_first_driver=0  # the first is ray_node.py, which has no work for any",
     ]
     if len(nodes) == 1:  # without the variable Ray takes the machine's own address for 127.0.0.1
         lines += ["MASTER_ADDR=127.0.0.1", "export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"]
