@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launch import fan_out, process, slurm
+from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.job import first_to_fail
 from launch.process import Outcome
 from launch.scripts import EngineStart, Node, last_line, write_scripts
 
@@ -120,7 +119,7 @@ def follow(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = first_to_fail(logs)
+        culprit = diagnose.culprit(logs)
         if culprit is None:
             raise
         lost = [line for line in process.tail(log) if line.startswith("error: ")]

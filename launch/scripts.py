@@ -66,9 +66,7 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
     """
-    return wrap(
-        start, node, nodes, logs, "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes)))
-    )
+    return wrap(start, node, nodes, logs, "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes))))
 
 
 def wrap(

@@ -151,9 +151,10 @@ def _run(
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
-        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail) from error
+        told = diagnosis(logs)
+        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail, told) from error
     except LaunchError as error:
-        raise StageFailed(spec.name, str(error), logs / "stage.log", []) from error
+        raise StageFailed(spec.name, str(error), logs / "stage.log", [], diagnosis(logs)) from error
     return Manifest(
         stage=spec.name,
         fingerprint=spec.key.fingerprint,
@@ -169,6 +170,15 @@ def _run(
         host=socket.gethostname(),
         peak_memory_gib=round(outcome.peak_memory_gib, 3),
     )
+
+
+def diagnosis(logs: Path) -> list[str]:
+    """What the logs of a failed stage say; nothing where the stage has named its cause itself."""
+    from launch.diagnose import diagnose  # here: a run that succeeds need not load it
+    from launch.failures import TOLD
+
+    found = diagnose(logs)
+    return found.lines() if found.first is not None and found.first.failure is not TOLD else []
 
 
 def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, engines, explain, history, reward_check
+from pipeline import collect, engines, explain, history, reward_check, ui_address
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
@@ -40,6 +40,13 @@ def run(options: Namespace) -> int:
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")
+    if options.ui:
+        config = load(options.overrides, options.config_dir)
+        url = ui_address.address(Path(config.store).absolute(), config.cards)
+        from luigi.configuration import get_config
+
+        get_config().set("core", "local_scheduler", "false")
+        arguments.append(f"--scheduler-url={url}")
     try:
         luigi_run(arguments)
     except SystemExit as exit:

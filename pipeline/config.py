@@ -27,14 +27,16 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
+from stages.mindformers.config import MindformersConfig
 from stages.mindrlhf.config import MindrlhfEngine
+from stages.mindrlhf_one_stage.config import OneStageEngine
 from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
 from stages.sft_config import SftConfig
 from stages.split_config import SplitConfig
-from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.config import SftDataConfig, TokenizeConfig
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,13 @@ class Config:
     convert: ConvertConfig
     split: SplitConfig
     reward: RewardConfig
-    engine: LocalEngine | MindrlhfEngine | MindspeedRlEngine
+    engine: LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
     """Which trainer runs grpo."""
     rollout: RolloutConfig
     sft: SftConfig
+    sft_data: SftDataConfig
+    mindformers: MindformersConfig
+    """Supervised training with engine.sft=mindformers."""
     train: TrainConfig
     evaluate: EvaluateConfig
     export: ExportConfig
@@ -105,12 +110,15 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
                 role["micro_batch_num"] = role["pipeline_stage"]
             if not role["offset"]:
                 role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
+        if derived["engine"]["sft"] == "mindformers":
+            engines.supervised().derive(derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
         engine = derived["engine"]
-        if "env" in engine:
-            engine["env"] = {key: _text(value) for key, value in engine["env"].items()}
+        for section in (engine, derived["mindformers"]):
+            if "env" in section:
+                section["env"] = {key: _text(value) for key, value in section["env"].items()}
         engines.of(engine["name"]).derive(derived)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived

@@ -7,7 +7,7 @@ follow its fingerprint and with it the place of its artifact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ Digest = Callable[[Path], str]
 
 
 VERSIONS = {
-    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 2, "strategy": 1, "split": 1, "sft": 2,
+    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 2,
     "grpo": 2, "evaluate": 1, "export": 1, "report": 1,
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input."""
@@ -69,8 +69,19 @@ class Plan:
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph, in order: the same for every engine up to the data, then the engine's own."""
     body = (*_sources(config), *engines.of(config.engine.name).stages(config))
+    if config.engine.sft == "mindformers":
+        body = engines.supervised().put_first(body, config)
+    if config.sft_data.path is not None:
+        body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", ("report",), {name: name for name in running}))
+
+
+def _with_examples(stage: Stage, examples: Path) -> Stage:
+    """The tokenize stage that reads the user's own examples for supervised training."""
+    if stage.name != "tokenize":
+        return stage
+    return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
@@ -109,6 +120,7 @@ def plan(config: Config, digest: Digest) -> Plan:
     values = config.plain()
     # younger than stores in use: a Qwen2's artifacts keep their identities
     absent = frozenset({("model", "deepseek_v3")} if config.model.deepseek_v3 is None else ())
+    absent |= {("engine", "sft")}  # what it changes shows in the inputs
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in stages(config):
@@ -136,7 +148,7 @@ def plan(config: Config, digest: Digest) -> Plan:
             stage.bytes_written,
             stage.engine,
         )
-    return Plan(config, tuple(specs.values()), skipped, engines.of(config.engine.name).notes(config))
+    return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

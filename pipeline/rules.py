@@ -28,6 +28,7 @@ def check(config: Config) -> list[Problem]:
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
         *engines.of(config.engine.name).problems(config),
+        *(engines.supervised().problems(config) if config.engine.sft == "mindformers" else ()),
         *_lengths(config),
         *_training(config),
         *_sources(config),

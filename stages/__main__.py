@@ -23,6 +23,10 @@ STAGES = {  # module, or module:function where it is not `run`
     "grpo": "stages.grpo.stage",
     "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
     "mindrlhf_collect": "stages.mindrlhf.stage:collect",
+    "mindrlhf_one_stage_prepare": "stages.mindrlhf_one_stage.stage:prepare",
+    "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
+    "mindformers_prepare": "stages.mindformers.stage:prepare",
+    "mindformers_collect": "stages.mindformers.stage:collect",
     **{
         f"mindspeed_rl_{stage}_{step}": f"stages.mindspeed_rl.{module}:{step}"
         for stage, module in (
@@ -36,6 +40,7 @@ STAGES = {  # module, or module:function where it is not `run`
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",
+    "serve_check": "stages.serve_check",
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.errors import Problem
     from stages.memory import RoleMemory
 
-ENGINES = ("local", "mindrlhf", "mindspeed_rl")
+ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl")
 
 
 class Engine(Protocol):
@@ -51,3 +52,21 @@ def of(name: str) -> Engine:
     if name not in ENGINES:
         raise KeyError(name)
     return cast(Engine, importlib.import_module(f"{__name__}.{name}"))
+
+
+def supervised() -> ModuleType:
+    """Supervised training for any engine (engine.sft=mindformers); imported only when it is asked for."""
+    return importlib.import_module(f"{__name__}.mindformers")
+
+
+def needs(config: Config) -> Iterator[Problem]:
+    """What a run needs that plan and --dry-run do without."""
+    yield from of(config.engine.name).needs(config)
+    if config.engine.sft == "mindformers":
+        yield from supervised().needs(config)
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    first = supervised().notes(config) if config.engine.sft == "mindformers" else ()
+    return (*first, *of(config.engine.name).notes(config))

@@ -103,7 +103,8 @@ def problems(config: Config) -> Iterator[Problem]:
         yield Problem(
             "train.prompts_per_step",
             train.prompts_per_step,
-            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
+            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}: "
+            "each replica samples its own prompts (engine=local)",
         )
 
 

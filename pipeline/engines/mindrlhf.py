@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from launch import engine as launch
-from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
+from pipeline.engines.machines import machines
+from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
 from stages.memory import GIB, RoleMemory
 from stages.mindrlhf import contract, rules
@@ -104,22 +104,7 @@ def needs(config: Config) -> Iterator[Problem]:
     if config.engine.mindrlhf_home is None:
         rule = "is required to run: a checkout of mindspore-ai/mindrlhf"
         yield Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory")
-    yield from machines(config, config.cards)
-
-
-def machines(config: Config, workers: int) -> Iterator[Problem]:
-    """Whether the launcher has as many nodes as msrun is to span."""
-    assert config.engine.name != "local"
-    launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
-    if launcher.name == "local" and nodes > 1:
-        rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
-        yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
-    if launcher.name == "ssh" and len(launch.hosts_of(launcher)) < nodes:
-        rule = f"must name {nodes} machines for {workers} cards"
-        yield Problem("launcher.hosts", launch.hosts_of(launcher), rule, "or give hosts_file")
-    if launcher.name == "ssh" and config.engine.container:
-        rule = "is for launcher=local: with ssh, name hosts that are inside the containers"
-        yield Problem("engine.container", list(config.engine.container), rule)
+    yield from machines(config, config.engine.container, "engine.container")
 
 
 def notes(config: Config) -> tuple[str, ...]:
@@ -149,13 +134,4 @@ def load(config: Config) -> Load:
 def job(config: Config) -> Job:
     """The sections that a mindrlhf run is rendered from."""
     assert config.engine.name == "mindrlhf"
-    return Job(
-        config.model,
-        config.layout,
-        config.tokenize,
-        config.rollout,
-        config.reward,
-        config.train,
-        config.engine,
-        config.seed,
-    )
+    return part(Job, config)

@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
-from pipeline.engines.mindrlhf import machines
-from pipeline.engines.stage import Load, Stage
+from pipeline.engines.machines import machines
+from pipeline.engines.stage import Load, Stage, part
 from pipeline.errors import Problem
 from stages.memory import RoleMemory
 from stages.mindspeed_rl import contract, rules
@@ -95,7 +95,7 @@ def needs(config: Config) -> Iterator[Problem]:
         rule = "is required to run: a checkout of Ascend/MindSpeed-RL"
         yield Problem("engine.mindspeed_rl_home", None, rule, "clone it and give its directory")
     yield from contract.converter(engine)
-    yield from machines(config, job(config).npus)
+    yield from machines(config, engine.container, "engine.container", job(config).npus)
 
 
 def notes(config: Config) -> tuple[str, ...]:
@@ -122,15 +122,7 @@ def load(config: Config) -> Load:
 
 def job(config: Config) -> Job:
     """The sections that a MindSpeed-RL run is rendered from."""
-    return Job(
-        config.model,
-        config.layout,
-        config.tokenize,
-        config.rollout,
-        config.train,
-        _engine(config),
-        config.seed,
-    )
+    return part(Job, config)
 
 
 def _engine(config: Config) -> MindspeedRlEngine:

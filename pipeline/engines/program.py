@@ -47,6 +47,8 @@ class Outside:
 
 PROGRAMS = {
     "mindrlhf": Outside("stages.mindrlhf.program", msrun, EngineStart),
+    "mindrlhf_one_stage": Outside("stages.mindrlhf_one_stage.program", msrun, EngineStart),
+    "mindformers": Outside("stages.mindformers.program", msrun, EngineStart),
     "mindspeed_rl_tokenize": Outside("stages.mindspeed_rl.tokenize", msrun, EngineStart),
     "mindspeed_rl_convert": Outside("stages.mindspeed_rl.convert", msrun, EngineStart),
     "mindspeed_rl_grpo": Outside("stages.mindspeed_rl.train", ray, RayStart),

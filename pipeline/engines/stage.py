@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stages.layout import ROLES
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,8 @@ def rank_bytes(config: Config) -> dict[str, int]:
     layouts = {role: config.layout.role(role) for role in ROLES}
     size = config.model.weight_bytes
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
+
+
+def part(cls: type[T], config: Config) -> T:
+    """An object made of those sections of a run's configuration that its fields name."""
+    return cls(**{field.name: getattr(config, field.name) for field in fields(cast(Any, cls))})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
+from stages.config import read, read_part
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig, RoleLayout
 from stages.mindspeed_rl.config import MindspeedRlEngine, Version
@@ -37,15 +37,7 @@ class Job:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Job:
         """From a stage's part of the configuration."""
-        return cls(
-            model=read(ModelConfig, config["model"], "model"),
-            layout=read(LayoutConfig, config["layout"], "layout"),
-            tokenize=read(TokenizeConfig, config["tokenize"], "tokenize"),
-            rollout=read(RolloutConfig, config["rollout"], "rollout"),
-            train=read(TrainConfig, config["train"], "train"),
-            engine=engine_of(config),
-            seed=int(config["seed"]),
-        )
+        return read_part(cls, config)
 
     @property
     def version(self) -> Version:

@@ -19,7 +19,7 @@ from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import split_sources
 from stages.model_config import ModelConfig
 from stages.tokenize.chat import load_template
-from stages.tokenize.config import TokenizeConfig, check_tokenize
+from stages.tokenize.config import SftDataConfig, TokenizeConfig, check_tokenize
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
 from stages.tokenize.packing import tokenize_text
@@ -39,7 +39,9 @@ def run(context: Context) -> None:
     """Stage entry."""
     config = context.section(TokenizeConfig, "tokenize")
     dataset = context.section(DatasetConfig, "dataset")
-    encoder = make_encoder(context.inputs["fetch"], context.section(ModelConfig, "model"), dataset, config)
+    model = context.section(ModelConfig, "model")
+    encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
+    examples = context.section(SftDataConfig, "sft_data") if "sft_data" in context.config else None
     train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
     read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
     read_test = read_train
@@ -60,10 +62,14 @@ def run(context: Context) -> None:
         train,
         context.output / "train.mindrecord",
         dataset.train_rows,
-        sft=context.output / "sft.mindrecord",
+        sft=None if examples else context.output / "sft.mindrecord",
         progress=progress,
         read=read_train,
     )
+    if examples and examples.path:
+        own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
+        speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
+        files |= tokenize_conversations(speaker, [Path(examples.path)], context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}

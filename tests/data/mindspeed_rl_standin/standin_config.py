@@ -76,7 +76,7 @@ def check(roles, actor, options, rollout, *, head):
         replicas = resource["num_npus"] // model_cards
         require(network.global_batch_size % replicas == 0, f"{role}: global_batch_size / {replicas}")
         require(completions // replicas % network.micro_batch_size == 0, f"{role}: / micro_batch_size")
-        require(network.num_layers % pipeline == 0, f"{role}: num_layers / {pipeline}")
+        require(network.num_layer_list or network.num_layers % pipeline == 0, f"{role}: layers / {pipeline}")
         groups = network.num_query_groups if network.group_query_attention else network.num_attention_heads
         require(
             network.num_attention_heads % tensor == 0 and groups % tensor == 0, f"{role}: heads / {tensor}"

@@ -36,6 +36,7 @@ def main():
         parser.add_argument(f"--{name}", type=Path, required=True)
     for name in ("tensor", "pipeline"):
         parser.add_argument(f"--target-{name}-parallel-size", dest=name, type=int, default=1)
+    parser.add_argument("--num-layer-list")
     if load == "hf":
         parser.add_argument("--tokenizer-model", type=Path, required=True)
     arguments = parser.parse_args()
@@ -53,7 +54,9 @@ def forth(arguments):
     kind, tensors, config = read_hf(arguments.load_dir)
     wanted = KINDS[arguments.params_dtype]
     tensors = {name: cast(value, kind, wanted) for name, value in tensors.items()}
-    for part, mine in to_mcore(tensors, shape_of(config, arguments.tensor, arguments.pipeline)).items():
+    for part, mine in to_mcore(
+        tensors, shape_of(config, arguments.tensor, arguments.pipeline, arguments.num_layer_list)
+    ).items():
         write(arguments.save_dir / "iter_0000001" / part / MODEL, wanted, mine)
     (arguments.save_dir / TRACKER).write_text("1")
 
@@ -70,17 +73,23 @@ def back(arguments):
     for path in sorted(directory.glob("mp_rank_*")):
         kind, parts[path.name] = read(path / MODEL)
         kinds.add(kind)
-    hf = to_hf(parts, shape_of(config, tensor, pipeline))
+    layers = [
+        len({name.split(".")[2] for name in parts[part] if name.startswith("decoder.layers.")})
+        for part in sorted(parts)
+        if part.startswith("mp_rank_00")
+    ]
+    hf = to_hf(parts, shape_of(config, tensor, pipeline, ",".join(map(str, layers))))
     target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
     write(target / "model.safetensors", kinds.pop(), hf)
     (target / "config.json").write_text(json.dumps(config))
 
 
-def shape_of(config, tensor, pipeline):
+def shape_of(config, tensor, pipeline, counts):
     return Shape(
         config["num_hidden_layers"],
         config["num_attention_heads"],
         config["num_key_value_heads"],
         tensor,
         pipeline,
+        counts,
     )

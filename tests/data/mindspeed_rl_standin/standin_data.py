@@ -6,27 +6,12 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from standin_config import Section, require
+from standin_config import require
 
 MAGIC, INT32 = b"MMIDIDX\x00\x00", 4
-PROMPTS = ("qwen_r1", "qwen", "qwen_math_r1", "empty")
-"""Names of templates."""
 
 
-class Data(Section):
-    def __init__(self, values):
-        self.input = self.output_prefix = self.tokenizer_name_or_path = self.seq_length = None
-        self.map_keys = self.merge_group_keys = self.cache_dir = None
-        self.handler_name, self.prompt_type, self.tokenizer_type = "", "empty", "HuggingFaceTokenizer"
-        self.dataset_additional_keys = []
-        self.workers = self.n_subs = 1
-        self.log_interval, self.seed = 100, 1234
-        self.pack = self.neat_pack = self.append_eod = self.streaming = self.overwrite_cache = False
-        self.update(values)
-
-
-def preprocess(config, home, *, head):
-    data = Data(config)
+def preprocess(data, home, *, head):
     for key in ("input", "output_prefix", "tokenizer_name_or_path", "map_keys"):
         require(getattr(data, key) is not None, f"{key} is missing")
     for key in ("input", "output_prefix", "tokenizer_name_or_path"):
@@ -36,13 +21,15 @@ def preprocess(config, home, *, head):
         setattr(data, key, Path(path))
     require(data.output_prefix.parent.is_dir(), f"{data.output_prefix.parent} is not a directory")
     require(data.handler_name == "R1AlpacaStyleInstructionHandler", f"handler_name={data.handler_name}")
-    require(data.prompt_type in PROMPTS, f"prompt_type={data.prompt_type}")
+    templates = json.loads((home / "configs" / "model" / "templates.json").read_text(encoding="utf-8"))
+    (template,) = [template for template in templates if template["name"] == data.prompt_type]
     require(set(data.map_keys) <= {"prompt", "query", "response", "system"}, f"map_keys={data.map_keys}")
     require((data.tokenizer_name_or_path / "tokenizer_config.json").is_file(), "there is no tokenizer")
     rows = json.loads(data.input.read_text(encoding="utf-8"))
     columns = {"input_ids": [], "attention_mask": [], **{key: [] for key in data.dataset_additional_keys}}
     for row in rows:
-        prompt, answer = (str(row[data.map_keys[key]]).encode() for key in ("prompt", "response"))
+        prompt = fill(template, str(row[data.map_keys["prompt"]])).encode()
+        answer = str(row[data.map_keys["response"]]).encode()
         columns["input_ids"].append(prompt)
         columns["attention_mask"].append(b"\1" * len(prompt))
         for key in data.dataset_additional_keys:
@@ -51,6 +38,17 @@ def preprocess(config, home, *, head):
         stem = f"{data.output_prefix}_packed_{key}_document"
         write_indexed(stem, [np.frombuffer(value, np.uint8).astype(np.int32) for value in values])
     print(f"{len(rows)} rows", flush=True)
+
+
+def fill(template, question):
+    """The text that the policy sees."""
+    pieces = [("format_system", template.get("default_system")), ("format_user", question)]
+    return "".join(
+        slot.replace("{{content}}", content)
+        for part, content in pieces
+        if content is not None
+        for slot in template[part]["slots"]
+    )
 
 
 def write_indexed(stem, sequences):

@@ -16,13 +16,17 @@ from standin_config import require, sections
 from standin_data import rows_of
 from standin_weights import MODEL, OPTIMIZER, TRACKER, Shape, latest, read, write
 
+RUNTIME = "configs/envs/runtime_env.yaml"
+
 
 def main(config, home, classes, verifiers, *, head):
     """The driver: joins Ray and hands the whole configuration to one task, as the real one does."""
     config = OmegaConf.to_container(config, resolve=True)
     require("RAY_ADDRESS" in os.environ, "RAY_ADDRESS is not set: this would start a Ray of its own")
     if not ray.is_initialized():
-        environment = yaml.safe_load((Path(home) / "configs" / "envs" / "runtime_env.yaml").read_text())
+        environment = yaml.safe_load(
+            (Path(home) / config["rl_config"].get("runtime_env_path", RUNTIME)).read_text()
+        )
         kept = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
         environment["env_vars"] |= {**kept, "PYTHONPATH": f"{home}:{Path(home).parent}"}
         ray.init(runtime_env=environment)
@@ -65,6 +69,7 @@ def train(roles, options, verifiers, head):
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=group, placement_group_bundle_index=index
                 ),
+                resources={"NPU": 1},
                 runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": str(len(places))}},
             ).remote(role, network, rank, len(places), options)
             for rank, (group, index) in enumerate(places)
@@ -116,6 +121,7 @@ class Worker:
         self.shape = Shape(
             network.num_layers, network.num_attention_heads, groups,
             network.tensor_model_parallel_size, network.pipeline_model_parallel_size,
+            network.num_layer_list,
         )  # fmt: skip
         replicas = world // (self.shape.tensor * self.shape.pipeline)
         stage, rest = divmod(rank, self.shape.tensor * replicas)
@@ -125,8 +131,8 @@ class Worker:
         self.mode_iteration, _, self.mode_rank = at.partition(":")
 
     def where(self):
-        context = ray.get_runtime_context()
-        return ray.util.get_node_ip_address(), context.get_accelerator_ids()["NPU"]
+        (npu,) = ray.get_runtime_context().get_accelerator_ids()["NPU"]
+        return f"{ray.util.get_node_ip_address()}:{npu}"
 
     def load(self):
         network = self.network

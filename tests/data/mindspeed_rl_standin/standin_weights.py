@@ -72,7 +72,7 @@ def read_hf(directory):
 class Shape:
     """How a model is cut."""
 
-    def __init__(self, layers, heads, groups, tensor, pipeline):
+    def __init__(self, layers, heads, groups, tensor, pipeline, counts=None):
         self.layers, self.heads, self.groups, self.tensor, self.pipeline = (
             layers,
             heads,
@@ -80,14 +80,17 @@ class Shape:
             tensor,
             pipeline,
         )
-        assert layers % pipeline == 0 and heads % tensor == 0 and groups % tensor == 0, vars(self)
+        self.counts = [int(n) for n in counts.split(",")] if counts else [layers // pipeline] * pipeline
+        assert len(self.counts) == pipeline and sum(self.counts) == layers, vars(self)
+        assert heads % tensor == 0 and groups % tensor == 0, vars(self)
 
     def part(self, tensor, pipeline):
         return f"mp_rank_{tensor:02d}" + (f"_{pipeline:03d}" if self.pipeline > 1 else "")
 
     def stages(self):
-        each = self.layers // self.pipeline
-        return [range(stage * each, (stage + 1) * each) for stage in range(self.pipeline)]
+        """The layers of each pipeline stage."""
+        ends = np.cumsum(self.counts)
+        return [range(end - count, end) for end, count in zip(ends, self.counts, strict=True)]
 
 
 def fuse(q, k, v, groups):

@@ -17,9 +17,16 @@ class GenerateConfig(Section):
         self.offload_train_grad = False
         self.offload_train_optimizer = False
         self.offload_train_param = False
-        self.sampling_config = dict.fromkeys(
-            ["logprobs", "max_tokens", "top_p", "top_k", "min_p", "temperature", "detokenize", "seed"]
-        )
+        self.sampling_config = {
+            "logprobs": 1,
+            "max_tokens": 128,
+            "top_p": 1.0,
+            "top_k": 50,
+            "min_p": 0.0,
+            "temperature": 0.2,
+            "detokenize": False,
+            "seed": None,
+        }
         self.tokenizer_name_or_path = "/path/to/tokenizer"
         self.trust_remote_code = True
         self.update(values)
