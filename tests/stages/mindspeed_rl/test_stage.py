@@ -114,6 +114,21 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Context) -
     assert original == str(trained.work / "models/mcore")
 
 
+def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Context, tmp_path: Path) -> None:
+    root, metrics = trained.work / "checkpoints", trained.work / "metrics.jsonl"
+    for iteration in (2, 4):
+        save_checkpoint(root, iteration, RANKS)
+    train.prepare(trained)  # the last iteration's line was never read: it is trained again
+    assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    save_checkpoint(root, 4, RANKS)
+    metrics.write_text('{"step": 4, "reward": 0.5}\n')
+    train.prepare(trained)
+    assert told(trained.work)["resumed"] == 4
+    launched(trained.work, tmp_path / "logs", ["after grpo training is done"])
+    train.collect(trained)
+    assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
+
+
 def test_a_finished_run_comes_home(trained: Context, tmp_path: Path) -> None:
     launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, 5)])
     shown: list[tuple[float, float, str]] = []
