@@ -121,7 +121,7 @@ def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Cont
     train.prepare(trained)  # the last iteration's line was never read: it is trained again
     assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
     save_checkpoint(root, 4, RANKS)
-    metrics.write_text('{"step": 4, "reward": 0.5}\n')
+    metrics.write_text('{"step": 4, "time_s": 1.0, "reward": 0.5}\n')
     train.prepare(trained)
     assert told(trained.work)["resumed"] == 4
     launched(trained.work, tmp_path / "logs", ["after grpo training is done"])
