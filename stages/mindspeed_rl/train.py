@@ -107,7 +107,9 @@ def collect(context: Context) -> None:
     checkpoints.bring_home(place, context.output / "mcore", job.actor)
     rows = read_rows(context.work / "metrics.jsonl")
     TensorBoard(context.output / "tensorboard", rows).close()
-    shutil.copyfile(context.work / "metrics.jsonl", context.output / "metrics.jsonl")
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
     shutil.copytree(places.configs, context.output / "configs")
     result = {
         "steps": rows[-1]["step"],

@@ -20,6 +20,7 @@ from stages.mindspeed_rl import convert, export, tokenize, train
 from stages.mindspeed_rl.checkpoints import TRACKER
 from stages.program import START_FILE
 from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
+from tests.stages.mindspeed_rl.test_samples import lines
 
 RANKS = ("mp_rank_00", "mp_rank_01")
 
@@ -130,7 +131,8 @@ def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Cont
 
 
 def test_a_finished_run_comes_home(trained: Context, tmp_path: Path) -> None:
-    launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, 5)])
+    spoken = [line for step in range(1, 5) for line in (*lines(9, "1+1", f"is {step}", "2"), said(step))]
+    launched(trained.work, tmp_path / "logs", spoken)
     shown: list[tuple[float, float, str]] = []
     watch = train.watch(trained.config, tmp_path / "logs", trained.work, lambda *words: shown.append(words))
     for iteration in (2, 4):
@@ -144,6 +146,8 @@ def test_a_finished_run_comes_home(trained: Context, tmp_path: Path) -> None:
     assert (result["steps"], result["final_reward"], result["checkpoint"]) == (4, 0.4, "iter_0000004")
     rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2, 3, 4] and rows[0]["tokens_per_s"] == 16.0
+    drawn = [json.loads(line) for line in (home / "completions.jsonl").read_text().splitlines()]
+    assert drawn[3] == {"step": 4, "prompt": "1+1", "completion": "is 4", "solution": "2"}
     assert (home / "mcore" / TRACKER).read_text() == "4"
     names = {path.name for path in (home / "mcore").rglob("*.pt")}
     assert names == {"model_optim_rng.pt"}  # the optimizer stays behind
