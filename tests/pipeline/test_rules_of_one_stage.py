@@ -8,7 +8,14 @@ from tests.pipeline.rule_cases import Rule, check, rule, without_entry
 
 rules = pytest.importorskip("stages.mindrlhf_one_stage.rules")
 
-BASE = ("engine=mindrlhf_one_stage", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp1_mp4_pp2", "train.prompts_per_step=2", "rollout.num_generations=4")
+BASE = (
+    "engine=mindrlhf_one_stage",
+    "model=qwen2_5_7b",
+    "model.path=/models/qwen",
+    "layout=dp1_mp4_pp2",
+    "train.prompts_per_step=2",
+    "rollout.num_generations=4",
+)
 
 
 def of(breaks: str, path: str, told: str, keeps: str = "", base: tuple[str, ...] = BASE) -> Rule:
