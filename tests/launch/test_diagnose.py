@@ -57,6 +57,7 @@ EXPECTED = {
     "numpy_2_abi": ("numpy_2", "stage.log"),
     "one_of_two_failed": (None, "worker_1.log"),
     "one_of_two_killed": ("killed", "worker_1.log"),
+    "one_of_two_left": ("msrun_ended", "worker_1.log"),
     "one_of_two_out_of_disk": ("disk_full", "worker_1.log"),
     "one_worker": ("one_worker", "launcher.log"),
     "permission": ("read_only", "stage.log"),
