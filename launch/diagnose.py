@@ -126,11 +126,11 @@ class Diagnosis:
         else:
             shown = [f"diagnosis: {first.cause}", f"  at {where}: {first.text}"]
             shown += [f"  do: {first.remedy}"] if first.remedy else []
-        if first.kind == "follows" and absent:
+        if first.process is not None and self.culprit != first.log:
+            shown.append(f"  its log: {self.culprit}")
+        elif first.kind == "follows" and absent:
             text = ", ".join(map(str, absent[:8]))
             shown.append(f"  waited for: worker {text}, whose log tells no cause: {self.culprit}")
-        elif self.culprit != first.log:
-            shown.append(f"  its log: {self.culprit}")
         others = len(self.findings) - 1
         if others:
             follow = sum(finding.kind == "follows" for finding in self.findings[1:])
