@@ -345,6 +345,13 @@ FAILURES: tuple[Failure, ...] = (
         " launcher=ssh tries every host",
     ),
     Failure(
+        "machine_lost",
+        "node HOST ended with exit code 255 (ssh lost it)",
+        r"^error: node (?P<host>\S+) ended with exit code 255 \(ssh lost it\)",
+        "the connection to {host} went away: the machine, or the network between",
+        "is it up again? Type the same command again: it goes on from the last checkpoint",
+    ),
+    Failure(
         "msrun_missing",
         "msrun: command not found",
         r"msrun: (?:command )?not found",

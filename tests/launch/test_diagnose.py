@@ -30,6 +30,7 @@ EXPECTED = {
     "hub_unknown_host": ("name_resolution", "stage.log"),
     "kernel_out_of_memory": ("killed", "stage.log"),
     "killed": ("killed", "stage.log"),
+    "lost_machine": ("machine_lost", "start.log"),
     "lost_worker": ("node_lost", "worker_1.log"),
     "memory_error": ("host_memory", "stage.log"),
     "meta_json": ("meta_json", "stage.log"),
