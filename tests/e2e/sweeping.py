@@ -20,7 +20,14 @@ from pipeline.verify import verify
 from tests.e2e import crash
 from tests.e2e.conftest import CHEAP, Finished
 
-CHEAPEST = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", "train.checkpoint_every=2"]
+CHEAPEST = [
+    *CHEAP,
+    "layout=dp1_mp1_pp1",
+    "train.steps=2",
+    "train.checkpoint_every=2",
+    "sft.steps=120",  # of a point's time two fifths go to what is shared, as with the default settings
+    "sft.check_every=60",
+]
 PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
 """Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
 
