@@ -26,8 +26,7 @@ def sections(text: str) -> list[str]:
 
 def test_the_same_sections_in_the_same_order() -> None:
     levels = [re.findall(r"^(#+) ", FENCE.sub("", text), re.MULTILINE) for text in (ENGLISH, CHINESE)]
-    assert levels[0] == levels[1] and len(levels[0]) > 7
-    assert "## Troubleshooting" in ENGLISH and "## 故障排查" in CHINESE
+    assert levels[0] == levels[1] and len(levels[0]) > 6
 
 
 def test_the_same_commands_in_the_same_blocks() -> None:
