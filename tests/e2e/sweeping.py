@@ -98,6 +98,16 @@ def count(store: Path) -> Counter[str]:
     return Counter(Path(name).parent.name for name in artifacts(store))
 
 
+def busiest(store: Path) -> int:
+    """Most cards that were in use at one moment, by the manifests of the stages that compute on one each."""
+    moments = []
+    for file in store.glob("[!.]*/*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        if manifest["stage"] in ("sft", "grpo", "evaluate"):
+            moments += [(manifest["started"], 1), (manifest["ended"], -1)]
+    return max(itertools.accumulate(change for _, change in sorted(moments)))
+
+
 def killed_trial(
     place: Path, grid: Grid, whole_s: float, kills: int, chance: random.Random, cards: int
 ) -> list[int]:
@@ -173,5 +183,6 @@ def whole(place: Path, grid: Grid, cards: int) -> float:
     took = time.monotonic() - began
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
+    assert busiest(store) == cards  # never more than there are, and all of them at times
     shutil.rmtree(store.parent)
     return took
