@@ -37,8 +37,10 @@ def main(arguments: list[str]) -> bool:
         print(f"one sweep: {whole:.1f} s", flush=True)
     chance, failed = random.Random(options.seed), 0
     try:
-        found = sweeping.killed_trial(root / "killed", GRID, whole, options.kills, chance, options.cards)
-        print(f"finished artifacts at each kill: {found}", flush=True)
+        if options.kills:
+            place = root / "killed"
+            found = sweeping.killed_trial(place, GRID, whole, options.kills, chance, options.cards)
+            print(f"finished artifacts at each kill: {found}", flush=True)
     except AssertionError:  # the store is kept, to be looked at
         traceback.print_exc()
         failed = 1
