@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -63,7 +64,12 @@ def export_run(options: Namespace, wanted: str, out: Path | None) -> int:
 
 def _best_kept(root: Path, record: Record) -> str:
     result = json.loads((root / record.artifacts["grpo"] / "result.json").read_text(encoding="utf-8"))
-    again = f"grpoflow run {' '.join(record.overrides)} train.keep_best=true"
+    engine = record.config["engine"]["name"]
+    if engine != "local":
+        raise StoreError(
+            f"run {record.id}: engine={engine} compares no checkpoints; export it without --best"
+        )
+    again = f"grpoflow run {shlex.join(record.overrides)} train.keep_best=true"
     if result.get("best_step") is None:
         raise StoreError(
             f"run {record.id}: no checkpoint was ever compared with another (train.validate_every=0); "
