@@ -13,7 +13,7 @@ from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.process import Outcome
-from launch.scripts import CHECK, EngineStart, Node, last_line, write_scripts
+from launch.scripts import CHECK, EngineStart, Node, last_line, script, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -21,10 +21,21 @@ OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
     nodes = nodes_of(start.workers, launcher)
-    written = write_scripts(start, nodes, directory, logs)
+    texts = [script(start, node, nodes, logs) for node in nodes]
+    return write_all(texts, launcher, directory, logs, requeue=bool(start.resumable))
+
+
+def write_all(
+    texts: Sequence[str], launcher: LauncherConfig, directory: Path, logs: Path, requeue: bool = False
+) -> list[Path]:
+    """Write the nodes' scripts, and what starts them all where the launcher needs a file for it.
+
+    requeue: see launch.slurm.batch_script.
+    """
+    written = write_scripts(texts, directory)
     if launcher.name == "slurm":
         batch = directory / "job.sbatch"
-        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch, bool(start.resumable))
+        text = slurm.batch_script(len(texts), directory, logs, launcher.sbatch, requeue)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written

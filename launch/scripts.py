@@ -86,13 +86,13 @@ class Node:
     workers: int
 
 
-def write_scripts(start: EngineStart, nodes: Sequence[Node], directory: Path, logs: Path) -> list[Path]:
+def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
     """Write node_0.sh, node_1.sh, ... and return them."""
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for node in nodes:
-        path = directory / f"node_{node.rank}.sh"
-        path.write_text(script(start, node, nodes, logs), encoding="utf-8")
+    for rank, text in enumerate(texts):
+        path = directory / f"node_{rank}.sh"
+        path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
         written.append(path)
     return written

@@ -12,19 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import sweeping
-from tests.e2e.mindrlhf import (
-    BASE,
-    HOME,
-    STEPS,
-    artifact,
-    begin,
-    living,
-    rows,
-    run,
-    standin,
-    wait_for_hanging,
-    weights_moved,
-)
+from tests.e2e.mindrlhf import BASE, HOME, begin, rows, run, standin, wait_for_hanging
+from tests.e2e.outside import STEPS, artifact, living, moved, weights_moved
 
 
 @pytest.fixture
@@ -130,7 +119,7 @@ def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
     assert {result["contract"] for result in results} == {"e8a8fc1", "0cd087455"}
     exports = list(store.glob("export/[0-9a-f]*"))
     assert len(exports) == 2 and sweeping.count(store)["convert"] == 1
-    assert [weights_moved(store, export) for export in exports] == [{float(STEPS)}, {float(STEPS)}]
+    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{float(STEPS)}, {float(STEPS)}]
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:

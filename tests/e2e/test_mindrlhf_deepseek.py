@@ -13,7 +13,8 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from tests.e2e.conftest import CHEAP, run_plain
-from tests.e2e.mindrlhf import HOME, STEPS, artifact, living, rows
+from tests.e2e.mindrlhf import HOME, rows
+from tests.e2e.outside import STEPS, artifact, living
 
 SHAPE = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,

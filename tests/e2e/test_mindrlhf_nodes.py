@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.mindrlhf import STEPS, artifact, begin, living, rows, run, wait_for_hanging, weights_moved
+from tests.e2e.mindrlhf import begin, rows, run, wait_for_hanging
+from tests.e2e.outside import STEPS, artifact, living, weights_moved
 from tests.launch.cluster import cluster
 from tests.launch.namespaces import Machines, machines
 
