@@ -138,13 +138,19 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
 
 
 def _processes_of(job: str) -> list[psutil.Process]:
-    found = []
+    """Who carries the job's name, and who is in a session that one of them leads: Ray's overwrite theirs."""
+    alive: dict[int, list[psutil.Process]] = {}
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            alive = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-            if alive and process.environ().get(JOB_VARIABLE) == job:
-                found.append(process)
-    return found
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            alive.setdefault(os.getsid(process.pid), []).append(process)
+            if process.environ().get(JOB_VARIABLE) == job:
+                found[process.pid] = process
+    for leader in [pid for pid in found if pid in alive]:
+        found.update({process.pid: process for process in alive[leader]})
+    return list(found.values())
 
 
 def _signal(processes: Sequence[psutil.Process], number: int) -> None:

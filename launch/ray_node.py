@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import logging
 import os
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a node's part to its end; returns the exit code."""
     options, start, program = _parse(arguments)
     _catch_signals()
+    _adopt_orphans()
     for name in MEETING:
         os.environ.pop(name, None)
     log = Path(options.log_dir) / "worker_0.log" if program else None
@@ -120,8 +122,30 @@ class OwnRay:
         raise Failed(f"Ray on node {self._name} ended with exit code {self._child.returncode}")
 
     def end(self) -> None:
-        """End it."""
+        """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
         _end(self._child)
+        while orphans := _children():
+            for orphan in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
+            for orphan in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(orphan, 0)
+
+
+def _adopt_orphans() -> None:
+    """Descendants whose parents end become this process's children, not init's."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            after_name = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            if int(after_name.split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
 
 
 def _other(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> int:
