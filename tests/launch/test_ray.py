@@ -233,13 +233,18 @@ def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> 
         env={**os.environ, JOB_VARIABLE: str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     session = {first.pid}
-    wait_until(lambda: counted(tmp_path) >= 3)
-    assert all(address.startswith(("127.", "::1")) for address in listening(session)), listening(session)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    time.sleep(3)
-    assert "raylet" in {each.name() for each in in_sessions(session)}
-    assert end_leftovers(str(tmp_path))
+    try:
+        wait_until(lambda: counted(tmp_path) >= 3)
+        assert all(address.startswith(("127.", "::ffff:127.", "::1")) for address in listening(session)), (
+            listening(session)
+        )
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        time.sleep(3)
+        assert "raylet" in {each.name() for each in in_sessions(session)}
+        assert end_leftovers(str(tmp_path))
+    finally:
+        end_leftovers(str(tmp_path))
     wait_until(lambda: not in_sessions(session), 20)
     done = counted(tmp_path)
     assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)
