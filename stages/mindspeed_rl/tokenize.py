@@ -34,7 +34,7 @@ from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.stage import make_encoder
+from stages.tokenize.stage import make_encoder, tokenize_own
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.text import ground_truth
 
@@ -107,9 +107,10 @@ def prepare(context: Context) -> None:
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
     files, read_train, _, _ = _sources(context, dataset, encoder)
-    kept, left_out = _write_rows(encoder, dataset, files, read_train, work / "train.json")
+    kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
     if not kept:
-        raise InputError(files[0], None, f"no row is left of {left_out}", "raise tokenize.max_prompt_length")
+        rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
+        raise InputError(files[0], None, rule, "raise tokenize.max_prompt_length")
     write_start(work, start, rows=kept, left_out=left_out)
     context.progress(0, kept, f"{kept} rows, {left_out} left out", "rows")
 
@@ -130,9 +131,11 @@ def collect(context: Context) -> None:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    _, _, tests, read_test = _sources(context, dataset, encoder)
+    train, read_train, tests, read_test = _sources(context, dataset, encoder)
     target = context.output / "test.mindrecord"
     cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
+    if engine_of(context.config).sft == "mindformers":
+        cards |= _examples(context, encoder, train, read_train)
     result = {
         "files": cards,
         "train": {"rows": begun["rows"], "left_out": begun["left_out"], "prefix": PREFIX},
@@ -140,6 +143,18 @@ def collect(context: Context) -> None:
     }
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def _examples(context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read) -> dict[str, Any]:
+    """sft.mindrecord, which mindformers trains on before everything else."""
+    target = context.output / "sft.mindrecord"
+    if "sft_data" in context.config:
+        return tokenize_own(context, encoder.config, target)
+    records = context.work / "train.mindrecord"  # not wanted
+    for file in (records, records.with_suffix(".mindrecord.db")):
+        file.unlink(missing_ok=True)
+    limit = encoder.dataset.train_rows
+    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
 
 
 def sequences(index: Path) -> int:
@@ -220,14 +235,16 @@ def _sources(
 
 def _write_rows(
     encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read, target: Path
-) -> tuple[int, int]:
-    """One JSON array of the usable rows; returns how many, and how many were left out."""
+) -> tuple[int, int, int | None]:
+    """One JSON array of the usable rows; how many, how many were left out, tokens of the shortest prompt."""
     kept = left_out = 0
+    shortest: int | None = None
     with target.open("w", encoding="utf-8") as out:
         for batch in _batches(files, read_train):
             rows = [row for row in batch if isinstance(row, Row)]
             encoded, _ = encoder.encode(rows, with_answers=False)
             fitting = {one.line for one in encoded if len(one.prompt) <= encoder.config.max_prompt_length}
+            shortest = min((len(one.prompt) for one in encoded), default=shortest)
             before = kept
             for row in rows:
                 if row.line in fitting and (dataset.train_rows is None or kept < dataset.train_rows):
@@ -239,7 +256,7 @@ def _write_rows(
             if dataset.train_rows is not None and kept >= dataset.train_rows:
                 break
         out.write("]\n" if kept else "[]\n")
-    return kept, left_out
+    return kept, left_out, shortest
 
 
 def _batches(files: Sequence[Path], read_rows: Read) -> Iterator[list[Row | BadLine]]:

@@ -41,7 +41,7 @@ def run(context: Context) -> None:
     dataset = context.section(DatasetConfig, "dataset")
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
-    examples = context.section(SftDataConfig, "sft_data") if "sft_data" in context.config else None
+    examples = "sft_data" in context.config
     train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
     read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
     read_test = read_train
@@ -66,15 +66,24 @@ def run(context: Context) -> None:
         progress=progress,
         read=read_train,
     )
-    if examples and examples.path:
-        own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
-        speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
-        files |= tokenize_conversations(speaker, [Path(examples.path)], context.output / "sft.mindrecord")
+    if examples:
+        files |= tokenize_own(context, config, context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
+    """The user's own examples for supervised training (section sft_data) as a MindRecord; its data card."""
+    examples = context.section(SftDataConfig, "sft_data")
+    if examples.path is None:
+        return {}
+    own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
+    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
+    speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
+    return tokenize_conversations(speaker, [Path(examples.path)], target)
 
 
 def make_encoder(
