@@ -104,20 +104,20 @@ class OwnRay:
         self._command, self._name, self._directory = command, name, directory
         self.starts = STARTS
         """How often it may still be started."""
-        self._start()
+        self._child: subprocess.Popen[bytes] | None = None
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start it; one at a time on a machine: two would take the same names for their sockets."""
         with (self._directory / "starting").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             sockets = self._sockets()
             self.starts, self._since = self.starts - 1, time.monotonic()
             try:
-                self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
+                child = self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
             except FileNotFoundError as error:
                 raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
             while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
-                if self._child.poll() is not None:
+                if child.poll() is not None:
                     break
                 time.sleep(POLL_S)
 
@@ -126,18 +126,19 @@ class OwnRay:
 
     def check(self) -> None:
         """Raise unless it runs; one that was too slow to come up gets another chance."""
-        if self._child.poll() is None:
+        if self._child is None or self._child.poll() is None:
             return
         lasted = time.monotonic() - self._since
         if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0:
             print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
-            self._start()
+            self.start()
             return
         raise Failed(f"Ray on node {self._name} ended with exit code {self._child.returncode}")
 
     def end(self) -> None:
         """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
-        _end(self._child)
+        if self._child is not None:
+            _end(self._child)
         while orphans := _children():
             for orphan in orphans:
                 with contextlib.suppress(ProcessLookupError):
@@ -227,6 +228,7 @@ def _own(options: argparse.Namespace, start: list[str], ends: contextlib.ExitSta
         raise Failed(f"{directory} belongs to another user")
     own = OwnRay(start, options.name, directory)
     ends.callback(own.end)
+    own.start()
     return own
 
 
