@@ -32,7 +32,8 @@ def first() -> socket.socket:
 
 
 def test_it_ends_well_when_the_first_is_gone(first: socket.socket, tmp_path: Path) -> None:
-    waiting = f"env > {tmp_path}/seen; exec sleep 60"
+    sockets = tmp_path / "ray/ray/session_2026/sockets"
+    waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; touch {sockets}/a {sockets}/b; exec sleep 60"
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
     while not (tmp_path / "seen").exists() or not (tmp_path / "ray").is_dir():
         assert started.poll() is None
