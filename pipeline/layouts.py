@@ -41,7 +41,12 @@ class Choice:
 
     @property
     def needed(self) -> tuple[int, int]:
-        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local."""
+        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local.
+
+        0 where the engine estimates none.
+        """
+        if not self.memory:
+            return 0, 0
         gather = sum if self.config.engine.name == "local" else max
         return gather(role.low for role in self.memory), gather(role.high for role in self.memory)
 

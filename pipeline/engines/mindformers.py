@@ -60,7 +60,7 @@ def derive(values: dict[str, Any]) -> None:
 
 def problems(config: Config) -> Iterator[Problem]:
     """Rules of the run, and of the checkout where there is one."""
-    yield from job.check(_job(config))
+    yield from job.check(run_of(config))
     if config.mindformers.home is not None:
         yield from job.check_home(config.mindformers.home)
 
@@ -82,5 +82,6 @@ def notes(config: Config) -> Iterator[str]:
         yield from (f"layout.train: {text}" for text in warnings(config.model, layout))
 
 
-def _job(config: Config) -> Job:
+def run_of(config: Config) -> Job:
+    """The sections that a run is rendered from."""
     return Job(config.model, config.layout.train, config.tokenize, config.mindformers, config.seed)

@@ -24,9 +24,9 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     """Passes over the examples (shipped YAML: 2)."""
     batch_size: Positive
     """Examples per update, of all cards together."""
-    micro_batch_num: Positive
-    """Parts of a batch whose gradients are summed before an update; with a pipeline
-    layout.train.micro_batch_num counts instead."""
+    examples_per_card: Positive
+    """Examples that a replica takes at a time (shipped YAML: 1). Its share of a batch is so many of these in
+    turn: gradient accumulation, or with a pipeline its micro-batches."""
     checkpoint_every: NonNegative
     """Updates between checkpoints, from which a killed run goes on; 0: one at the end."""
     keep_checkpoints: Annotated[int, Ge(1)]

@@ -49,10 +49,10 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "qwen2_5"},
         "runner_config": {
             "epochs": settings.epochs,
-            "batch_size": job.examples_per_card,
+            "batch_size": settings.examples_per_card,
             "sink_mode": True,  # sliced weights load only so (load_checkpoint_utils.py, build_model)
             "sink_size": 1,
-            "gradient_accumulation_steps": 1 if piped else settings.micro_batch_num,
+            "gradient_accumulation_steps": 1 if piped else job.micro_batches,
         },
         "runner_wrapper": {
             "type": "MFTrainOneStepCell",
@@ -76,7 +76,7 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
         "train_dataset": dataset,
         "train_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": dataset},
         "parallel": _parallel(job),
-        "parallel_config": parallel_config(layout),
+        "parallel_config": {**parallel_config(layout), "micro_batch_num": job.micro_batches if piped else 1},
         "recompute_config": recompute_config(job.model, layout),
         "callbacks": [
             {"type": "MFLossMonitor"},
@@ -130,7 +130,7 @@ def _dataset(job: Job, places: Places) -> Values:
         "num_parallel_workers": 8,
         "python_multiprocessing": False,
         "drop_remainder": True,
-        "batch_size": job.examples_per_card,
+        "batch_size": job.settings.examples_per_card,
         "repeat": 1,
         "numa_enable": False,
         "prefetch_size": 1,
@@ -139,6 +139,12 @@ def _dataset(job: Job, places: Places) -> Values:
 
 def _parallel(job: Job) -> Values:
     layout = job.layout
+    sharing: Values = {
+        "gradient_accumulation_shard": False,
+        "parallel_optimizer_threshold": layout.parallel_optimizer_threshold_kb,
+    }
+    if layout.optimizer_weight_shard_size != -1:
+        sharing["optimizer_weight_shard_size"] = layout.optimizer_weight_shard_size
     return {
         "parallel_mode": 1,
         "gradients_mean": False,
@@ -147,11 +153,7 @@ def _parallel(job: Job) -> Values:
         "search_mode": "sharding_propagation",
         "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
         "enable_parallel_optimizer": layout.enable_parallel_optimizer,
-        "parallel_optimizer_config": {
-            "gradient_accumulation_shard": False,
-            "parallel_optimizer_threshold": layout.parallel_optimizer_threshold_kb,
-            "optimizer_weight_shard_size": layout.optimizer_weight_shard_size,
-        },
+        "parallel_optimizer_config": sharing,
     }
 
 
@@ -159,7 +161,7 @@ def _model(job: Job) -> Values:
     ids = token_ids(job.model)
     return {
         **shape(job.model, job.layout, job.seq_length, ids),
-        "batch_size": job.examples_per_card,
+        "batch_size": job.settings.examples_per_card,
         "eos_token_id": ids.eos[0],
         "param_init_type": job.model.param_init_type,
         "use_past": False,

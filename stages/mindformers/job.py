@@ -12,7 +12,7 @@ from stages.config import read
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.mindformers.config import MindformersConfig
-from stages.mindrlhf.rules import filled_pipeline, qwen_layout
+from stages.mindrlhf.rules import qwen_layout
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
@@ -54,18 +54,14 @@ class Job:
 
     @property
     def micro_batches(self) -> int:
-        """Parts of a replica's share of a batch."""
-        piped = self.layout.pipeline_stage > 1
-        return self.layout.micro_batch_num if piped else self.settings.micro_batch_num
+        """Parts of a replica's share of a batch.
 
-    @property
-    def examples_per_card(self) -> int:
-        """runner_config.batch_size: what one replica takes at a time.
-
-        mindformers multiplies it by data_parallel and by the micro-batches (base_trainer.py,
+        mindformers counts them up to the batch again (base_trainer.py,
         _check_global_batch_size_for_auto_parallel).
         """
-        return max(1, self.settings.batch_size // (self.layout.data_parallel * self.micro_batches))
+        return max(
+            1, self.settings.batch_size // (self.layout.data_parallel * self.settings.examples_per_card)
+        )
 
     @property
     def seq_length(self) -> int:
@@ -80,15 +76,20 @@ def check(job: Job) -> list[Problem]:
 
 def _problems(job: Job) -> Iterator[Problem]:
     settings, layout = job.settings, job.layout
-    share = layout.data_parallel * job.micro_batches
-    if settings.batch_size % share:
+    together = layout.data_parallel * settings.examples_per_card
+    if settings.batch_size % together:
         yield Problem(
             "mindformers.batch_size",
             settings.batch_size,
-            f"must be a multiple of data_parallel x micro-batches = {layout.data_parallel} x "
-            f"{job.micro_batches} (base_trainer.py, _check_global_batch_size_for_auto_parallel)",
+            f"must be a multiple of data_parallel x mindformers.examples_per_card = {together}",
         )
-    yield from filled_pipeline(layout)
+    elif job.micro_batches < layout.pipeline_stage:
+        yield Problem(
+            "mindformers.batch_size",
+            settings.batch_size,
+            f"at least pipeline_stage={layout.pipeline_stage} micro-batches of {together} examples fill the "
+            "pipeline (MindSpore)",
+        )
     yield from qwen_layout(job.model, layout, "train")
     if layout.vocab_emb_dp and layout.pipeline_stage > 1:
         rule = "must be false with a pipeline: mindformers sets it so (core/parallel_config.py)"

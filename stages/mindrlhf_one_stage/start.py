@@ -64,9 +64,10 @@ def arguments(job: Job, places: Places) -> list[str]:
 
 
 def environment(job: Job) -> dict[str, str]:
-    """Variables of its run_grpo.sh; prints must come to the log as they are made."""
+    """Variables of its run_grpo.sh; prints reach the log at once, and nothing the checkout."""
     variables = {
         "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
         "GLOG_v": "3",
         "HCCL_EXEC_TIMEOUT": "7200",
         "MS_ENABLE_LCCL": "off",
