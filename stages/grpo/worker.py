@@ -25,13 +25,13 @@ def start() -> tuple[int, int]:
     # One line per reconnection attempt is noise; errors still show.
     os.environ.setdefault("GLOG_v", "3")
     threads = share_of_cores()
-    if threads is not None and not os.environ.get("GF_THREADS"):
+    if threads is not None:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     import mindspore as ms
     from mindspore.communication import get_group_size, get_rank, init
 
     ms.set_context(mode=ms.GRAPH_MODE)
-    if threads is not None and not os.environ.get("GF_THREADS"):
+    if threads is not None:
         ms.device_context.cpu.op_tuning.threads_num(threads)
     if role() is None:
         return 0, 1
