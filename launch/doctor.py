@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,24 +22,10 @@ from packaging.specifiers import SpecifierSet
 from launch.environment import memory_bytes
 from launch.errors import LaunchError
 from launch.msrun import find_port
+from launch.windows import CANN, CANN_WHY, DRIVER, DRIVER_WHY, PYTHONS, Window
 
 Status = Literal["ok", "problem", "unknown"]
-Window = tuple[str, str, str]
-"""Distribution, versions that work, why."""
-
-MINDRLHF: tuple[Window, ...] = (
-    ("mindspore", "==2.7.0", "the version that mindrlhf's users pin"),
-    ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError"),
-    ("safetensors", "<0.8", "0.8.0 makes MindSpore write non-contiguous slices wrongly, silently"),
-    ("mindstudio-probe", "", "msprobe: without it mindformers ends with: save not found"),
-)
-VLLM: tuple[Window, ...] = (
-    ("vllm", ">=0.8.4.dev0,<0.9", "the version that vllm-mindspore 0.3.0 is made for"),
-    ("vllm-mindspore", "==0.3.0", "the version that mindrlhf's users pin"),
-    ("urllib3", "<2", "2.x has no DEFAULT_CIPHERS: the import of vLLM fails"),
-)
 BUILT = "install it as the guide of vllm-mindspore 0.3.0 says: PyPI's vllm is built for other cards"
-PYTHONS = SpecifierSet(">=3.10,<3.12")
 _VERSIONS = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -107,8 +95,83 @@ def packages(windows: Sequence[Window], installed: Callable[[str], str | None], 
 
 def python_version(have: str) -> Check:
     """Whether MindSpore 2.7.0 and grpoflow run on it."""
-    good = PYTHONS.contains(have, prereleases=True)
+    good = SpecifierSet(PYTHONS).contains(have, prereleases=True)
     return Check("python", "ok" if good else "problem", have, "" if good else f"must be {PYTHONS}")
+
+
+def cann(root: Path = Path("/usr/local/Ascend"), home: str | None = None) -> Check:
+    """CANN's version, from the file that its installer leaves; newer than known is told, not refused.
+
+    Args:
+        root: where it is installed by default.
+        home: ASCEND_HOME_PATH, which set_env.sh sets.
+    """
+    homes = [Path(home)] if home else [root / "ascend-toolkit" / "latest", root / "latest"]
+    files = [file for one in homes for file in sorted(one.glob("*-linux/ascend_toolkit_install.info"))]
+    if not files:
+        needed = f"CANN {CANN} ({CANN_WHY}); set_env.sh sets ASCEND_HOME_PATH"
+        return Check("cann", "problem", f"none in {homes[0]}", needed)
+    return _released("cann", files[0], CANN, CANN_WHY)
+
+
+def driver(root: Path = Path("/usr/local/Ascend")) -> Check:
+    """The driver's version, from the file that its installer leaves."""
+    file = root / "driver" / "version.info"
+    if not file.is_file():
+        return Check("driver", "problem", f"{file}: not there", f"the cards' driver {DRIVER} ({DRIVER_WHY})")
+    return _released("driver", file, DRIVER, DRIVER_WHY)
+
+
+def _released(name: str, file: Path, wanted: str, why: str) -> Check:
+    """A file with a line such as version=8.2.RC1 against a window; beside it is told, not refused."""
+    found = re.search(r"(?im)^version\s*=\s*((\d+\.\d+)\S*)", file.read_text("utf-8", errors="replace"))
+    if found is None:
+        return Check(name, "unknown", f"{file}: names no version", f"must be {wanted} ({why})")
+    good = SpecifierSet(wanted).contains(found[2])
+    remedy = "" if good else f"known to work: {wanted} ({why})"
+    return Check(name, "ok" if good else "unknown", f"{found[1]} ({file})", remedy)
+
+
+def hosts(names: Sequence[str], ssh: Sequence[str], timeout_s: float = 15) -> list[Check]:
+    """Whether ssh gets into each machine without a password; all are asked at the same time."""
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return list(pool.map(lambda name: _host(name, ssh, timeout_s), names))
+
+
+def _host(name: str, ssh: Sequence[str], timeout_s: float) -> Check:
+    try:
+        done = subprocess.run(
+            [*ssh, name, "true"], capture_output=True, text=True, timeout=timeout_s, stdin=subprocess.DEVNULL
+        )
+        told = next(iter(done.stderr.strip().splitlines()[-1:]), f"exit code {done.returncode}")
+        if done.returncode == 0:
+            return Check(f"host {name}", "ok", "ssh gets in")
+    except (OSError, subprocess.SubprocessError) as error:
+        told = (
+            f"no answer after {timeout_s:.0f} s"
+            if isinstance(error, subprocess.TimeoutExpired)
+            else str(error)
+        )
+    address, port = _address(name, ssh)
+    try:
+        socket.create_connection((address, port), timeout=3).close()
+        reached = f"port {port} answers, but ssh does not get in"
+        remedy = "ssh-copy-id, and ssh there once by hand to accept its key"
+    except OSError as error:
+        reached = f"port {port}: {error.strerror or error}"
+        remedy = "is it up, is its name right, is sshd running, is a firewall between?"
+    return Check(f"host {name}", "problem", f"{reached} ({told})", f"launcher.hosts: {remedy}")
+
+
+def _address(name: str, ssh: Sequence[str]) -> tuple[str, int]:
+    """Where ssh would connect to, as its own configuration says."""
+    try:
+        shown = subprocess.run([*ssh, "-G", name], capture_output=True, text=True, timeout=5).stdout
+    except (OSError, subprocess.SubprocessError):
+        shown = ""
+    values = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
+    port = values.get("port", "22")
+    return values.get("hostname", name.rpartition("@")[2]), int(port) if port.isdigit() else 22
 
 
 def devices(needed: int) -> Check:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch import fan_out, process, slurm
+from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.job import first_to_fail
 from launch.process import Outcome
-from launch.scripts import EngineStart, Node, msrun_line, write_scripts
+from launch.scripts import EngineStart, Node, last_line, script, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -21,17 +20,23 @@ OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
     nodes = nodes_of(start.workers, launcher)
-    written = write_scripts(start, nodes, directory, logs)
+    return write_all([script(start, node, nodes, logs) for node in nodes], launcher, directory, logs)
+
+
+def write_all(texts: Sequence[str], launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
+    """Write the nodes' scripts, and what starts them all where the launcher needs a file for it."""
+    written = write_scripts(texts, directory)
     if launcher.name == "slurm":
         batch = directory / "job.sbatch"
-        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch)
+        text = slurm.batch_script(len(texts), directory, logs, launcher.sbatch)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written
 
 
 def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
-    """The nodes that so many workers need, launcher.cards_per_node on each."""
+    """The nodes that so many workers need, launcher.cards_per_node on each; one where none are asked for."""
+    workers = max(1, workers)
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
     return [Node(rank, None, min(per_node, workers - rank * per_node)) for rank in range(count)]
@@ -79,6 +84,28 @@ def run(
         LaunchError: it could not start, failed, took too long or fell silent.
     """
     write(start, launcher, directory, logs)
+    return follow(
+        command(start, job, directory, logs, launcher),
+        job=job,
+        logs=logs,
+        launcher=launcher,
+        on_poll=on_poll,
+        silent_s=silent_s,
+        silence_timeout_s=silence_timeout_s,
+    )
+
+
+def follow(
+    started: list[str],
+    *,
+    job: str,
+    logs: Path,
+    launcher: LauncherConfig,
+    on_poll: Callable[[], None],
+    silent_s: Callable[[], float],
+    silence_timeout_s: float | None,
+) -> Outcome:
+    """Run what starts all nodes, and watch it; arguments and exceptions as of `run`."""
     log = logs / "start.log"
 
     def poll() -> None:
@@ -88,7 +115,7 @@ def run(
 
     try:
         return process.run(
-            command(start, job, directory, logs, launcher),
+            started,
             job=job,
             log=log,
             env=environment(os.environ),
@@ -97,7 +124,7 @@ def run(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = first_to_fail(logs)
+        culprit = diagnose.culprit(logs)
         if culprit is None:
             raise
         lost = [line for line in process.tail(log) if line.startswith("error: ")]
@@ -105,14 +132,21 @@ def run(
 
 
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
-    """What the first node starts at last, for a reader: msrun, its options, the program and its arguments."""
+    """What the first node starts at last, for a reader."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *msrun_line(start, nodes[0], nodes)]
+    return [*start.container, *last_line(start, nodes[0], nodes)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
     """What starts all nodes and ends when they have ended."""
-    if launcher.name == "local":
+    return start_nodes(start, len(nodes_of(start.workers, launcher)), job, directory, logs, launcher)
+
+
+def start_nodes(
+    start: EngineStart, nodes: int, job: str, directory: Path, logs: Path, launcher: LauncherConfig
+) -> list[str]:
+    """What starts so many nodes, each with its script in `directory`, and ends when they have ended."""
+    if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
         return slurm.command(directory / "job.sbatch")
@@ -120,7 +154,7 @@ def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher:
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[: len(nodes_of(start.workers, launcher))],
+        "hosts": hosts_of(launcher)[:nodes],
         "ssh": list(launcher.ssh),
         "master_addr": None if loopback else launcher.master_addr,
         "master_port": None if launcher.master_port is None else str(launcher.master_port),

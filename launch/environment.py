@@ -45,6 +45,11 @@ def _remedy(package: str, wanted: str) -> str:
     return f"{sys.executable} -m pip install '{package}{wanted}'"
 
 
+def cards_here() -> int:
+    """Ascend devices of this machine; without any, its cores, since workers on a CPU take one each."""
+    return len(list(Path("/dev").glob("davinci[0-9]*"))) or os.cpu_count() or 1
+
+
 def memory_bytes() -> int:
     """Memory of this machine, or of the container that this process runs in."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch import msrun, process
+from launch import diagnose, msrun, process
 from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
 from launch.process import Outcome
@@ -50,7 +50,7 @@ def run(
             on_poll=on_poll,
         )
     except ProcessFailed as error:
-        culprit = first_to_fail(log_dir) if workers > 1 else None
+        culprit = diagnose.culprit(log_dir) if workers > 1 else None
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, process.tail(culprit)) from error
@@ -75,16 +75,3 @@ def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: L
         master_port=port,
         log_dir=log_dir,
     )
-
-
-def first_to_fail(log_dir: Path) -> Path | None:
-    """The worker's log that tells the cause: the first written to its end with an error in it.
-
-    msrun kills the other workers, so their logs end later or without an error.
-    """
-    failed = []
-    for log in log_dir.glob("worker_*.log"):
-        lines = process.tail(log, lines=200)
-        if any(line.startswith(("error:", "Traceback")) for line in lines):
-            failed.append(log)
-    return min(failed, key=lambda log: log.stat().st_mtime, default=None)

@@ -94,8 +94,20 @@ def run(
             raise
         child.wait()
     if child.returncode != 0:
-        raise ProcessFailed(child.returncode, log, tail(log))
+        last = tail(log)
+        with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
+            output.write(
+                f"\n{how_it_ended(child.returncode)}\n"
+            )  # a process that is killed can't say so itself
+        raise ProcessFailed(child.returncode, log, last)
     return Outcome(started, time.time(), peak)
+
+
+def how_it_ended(exit_code: int) -> str:
+    """The line that a failed child's log ends with; launch.failures knows it."""
+    if exit_code >= 0:
+        return f"grpoflow: ended with exit code {exit_code}"
+    return f"grpoflow: ended by signal {-exit_code} ({signal.Signals(-exit_code).name})"
 
 
 def end_job(job: str, grace_s: float) -> list[int]:

@@ -15,6 +15,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
+from pipeline.config import load
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
@@ -113,9 +114,9 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The command line that would start a stage's work now."""
     if spec.engine is not None:
-        from pipeline import engines  # here: engine=local need not load it
+        from pipeline.engines import program  # here: engine=local need not load it
 
-        return engines.command(spec, store, launcher)
+        return program.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
     return job.describe(_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
 
@@ -145,15 +146,16 @@ def _run(
         if spec.engine is None:
             outcome = stage(spec.name, spec.workers)
         else:
-            from pipeline import engines
+            from pipeline.engines import program
 
-            outcome = engines.run(spec, seat, launcher, stage, tell)
+            outcome = program.run(spec, seat, launcher, stage, tell)
     except ProcessFailed as error:
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
-        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail) from error
+        told = diagnosis(logs)
+        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail, told) from error
     except LaunchError as error:
-        raise StageFailed(spec.name, str(error), logs / "stage.log", []) from error
+        raise StageFailed(spec.name, str(error), logs / "stage.log", [], diagnosis(logs)) from error
     return Manifest(
         stage=spec.name,
         fingerprint=spec.key.fingerprint,
@@ -171,10 +173,21 @@ def _run(
     )
 
 
+def diagnosis(logs: Path) -> list[str]:
+    """What the logs of a failed stage say; nothing where the stage has named its cause itself."""
+    from launch.diagnose import diagnose  # here: a run that succeeds need not load it
+    from launch.failures import TOLD
+
+    found = diagnose(logs)
+    return found.lines() if found.first is not None and found.first.failure is not TOLD else []
+
+
 def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> dict[str, Any]:
+    # The report tells what differs from them; they are code, like its templates, hence no part of the spec.
+    defaults = {"defaults": load([]).plain()} if spec.name == "report" else {}
     return {
         "stage": spec.name,
-        "config": spec.config,
+        "config": {**spec.config, **defaults},
         "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
         "output": str(seat.staging),
         "work": str(seat.work),

@@ -24,9 +24,12 @@ groups: model layout dataset fetch tokenize reward engine rollout sft train eval
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code (0 done, 1 failed, 2 invalid, 10 work pending)."""
     parser = _parser()
-    options = parser.parse_args(arguments)
-    if options.command in ("report", "watch") and "=" in (options.run or ""):  # RUN was left out
-        options.run, options.overrides = None, [options.run, *options.overrides]
+    options, rest = parser.parse_known_args(arguments)  # argparse takes no positionals after an option
+    if any(one.startswith("-") or "=" not in one for one in rest):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.overrides += rest
+    if options.command in ("report", "watch", "serve_check") and "=" in (options.run or ""):
+        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was left out
     from pipeline.errors import REPORTED, ConfigError
 
     try:
@@ -52,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add = functools.partial(_command, commands)
     run = add("run", "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02")
     run.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
+    run.add_argument("--ui", action="store_true", help="show its tasks in the store's `grpoflow ui`")
     run.add_argument(
         "--dry-run",
         action="store_true",
@@ -93,6 +97,12 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("run", metavar="RUN_A")
     diff.add_argument("other", metavar="RUN_B")
     _add_doctor(add)
+    _add_diagnose(add)
+    ui = add("ui", "serve Luigi's task pages, the runs and their live reports on loopback", "--port 0 --open")
+    ui.add_argument("--port", type=int, default=8082, metavar="N", help="0: any that is free")
+    ui.add_argument("--cards", type=int, metavar="N", help="cards of this machine (default: found)")
+    ui.add_argument("--open", action="store_true", help="open it in the browser")
+    ui.set_defaults(module="pipeline.ui")
     _add_layouts(add)
     report = add("report", "print the path of a run's report; --open shows it in the browser", "last --open")
     report.add_argument("--open", action="store_true", help="open it in the browser")
@@ -102,6 +112,15 @@ def _parser() -> argparse.ArgumentParser:
     for command, meant in ((report, "last"), (watch, "the newest living one")):
         told = f"id, beginning of an id, name, or last (default: {meant})"
         command.add_argument("run", metavar="RUN", nargs="?", help=told)
+    serve = add(
+        "serve-check",
+        "load an exported model, let it answer three prompts (exit 1: it does not, or not as evaluate saw)",
+        "DIR --prompt 'What is 2 + 3?'",
+    )
+    serve.add_argument("run", metavar="RUN|DIR", nargs="?", help="a run, or a Hugging Face directory")
+    serve.add_argument("--prompt", action="append", metavar="TEXT", help="ask this; may be repeated")
+    serve.add_argument("--program", choices=("transformers", "local"), help="default: transformers if there")
+    serve.set_defaults(module="pipeline.serving", command="serve_check")
     _add_tools(add)
     for command in commands.choices.values():
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
@@ -116,7 +135,32 @@ def _add_doctor(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     doctor.add_argument("--json", action="store_true", help="for programs")
     doctor.add_argument("--online", action="store_true", help="ask the model hub whether it answers")
+    doctor.add_argument(
+        "--checkout",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
+    )
+    doctor.add_argument(
+        "--fix-script",
+        action="store_true",
+        help="print a script that installs the chosen engine with versions that fit; nothing is run",
+    )
     doctor.set_defaults(module="pipeline.doctor")
+
+
+def _add_diagnose(add: Callable[..., argparse.ArgumentParser]) -> None:
+    diagnose = add(
+        "diagnose",
+        "tell from a failed run's logs what happened and what to do (exit 1: nothing known)",
+        "store/.logs/grpo-0123456789abcdef\n  grpoflow diagnose output/msrun_log --json",
+    )
+    diagnose.add_argument(
+        "logs", type=Path, metavar="LOG_DIR", help="msrun's or grpoflow's; or one log; anybody's"
+    )
+    diagnose.add_argument("--json", action="store_true", help="for programs")
+    diagnose.set_defaults(module="pipeline.diagnose")
 
 
 def _add_layouts(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -160,9 +204,13 @@ def _add_tools(add: Callable[..., argparse.ArgumentParser]) -> None:
     for command in (split, reshard):
         command.add_argument("--ranks", metavar="0-7", help="only these ranks: one node's share")
     export = add(
-        "export", "write a mindformers checkpoint as a Hugging Face directory", "SRC HF_REFERENCE OUT_DIR"
+        "export",
+        "write a mindformers checkpoint, or a run's model, as a Hugging Face directory",
+        "SRC HF_REFERENCE OUT_DIR\n  grpoflow export RUN OUT_DIR --best",
     )
-    _paths(export, "source", "reference", "out")
+    forms = "SRC HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
+    export.add_argument("names", nargs="+", metavar="NAME", help=forms)
+    export.add_argument("--best", action="store_true", help="its best checkpoint by held-out accuracy")
     for command in (convert, split, reshard):
         command.add_argument("--format", choices=("safetensors", "ckpt"), default="safetensors")
     for command in (convert, split, merge, export):

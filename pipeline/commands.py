@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, explain, history, memory, reward_check
+from pipeline import collect, engines, explain, history, reward_check, ui_address
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
@@ -40,6 +40,13 @@ def run(options: Namespace) -> int:
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")
+    if options.ui:
+        config = load(options.overrides, options.config_dir)
+        url = ui_address.address(Path(config.store).absolute(), config.cards)
+        from luigi.configuration import get_config
+
+        get_config().set("core", "local_scheduler", "false")
+        arguments.append(f"--scheduler-url={url}")
     try:
         luigi_run(arguments)
     except SystemExit as exit:
@@ -49,13 +56,13 @@ def run(options: Namespace) -> int:
 
 def dry_run(options: Namespace) -> int:
     """Write what an engine would be started with; start nothing."""
-    from pipeline import engines
+    from pipeline.engines import program
 
     planned, store = prepare_plan(options.overrides, options.config_dir)
-    if planned.config.engine.name == "local":
+    if all(spec.engine is None for spec in planned.specs):
         rule = "is for engines that are programs of their own; engine=local has no files to write"
         raise ConfigError([Problem("--dry-run", None, rule, "see grpoflow plan --json for its commands")])
-    scripts, ready = engines.write_files(planned, store)
+    scripts, ready = program.write_files(planned, store)
     for note in planned.notes:
         print(f"note: {note}")
     if not ready:
@@ -71,8 +78,9 @@ def plan(options: Namespace) -> int:
     rows = explain.explain(planned, store, environment.problems())
     warnings = list(map(str, source_warnings(planned.config.model, planned.config.dataset)))
     warnings += reward_check.warnings(planned, store)
-    roles = memory.estimate(planned.config)
-    warnings += memory.warnings(planned.config, roles)
+    engine = engines.of(planned.config.engine.name)
+    roles = engine.memory(planned.config)
+    warnings += engine.shortage(planned.config, roles)
     if options.json:
         print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
     else:

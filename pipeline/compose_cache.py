@@ -25,6 +25,7 @@ PACKAGES = ("grpoflow", "hydra-core", "omegaconf")
 # ${key} and ${a.b} are pure; ${name:...} calls a resolver.
 RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*[,}]")
+PURE = frozenset({"oc.select"})  # reads the configuration itself
 KIND = "compose"
 
 
@@ -53,7 +54,8 @@ def _key(overrides: Sequence[str], config_dir: Path | None) -> str | None:
     texts = [*overrides, *files.values()]
     calls = [name for text in texts for name in RESOLVER.findall(text)]
     variables = [name for text in texts for name in ENVIRONMENT.findall(text)]
-    if len(calls) != len(variables) or any(name != "oc.env" for name in calls):
+    impure = [name for name in calls if name not in PURE]
+    if len(impure) != len(variables) or any(name != "oc.env" for name in impure):
         return None
     content = {
         "format": FORMAT,

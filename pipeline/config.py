@@ -15,8 +15,9 @@ from typing import Annotated, Any
 from annotated_types import Ge, Le
 
 from launch.config import LauncherConfig
-from pipeline import rules
+from pipeline import engines, rules
 from pipeline.compose_cache import compose_cached
+from pipeline.engines.stage import as_text
 from pipeline.errors import ConfigError
 from stages.config import read
 from stages.convert_config import ConvertConfig
@@ -27,13 +28,16 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
+from stages.mindformers.config import MindformersConfig
 from stages.mindrlhf.config import MindrlhfEngine
+from stages.mindrlhf_one_stage.config import OneStageEngine
+from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
 from stages.sft_config import SftConfig
 from stages.split_config import SplitConfig
-from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.config import SftDataConfig, TokenizeConfig
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,13 @@ class Config:
     convert: ConvertConfig
     split: SplitConfig
     reward: RewardConfig
-    engine: LocalEngine | MindrlhfEngine
+    engine: LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
     """Which trainer runs grpo."""
     rollout: RolloutConfig
     sft: SftConfig
+    sft_data: SftDataConfig
+    mindformers: MindformersConfig
+    """Supervised training with engine.sft=mindformers."""
     train: TrainConfig
     evaluate: EvaluateConfig
     export: ExportConfig
@@ -104,11 +111,17 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
                 role["micro_batch_num"] = role["pipeline_stage"]
             if not role["offset"]:
                 role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
+        if derived["engine"]["sft"] == "mindformers":
+            engines.supervised().derive(derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
-        _derive_engine(derived["engine"], derived["convert"], derived["split"])
-    except (KeyError, TypeError, ZeroDivisionError):
+        engine = derived["engine"]
+        for section in (engine, derived["mindformers"]):
+            if "env" in section:
+                section["env"] = {key: as_text(value) for key, value in section["env"].items()}
+        engines.of(engine["name"]).derive(derived)
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived
     return derived
 
@@ -126,24 +139,6 @@ def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: M
     if role["data_parallel"] is None:
         others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
         role["data_parallel"] = max(1, cards // others)
-
-
-def _derive_engine(engine: dict[str, Any], convert: dict[str, Any], split: dict[str, Any]) -> None:
-    """The contract of the user's checkout, and the files that mindrlhf reads."""
-    if engine["name"] != "mindrlhf":
-        return
-    from stages.mindrlhf import contract  # here: a run of another engine with nothing to do need not load it
-
-    if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"])
-    engine["env"] = {  # a number is a variable's text, too; true is not, for it could mean 1
-        name: str(value) if type(value) in (int, float) else value for name, value in engine["env"].items()
-    }
-    if engine["load_ckpt_format"] == "ms_safetensors":
-        convert["materialize"] = True
-    elif engine["load_ckpt_format"] == "ckpt":
-        convert |= {"materialize": True, "format": "ckpt"}
-        split["format"] = "ckpt"
 
 
 def _spread(layers: int, stages: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from launch.errors import LaunchError
@@ -17,11 +18,13 @@ class StoreError(Exception):
 class StageFailed(Exception):
     """A stage's process ended badly; says where to look."""
 
-    def __init__(self, stage: str, cause: str, log: Path, tail: list[str]) -> None:
+    def __init__(
+        self, stage: str, cause: str, log: Path, tail: list[str], diagnosis: Sequence[str] = ()
+    ) -> None:
         self.stage, self.cause, self.log, self.tail = stage, cause, log, tail
         errors = [line for line in tail if line.startswith("error: ")]
         shown = errors[-1:] or [f"  | {line}" for line in tail]
-        super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, f"log: {log}"]))
+        super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, *diagnosis, f"log: {log}"]))
 
 
 REPORTED = (StageError, LaunchError, StoreError, StageFailed)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
-from stages.mindrlhf.config import LOCATIONS
+from stages.engine_config import LOCATIONS
 
 PATH_KEYS = frozenset(
     {
@@ -22,8 +22,10 @@ PATH_KEYS = frozenset(
         ("dataset", "path"),
         ("dataset", "test_path"),
         ("train", "resume_from"),
+        ("sft_data", "path"),
+        ("mindformers", "home"),
     }
-    | {("engine", key) for key in LOCATIONS}
+    | {(section, key) for section in ("engine", "mindformers") for key in LOCATIONS}
 )
 """Config keys that say where something lies; the content's digest stands in the place of the user's files."""
 MEANS = frozenset({"fetch"})

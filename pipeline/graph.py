@@ -7,51 +7,25 @@ follow its fingerprint and with it the place of its artifact.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline import engines
 from pipeline.config import Config
+from pipeline.engines.stage import Stage
 from pipeline.fingerprint import fingerprint, without
-from pipeline.rules import notes
 from pipeline.store import Key
 from stages.fetch.config import UNREAD_OF_FILES, external_files
-from stages.layout import ROLES
 
 Digest = Callable[[Path], str]
 
 
 VERSIONS = {
-    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 2, "strategy": 1, "split": 1, "sft": 3,
-    "grpo": 3, "evaluate": 3, "export": 1, "report": 1,
+    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 3,
+    "grpo": 3, "evaluate": 3, "export": 1, "report": 2,
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage as the graph knows it, before anything is hashed."""
-
-    name: str
-    sections: tuple[str, ...]
-    """Top-level parts of the configuration that the stage reads, and no more."""
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """Input name -> name of the stage whose artifact it is."""
-    external: tuple[Path, ...] = ()
-    """The user's files that the stage reads."""
-    workers: int = 1
-    """Processes; more than one run under msrun."""
-    computes: bool = False
-    """Whether each process occupies a card."""
-    bytes_written: int | None = None
-    """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
-    skipped: str | None = None
-    """Why the stage is left out, or None."""
-    unread: frozenset[tuple[str, str]] = frozenset()
-    """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
-    engine: str | None = None
-    """An outside program does the work: `python -m stages ENGINE_prepare` writes its files, launch runs it,
-    ENGINE_collect brings the result home. None: `python -m stages NAME` does all of it."""
 
 
 @dataclass(frozen=True)
@@ -94,143 +68,20 @@ class Plan:
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph, in order: the same for every engine up to the data, then the engine's own."""
-    body = (*_sources(config), *(_local if config.engine.name == "local" else _mindrlhf)(config))
+    body = (*_sources(config), *engines.of(config.engine.name).stages(config))
+    if config.engine.sft == "mindformers":
+        body = engines.supervised().put_first(body, config)
+    if config.sft_data.path is not None:
+        body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", ("report",), {name: name for name in running}))
 
 
-def _rank_bytes(config: Config) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together."""
-    layouts = {role: config.layout.role(role) for role in ROLES}
-    size = config.model.weight_bytes
-    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
-
-
-def _local(config: Config) -> tuple[Stage, ...]:
-    weights = "sft" if config.sft.enabled else "split"
-    size, ranks = config.model.weight_bytes, _rank_bytes(config)
-    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
-    start = config.train.resume_from
-    resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
-    return (
-        Stage(
-            "convert",
-            ("model", "convert"),
-            {"fetch": "fetch"},
-            bytes_written=size if config.convert.materialize else None,
-        ),
-        Stage(
-            "tokenize",
-            ("model", "dataset", "tokenize"),
-            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
-        ),
-        Stage("strategy", ("model", "layout")),
-        Stage(
-            "split",
-            ("model", "layout", "split"),
-            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
-            bytes_written=sum(ranks[role] for role in config.split.roles),
-        ),
-        Stage(
-            "sft",
-            ("model", "sft", "seed"),
-            {"split": "split", **common},
-            computes=True,
-            bytes_written=sum(ranks.values()),
-            skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
-        ),
-        Stage(
-            "grpo",
-            ("model", "layout", "rollout", "reward", "train", "seed"),
-            {"weights": weights, **common},
-            external=resumed,
-            workers=config.layout.train.cards,
-            computes=True,
-            # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
-            # one for the best.
-            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
-        ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
-            {"before": weights, "after": "grpo", **common},
-            computes=True,
-        ),
-        Stage(
-            "export",
-            ("model", "export"),
-            {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"},
-            bytes_written=size,
-        ),
-    )
-
-
-def _mindrlhf(config: Config) -> tuple[Stage, ...]:
-    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
-    assert config.engine.name == "mindrlhf"
-    form = config.engine.load_ckpt_format
-    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
-    size, ranks = config.model.weight_bytes, _rank_bytes(config)
-    reads = f"engine.load_ckpt_format={form}: mindrlhf"
-    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
-    foreign = config.model.deepseek_v3 is not None
-    if foreign:
-        ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
-    weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
-    widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
-    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
-    return (
-        Stage(
-            "convert",
-            ("model", "convert"),
-            {"fetch": "fetch"},
-            bytes_written=size,
-            skipped=uncut if huggingface or foreign else None,
-        ),
-        Stage(
-            "tokenize",
-            ("model", "dataset", "tokenize"),
-            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
-        ),
-        Stage("strategy", ("model", "layout"), skipped=None if ranked else uncut),
-        Stage(
-            "split",
-            ("model", "layout", "split"),
-            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
-            bytes_written=sum(ranks.values()),
-            skipped=None if ranked else uncut,
-        ),
-        Stage("sft", (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
-        Stage(
-            "grpo",
-            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
-            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
-            workers=config.layout.train.cards,
-            # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
-            bytes_written=(3 * ranks["train"] + ranks["reference"])
-            * (1 + config.train.keep_checkpoints)
-            * (2 if widened else 1),
-            computes=True,
-            engine="mindrlhf",
-        ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
-            {"before": "fetch", "after": "grpo", **after},
-            computes=True,
-            skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
-        ),
-        Stage(
-            "export",
-            ("model", "export"),
-            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
-            bytes_written=size,
-            skipped="DeepSeek-V3: only Qwen2 models are exported; merge grpo's with mindformers"
-            if foreign
-            else None,
-        ),
-    )
+def _with_examples(stage: Stage, examples: Path) -> Stage:
+    """The tokenize stage that reads the user's own examples for supervised training."""
+    if stage.name != "tokenize":
+        return stage
+    return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
@@ -269,6 +120,7 @@ def plan(config: Config, digest: Digest) -> Plan:
     values = config.plain()
     # younger than stores in use: a Qwen2's artifacts keep their identities
     absent = frozenset({("model", "deepseek_v3")} if config.model.deepseek_v3 is None else ())
+    absent |= {("engine", "sft")}  # what it changes shows in the inputs
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in stages(config):
@@ -296,7 +148,7 @@ def plan(config: Config, digest: Digest) -> Plan:
             stage.bytes_written,
             stage.engine,
         )
-    return Plan(config, tuple(specs.values()), skipped, notes(config))
+    return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

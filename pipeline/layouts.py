@@ -14,15 +14,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from launch.environment import memory_bytes
-from pipeline import memory, rules
+from pipeline import engines, rules
 from pipeline.compose_cache import compose_cached
 from pipeline.config import Config, derive
 from pipeline.errors import ConfigError, Problem
 from pipeline.progress import console
 from stages.config import read
 from stages.cost import ASSUMED, Cost, cost
-from stages.memory import GIB, Fits, RoleMemory, shown
+from stages.memory import Fits, RoleMemory, shown
 
 DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 CARDS = 8
@@ -42,7 +41,12 @@ class Choice:
 
     @property
     def needed(self) -> tuple[int, int]:
-        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local."""
+        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local.
+
+        0 where the engine estimates none.
+        """
+        if not self.memory:
+            return 0, 0
         gather = sum if self.config.engine.name == "local" else max
         return gather(role.low for role in self.memory), gather(role.high for role in self.memory)
 
@@ -124,19 +128,10 @@ def _divisors(number: int) -> list[int]:
 
 
 def _choice(config: Config) -> Choice:
-    train, rollout = config.train, config.rollout
-    if config.engine.name == "mindrlhf":
-        job = rules.mindrlhf_job(config)
-        tokens = job.packs * job.seq_length * train.num_iterations
-        updates = job.packs // job.packs_per_update * train.num_iterations
-        available = config.engine.device_memory_gib * GIB
-    else:
-        length = config.tokenize.max_prompt_length + rollout.max_tokens
-        tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations
-        updates = train.num_iterations
-        available = memory_bytes() // config.layout.train.cards
-    spent = cost(config.model, config.layout.train, tokens, updates)
-    return Choice(config, memory.estimate(config), spent, available)
+    engine = engines.of(config.engine.name)
+    load = engine.load(config)
+    spent = cost(config.model, config.layout.train, load.tokens, load.updates)
+    return Choice(config, engine.memory(config), spent, load.available)
 
 
 def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:

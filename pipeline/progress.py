@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rich.table import Table
 
 PLAIN_EVERY_S = 15.0
 PLAIN_WIDTH = 160
+Listener = Callable[[Mapping[str, Any]], None]
 
 
 def console() -> Console:
@@ -43,6 +44,8 @@ class Display:
         self._process = os.getpid()
         self._live: Live | None = None
         self._last_plain = 0.0
+        self.listener: Listener | None = None
+        """Hears every progress line of the stage that runs here."""
 
     @property
     def states(self) -> dict[str, str]:
@@ -67,6 +70,8 @@ class Display:
         if line is None:
             return
         self._rows[stage]["line"] = line
+        if self.listener is not None:
+            self.listener(line)
         if self._live is not None:
             self._live.update(self._table())
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:

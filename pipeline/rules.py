@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pipeline import engines
 from pipeline.errors import Problem
 from stages.fetch.config import check_dataset, check_model
 from stages.fetch.sources import check_fetch
@@ -15,7 +16,6 @@ from stages.tokenize.config import check_tokenize
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-    from stages.mindrlhf.job import Job
 
 MOST_CARDS = 64
 """Of a Qwen2.5 run; a DeepSeek-V3 fits on no fewer than hundreds."""
@@ -27,7 +27,8 @@ def check(config: Config) -> list[Problem]:
     return [
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
-        *(_local_engine(config) if config.engine.name == "local" else _mindrlhf(config)),
+        *engines.of(config.engine.name).problems(config),
+        *(engines.supervised().problems(config) if config.engine.sft == "mindformers" else ()),
         *_lengths(config),
         *_training(config),
         *_sources(config),
@@ -111,67 +112,6 @@ def _heads(path: str, layout: RoleLayout, config: Config) -> Iterator[Problem]:
                 HEADS_RULE.format(name=name, count=count),
                 f"use {' or '.join(fitting)}",
             )
-
-
-def _local_engine(config: Config) -> Iterator[Problem]:
-    for role in ROLES:
-        layout = config.layout.role(role)
-        for key in ("pipeline_stage", "context_parallel", "expert_parallel"):
-            if getattr(layout, key) > 1:
-                yield Problem(
-                    f"layout.{role}.{key}",
-                    getattr(layout, key),
-                    "engine=local is data_parallel x model_parallel only",
-                    "use a layout with pp1 and without cp and ep",
-                )
-        if layout.enable_parallel_optimizer:
-            yield Problem(
-                f"layout.{role}.enable_parallel_optimizer", True, "engine=local keeps each shard whole"
-            )
-    if config.model.deepseek_v3 is not None:
-        rule = "engine=local trains Qwen2 models"
-        yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
-    if config.model.qkv_concat:
-        yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
-    train, generate = config.train, config.layout.generate
-    if train.prompts_per_step % generate.data_parallel:
-        yield Problem(
-            "train.prompts_per_step",
-            train.prompts_per_step,
-            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}",
-        )
-
-
-def _mindrlhf(config: Config) -> list[Problem]:
-    from stages.mindrlhf import rules  # here: a run of another engine with nothing to do need not load it
-
-    return rules.check(mindrlhf_job(config), config.sft.enabled)
-
-
-def notes(config: Config) -> tuple[str, ...]:
-    """What a plan should say besides its stages."""
-    if config.engine.name == "local":
-        return ()
-    from stages.mindrlhf import rules
-
-    return tuple(rules.notes(mindrlhf_job(config)))
-
-
-def mindrlhf_job(config: Config) -> Job:
-    """The sections that a mindrlhf run is rendered from."""
-    from stages.mindrlhf.job import Job
-
-    assert config.engine.name == "mindrlhf"
-    return Job(
-        config.model,
-        config.layout,
-        config.tokenize,
-        config.rollout,
-        config.reward,
-        config.train,
-        config.engine,
-        config.seed,
-    )
 
 
 def _lengths(config: Config) -> Iterator[Problem]:

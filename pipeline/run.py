@@ -6,14 +6,15 @@ import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from launch.errors import EnvironmentProblem
-from pipeline import history, summary
+from pipeline import engines, history, notify, summary
 from pipeline.config import load
-from pipeline.errors import REPORTED
+from pipeline.errors import REPORTED, ConfigError
 from pipeline.fingerprint import DigestCache
 from pipeline.graph import Plan, plan
-from pipeline.progress import Display, console
+from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
 
 
@@ -53,9 +54,9 @@ class Run:
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            from pipeline import engines  # here: a run with nothing to do need not load it
-
-            engines.refuse(plan.config)
+            missing = list(engines.needs(plan.config))
+            if missing:
+                raise ConfigError(missing)
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)
@@ -73,10 +74,11 @@ class Run:
         """Whether the stage's artifact is whole."""
         return self.store.problem(self.plan.spec(stage).key) is None
 
-    def build(self, stage: str) -> None:
-        """Run one stage, and tell its progress and its end."""
+    def build(self, stage: str, listener: Listener | None = None) -> None:
+        """Run one stage, and tell its progress and its end; `listener` hears the progress too."""
         from pipeline.build import build  # here, because a run with nothing to do needs none of it
 
+        self.display.listener = listener
         try:
             ran = build(self.plan.spec(stage), self.store, self.plan.config.launcher, self.display)
         except REPORTED as error:
@@ -91,8 +93,14 @@ class Run:
 
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")
-        history.record(self.store.root, self.id, "failed", stage=stage, message=message.splitlines()[0])
+        told = message.splitlines()[0]
+        history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        self._notify("failed", stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def _notify(self, state: str, **more: Any) -> None:
+        if not self.display.label:  # of a sweep, one message tells
+            notify.tell("run", self.id, state, **more)
 
     def report(self) -> None:
         """Print the summary and the result line, and remember the result."""
@@ -100,12 +108,9 @@ class Run:
             # With several workers a stage's end was seen by another process than this one.
             states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
             summary.show(self.plan, self.store, states, console())
-        history.record(
-            self.store.root,
-            self.id,
-            "finished",
-            result=summary.results(self.plan, self.store),
-        )
+        result = summary.results(self.plan, self.store)
+        history.record(self.store.root, self.id, "finished", result=result)
+        self._notify("finished", result=result)
         print(summary.result_line(self.plan, self.store, self.id), flush=True)
 
 

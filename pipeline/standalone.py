@@ -9,6 +9,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -100,11 +101,21 @@ def reshard(options: Namespace) -> int:
 
 
 def export(options: Namespace) -> int:
-    """A complete mindformers checkpoint as a Hugging Face directory."""
+    """A complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
+    from pipeline.serving import export_run, split_overrides
+
+    names, overrides = split_overrides(options.names)
+    if len(names) < 3 and names:
+        options.overrides = [*overrides, *options.overrides]
+        return export_run(options, names[0], Path(names[1]) if len(names) == 2 else None)
+    if len(names) != 3 or options.best:
+        rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR] [--best]"
+        raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow export --help")])
     from stages.export import export_directory
 
+    source, reference, out = map(Path, names)
     with _bytes("export") as told:
-        export_directory(options.source, options.reference, options.out, options.dtype, told)
+        export_directory(source, reference, out, options.dtype, told)
     return EXIT_DONE
 
 

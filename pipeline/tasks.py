@@ -6,18 +6,22 @@ import json
 import logging
 import shlex
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import luigi
 from luigi.configuration import get_config
 
-from pipeline import signals
+from pipeline import signals, ui_address
 from pipeline.errors import REPORTED, ConfigError
 from pipeline.graph import StageSpec
+from pipeline.progress import count
 from pipeline.run import Run, prepare_plan
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
+TELL_EVERY_S = 1.0
 
 
 def _behave_without_luigi_cfg() -> None:
@@ -131,11 +135,24 @@ class StageTask(luigi.Task):
 
     def run(self) -> None:
         """Build the artifact."""
+        address = ui_address.tracking_url(self._run.store.root, self._run.id)
+        if address is not None:
+            self.set_tracking_url(address)
+        self._heard = 0.0
         try:
-            self._run.build(self.stage)
+            self._run.build(self.stage, self._tell_scheduler)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
+
+    def _tell_scheduler(self, line: Mapping[str, Any]) -> None:
+        """Progress for Luigi's own pages, at most once a second: over a network it is a request each."""
+        if time.monotonic() - self._heard < TELL_EVERY_S:
+            return
+        self._heard = time.monotonic()
+        self.set_status_message(f"{count(line)} {line.get('message', '')}".strip())
+        if line.get("total"):
+            self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
 class RunGRPO(luigi.Task):

@@ -146,13 +146,13 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
         state = "done" if manifest.ended >= record.started else "cached"
         figures = _figures(tail(whole / "metrics.jsonl"))
         return Row(stage, state, elapsed(manifest.ended - manifest.started), **figures)
-    seat = _seat(store, artifact, record.started)
-    if record.state != "running" or seat is None:
+    place = seat(store, artifact, record.started)
+    if record.state != "running" or place is None:
         waiting = "waiting" if record.state == "running" else "not run"
         return Row(stage, "failed" if stage == record.failed_stage else waiting)
-    log = store / ".logs" / seat.name
+    log = store / ".logs" / place.name
     began = (log / "spec.json").stat().st_mtime if (log / "spec.json").exists() else time.time()
-    told, metrics = tail(log / "progress.jsonl"), tail(seat / "metrics.jsonl")
+    told, metrics = tail(log / "progress.jsonl"), tail(place / "metrics.jsonl")
     latest = _latest(told, metrics)
     return Row(
         stage,
@@ -168,10 +168,10 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
 def _is_busy(store: Path, record: Record) -> bool:
     """Whether some stage of it runs now."""
     missing = [name for name in record.artifacts.values() if not (store / name).exists()]
-    return any(_seat(store, name, record.started) is not None for name in missing)
+    return any(seat(store, name, record.started) is not None for name in missing)
 
 
-def _seat(store: Path, artifact: str, since: float) -> Path | None:
+def seat(store: Path, artifact: str, since: float) -> Path | None:
     """Work directory of the attempt that goes on now: its owner has shown life since the run began."""
     flat = artifact.replace("/", "-")
     signs = []

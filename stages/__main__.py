@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from stages.context import Context
@@ -22,10 +23,32 @@ STAGES = {  # module, or module:function where it is not `run`
     "grpo": "stages.grpo.stage",
     "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
     "mindrlhf_collect": "stages.mindrlhf.stage:collect",
+    "mindrlhf_one_stage_prepare": "stages.mindrlhf_one_stage.stage:prepare",
+    "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
+    "mindformers_prepare": "stages.mindformers.stage:prepare",
+    "mindformers_collect": "stages.mindformers.stage:collect",
+    **{
+        f"mindspeed_rl_{stage}_{step}": f"stages.mindspeed_rl.{module}:{step}"
+        for stage, module in (
+            ("tokenize", "tokenize"),
+            ("convert", "convert"),
+            ("grpo", "train"),
+            ("export", "export"),
+        )
+        for step in ("prepare", "collect")
+    },
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",
+    "serve_check": "stages.serve_check",
 }
+
+
+def entry(name: str) -> Callable[[Context], None]:
+    """The function behind a name of STAGES."""
+    module, _, function = STAGES[name].partition(":")
+    run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
+    return run
 
 
 def main(arguments: list[str]) -> int:
@@ -33,10 +56,8 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 2 or arguments[0] not in STAGES:
         print(f"usage: python -m stages {{{','.join(STAGES)}}} spec.json", file=sys.stderr)
         return 2
-    module, _, function = STAGES[arguments[0]].partition(":")
-    run = getattr(importlib.import_module(module), function or "run")
     try:
-        run(Context.load(Path(arguments[1])))
+        entry(arguments[0])(Context.load(Path(arguments[1])))
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

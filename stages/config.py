@@ -44,6 +44,15 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     return typing.cast(T, result)
 
 
+def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
+    """Build `cls` from those sections of a configuration that its fields name.
+
+    Raises:
+        ConfigError: as `read`; KeyError where a section is not there at all.
+    """
+    return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
+
+
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)

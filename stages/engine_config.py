@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+from annotated_types import Gt
 
 
 @dataclass(frozen=True)
@@ -12,3 +15,36 @@ class LocalEngine:
 
     name: Literal["local"]
     """local: the embedded MindSpore trainer."""
+    sft: Literal["local", "mindformers"]
+    """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
+    mindformers, before everything else (section mindformers)."""
+
+
+@dataclass(frozen=True)
+class OutsideProgram:
+    """What every program that is not ours is told about this machine."""
+
+    python: str | None
+    """Interpreter with the program's packages; null: the first python on PATH that is not grpoflow's."""
+    env_scripts: tuple[str, ...]
+    """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
+    env: Mapping[str, str]
+    """Variables added to its environment."""
+    container: tuple[str, ...]
+    """Command prefix that runs the start script elsewhere, for example [docker, exec, NAME]; empty: none."""
+    silence_timeout_s: Annotated[float, Gt(0)] | None
+    """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
+
+
+@dataclass(frozen=True)
+class OutsideEngine(OutsideProgram):
+    """What every engine that is a program of its own has."""
+
+    sft: Literal["off", "mindformers"]
+    """Supervised training before everything else: none, or by mindformers (section mindformers)."""
+
+
+HOMES = ("mindrlhf_home", "mindformers_home", "msadapter_home")
+"""The engines' checkouts."""
+LOCATIONS = (*(field.name for field in fields(OutsideProgram)), *HOMES)
+"""Where and how an engine runs on this machine: no part of an artifact's identity."""

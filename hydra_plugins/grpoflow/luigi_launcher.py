@@ -9,6 +9,12 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
+OURS = (
+    "hydra/launcher=", "hydra.launcher.", "hydra/job_logging=", "hydra/hydra_logging=", "hydra.searchpath=",
+    "hydra.sweep.dir=", "hydra.mode=",
+)  # fmt: skip
+"""Hydra's options that say how points run; all others (a sweeper and its search space) choose points."""
+
 
 @dataclass
 class LuigiLauncherConf:
@@ -41,6 +47,9 @@ class LuigiLauncher(Launcher):
         from pipeline.sweep import Sweep
 
         wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
+        options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
+        # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
+        wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
         self._sweep, self._tell = Sweep(wanted, *self._options), task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
@@ -51,8 +60,8 @@ class LuigiLauncher(Launcher):
 
 
 def _returned(point: Any, number: int) -> JobReturn:
-    """What a sweeper is told; not a number where there is no result, which ends no sweep and wins none."""
-    value = point.result["accuracy_grpo"] if point.state == "finished" else float("nan")
+    """What a sweeper is told; nothing where there is no result, which Optuna counts as a failed trial."""
+    value = point.result["accuracy_grpo"] if point.state == "finished" else None
     job = JobReturn(overrides=point.overrides, working_dir="", task_name=str(number))
     job.status, job.return_value = JobStatus.COMPLETED, value
     return job

@@ -38,11 +38,9 @@ class RolloutConfig:
 
 
 @dataclass(frozen=True)
-class OptimizerConfig:
-    """AdamW and its learning rate, for sft and train."""
+class AdamConfig:
+    """AdamW and its learning rate."""
 
-    steps: Positive
-    """Optimizer updates (train: rollouts; sft: at most)."""
     learning_rate: Annotated[float, Gt(0)]
     """Peak learning rate."""
     schedule: Literal["constant", "cosine", "linear"]
@@ -61,6 +59,14 @@ class OptimizerConfig:
     """Added to the root of the second moment."""
     max_grad_norm: Annotated[float, Gt(0)] | None
     """Gradients are scaled down to this global norm; null: never."""
+
+
+@dataclass(frozen=True)
+class OptimizerConfig(AdamConfig):
+    """AdamW over so many steps, for sft and train."""
+
+    steps: Positive
+    """Optimizer updates (train: rollouts; sft: at most)."""
 
 
 @dataclass(frozen=True)

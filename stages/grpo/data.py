@@ -103,7 +103,7 @@ class Examples:
     completion: NDArray[np.int32]
     """[R, T], padded on the right."""
     mask: NDArray[np.float32]
-    """[R, T], 1 on the answers' tokens."""
+    """[R, T], 1 on the answers' tokens; of a conversation, on every turn of the assistant."""
 
     def __len__(self) -> int:
         """R."""
@@ -124,10 +124,12 @@ def read_examples(records: Path) -> Examples:
     usable = learned.any(1) & ~learned[:, 0]  # an answer that truncation cut away teaches nothing
     ids, learned = ids[usable], learned[usable]
     length = learned.argmax(1).astype(np.int32)
-    answer = learned.sum(1)
-    S, T = int(length.max()), int(answer.max())
+    end = ids.shape[1] - learned[:, ::-1].argmax(1)
+    S, T = int(length.max()), int((end - length).max())
     prompt, completion = np.zeros((len(ids), S), np.int32), np.zeros((len(ids), T), np.int32)
-    for i, (row, start, count) in enumerate(zip(ids, length, answer, strict=True)):
-        prompt[i, :start] = row[:start]
-        completion[i, :count] = row[start : start + count]
-    return Examples(prompt, length, completion, (np.arange(T) < answer[:, None]).astype(np.float32))
+    mask = np.zeros((len(ids), T), np.float32)
+    for i, (start, stop) in enumerate(zip(length, end, strict=True)):
+        prompt[i, :start] = ids[i, :start]
+        completion[i, : stop - start] = ids[i, start:stop]
+        mask[i, : stop - start] = learned[i, start:stop]  # later turns of the user lie between
+    return Examples(prompt, length, completion, mask)

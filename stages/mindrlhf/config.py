@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
+
+from stages.engine_config import OutsideEngine
 
 Positive = Annotated[int, Ge(1)]
 Version = Literal["0cd087455", "e8a8fc1"]
 VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
 """Commits of mindspore-ai/mindrlhf whose contract is known. The first is assumed without a checkout."""
 
-LOCATIONS = (
-    "mindrlhf_home", "mindformers_home", "msadapter_home", "python", "env_scripts", "env", "container",
-    "silence_timeout_s",
-)  # fmt: skip
-"""Fields that say where and how it runs on this machine; they are no part of an artifact's identity."""
-
 
 @dataclass(frozen=True)
-class MindrlhfEngine:
+class MindrlhfEngine(OutsideEngine):
     """mindrlhf's GRPO (examples/grpo/qwen_grpo_tutorial/main.py) under msrun."""
 
     name: Literal["mindrlhf"]
@@ -38,16 +33,6 @@ class MindrlhfEngine:
     """What training starts from: a Hugging Face directory, a flat complete one, or rank directories."""
     use_vllm: Annotated[int, Ge(0), Le(2)]
     """0: MindFormers generates; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging)."""
-    python: str | None
-    """Interpreter with mindspore and mindformers; null: the first python on PATH that is not grpoflow's."""
-    env_scripts: tuple[str, ...]
-    """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
-    env: Mapping[str, str]
-    """Variables added to the engine's environment."""
-    container: tuple[str, ...]
-    """Command prefix that runs the start script elsewhere, for example [docker, exec, NAME]; empty: none."""
-    silence_timeout_s: Annotated[float, Gt(0)] | None
-    """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
     epochs: Positive
     """Passes over the prompts; mindrlhf knows no number of steps."""
     chunk_size: Positive

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
+from stages.config import read_part
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
 from stages.mindrlhf.config import MindrlhfEngine, Version
@@ -54,16 +54,7 @@ class Job:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Job:
         """From a stage's part of the configuration."""
-        return cls(
-            model=read(ModelConfig, config["model"], "model"),
-            layout=read(LayoutConfig, config["layout"], "layout"),
-            tokenize=read(TokenizeConfig, config["tokenize"], "tokenize"),
-            rollout=read(RolloutConfig, config["rollout"], "rollout"),
-            reward=read(RewardConfig, config["reward"], "reward"),
-            train=read(TrainConfig, config["train"], "train"),
-            engine=read(MindrlhfEngine, config["engine"], "engine"),
-            seed=int(config["seed"]),
-        )
+        return read_part(cls, config)
 
     @property
     def version(self) -> Version:
@@ -121,17 +112,21 @@ class Job:
         return self.engine.max_model_len or self.seq_length
 
     def token_ids(self) -> TokenIds:
-        """Qwen2.5's ids, unless the model section says otherwise.
+        """The model's."""
+        return token_ids(self.model)
 
-        mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
-        """
-        model = self.model
-        eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
-        return TokenIds(
-            bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
-            eos=model.eos_token_id or eos,
-            pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
-        )
+
+def token_ids(model: ModelConfig) -> TokenIds:
+    """Qwen2.5's ids, unless the model section says otherwise.
+
+    mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
+    """
+    eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
+    return TokenIds(
+        bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
+        eos=model.eos_token_id or eos,
+        pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
+    )
 
 
 @dataclass(frozen=True)

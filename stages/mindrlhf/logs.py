@@ -18,7 +18,7 @@ _PLAN = re.compile(r"Start training epoch num:(\d+), step num:(\d+)")
 _BEGIN = re.compile(r"epoch: (\d+), step: (\d+) start\s*$")
 _METRICS = re.compile(r"total step \d+ metrics: \{(.*)\}")
 _PAIR = re.compile(rf"'(\w+)': (?:np\.\w+\()?({NUMBER})")
-_UPDATE = re.compile(
+UPDATE = re.compile(
     r"loss: (.+?) \| lr: (.+?) \| is overflow: (.+?) \| loss scale: ([^|]+)(?:\| grad norm: (.+))?$"
 )
 _MONITOR = re.compile(rf"(kl_loss|clipfrac) of parameter: ({NUMBER})")
@@ -80,11 +80,8 @@ class LogReader:
             row.update({ours: found[name] for name, ours in NAMES.items() if name in found})
         elif match := _SAVED.search(line):
             self.completions.append((int(row["step"]), Path(match[1])))
-        elif match := _UPDATE.search(line):
-            for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
-                if text is not None and (number := _FIRST.search(text)):
-                    self._updates.append((name, float(number[0])))
-            self._updates.append(("overflow", float("True" in match[3] or match[3].strip("[] ") == "1")))
+        elif match := UPDATE.search(line):
+            self._updates += of_update(match)
         elif match := _MONITOR.search(line):
             name = "kl" if match[1] == "kl_loss" else "clip_fraction"
             self._updates.append((name, float(match[2])))
@@ -95,6 +92,15 @@ class LogReader:
             row.update(means(self._updates))
             self._row = None
             yield row
+
+
+def of_update(match: re.Match[str]) -> list[tuple[str, float]]:
+    """The numbers of a line that UPDATE matches."""
+    found = []
+    for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
+        if text is not None and (number := _FIRST.search(text)):
+            found.append((name, float(number[0])))
+    return [*found, ("overflow", float("True" in match[3] or match[3].strip("[] ") == "1"))]
 
 
 def means(updates: list[tuple[str, float]]) -> Row:

@@ -13,7 +13,8 @@ from typing import Any
 from stages.layout import RoleLayout
 from stages.mindrlhf.deepseek_yaml import deepseek_configs
 from stages.mindrlhf.grpo_yaml import parallel_config
-from stages.mindrlhf.job import Job, Places
+from stages.mindrlhf.job import Job, Places, TokenIds
+from stages.model_config import ModelConfig
 from stages.strategy.layouts import stages_of_layers
 
 Values = dict[str, Any]
@@ -36,7 +37,7 @@ def _training_role(job: Job, layout: RoleLayout, places: Places) -> Values:
         "run_mode": "finetune",
         "model": {
             "model_config": {
-                **_shape(job, layout),
+                **shape(job.model, layout, job.seq_length, ids),
                 "eos_token_id": ids.eos[0],
                 "param_init_type": job.model.param_init_type,
                 "use_past": False,
@@ -48,7 +49,7 @@ def _training_role(job: Job, layout: RoleLayout, places: Places) -> Values:
             "arch": {"type": "LlamaForCausalLM"},
         },
         "parallel_config": parallel_config(layout),
-        "recompute_config": recompute_config(job, layout),
+        "recompute_config": recompute_config(job.model, layout),
         "processor": _processor(job, places),
     }
 
@@ -59,7 +60,7 @@ def _predict(job: Job, places: Places) -> Values:
         "run_mode": "predict",
         "model": {
             "model_config": {
-                **_shape(job, layout),
+                **shape(job.model, layout, job.seq_length, ids),
                 "eos_token_id": list(ids.eos),
                 "param_init_type": job.model.torch_dtype,
                 "use_past": True,
@@ -77,17 +78,17 @@ def _predict(job: Job, places: Places) -> Values:
             "arch": {"type": "LlamaForCausalLM"},
         },
         "parallel_config": parallel_config(layout),
-        "recompute_config": recompute_config(job, layout),
+        "recompute_config": recompute_config(job.model, layout),
         "processor": _processor(job, places),
     }
 
 
-def _shape(job: Job, layout: RoleLayout) -> Values:
-    model, ids = job.model, job.token_ids()
+def shape(model: ModelConfig, layout: RoleLayout, seq_length: int, ids: TokenIds) -> Values:
+    """What training and generation share of a Qwen2.5's LlamaConfig."""
     return {
         "type": "LlamaConfig",
         "batch_size": 1,
-        "seq_length": job.seq_length,
+        "seq_length": seq_length,
         "hidden_size": model.hidden_size,
         "num_layers": model.num_hidden_layers,
         "num_heads": model.num_attention_heads,
@@ -113,9 +114,9 @@ def _shape(job: Job, layout: RoleLayout) -> Values:
     }
 
 
-def recompute_config(job: Job, layout: RoleLayout) -> Values:
+def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
     """Layers whose activations are computed again: one number per pipeline stage, or a plain yes or no."""
-    stages = stages_of_layers(job.model, layout)
+    stages = stages_of_layers(model, layout)
     per_stage = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     several = layout.pipeline_stage > 1
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.errors import Problem
-from stages.layout import ROLES
+from stages.layout import ROLES, Role, RoleLayout
 from stages.mindrlhf.config import VERSIONS
 from stages.mindrlhf.job import Job
+from stages.model_config import ModelConfig
 from stages.strategy.layouts import warnings
 
 
@@ -124,38 +125,46 @@ def _layouts(job: Job) -> Iterator[Problem]:
             "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
             "set it to 1 and raise model_parallel or data_parallel",
         )
-    train, tied = job.layout.train, job.model.tie_word_embeddings
-    if train.micro_batch_num < train.pipeline_stage:
-        yield Problem(
-            "layout.train.micro_batch_num",
-            train.micro_batch_num,
-            f"at least pipeline_stage={train.pipeline_stage} micro-batches fill the pipeline (MindSpore)",
-            f"set it to {train.pipeline_stage} or null",
-        )
+    yield from filled_pipeline(job.layout.train)
     for role in ROLES:
         layout = job.layout.role(role)
-        if layout.expert_parallel > 1 and job.family == "qwen":
-            yield Problem(
-                f"layout.{role}.expert_parallel",
-                layout.expert_parallel,
-                "Qwen2.5 has no experts",
-                "set it to 1",
-            )
-        if tied and layout.context_parallel > 1 and not layout.vocab_emb_dp:
-            yield Problem(
-                f"layout.{role}.context_parallel",
-                layout.context_parallel,
-                "MindSpore refuses tied embeddings with context_parallel>1",
-                f"set layout.{role}.vocab_emb_dp=true",
-            )
+        yield from qwen_layout(job.model, layout, role)
+        # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
         parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
         if job.seq_length % parts:
             yield Problem(
                 "engine.seq_length",
                 job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into",
+                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
+                "(MindSpore cuts evenly)",
                 "leave it null",
             )
+
+
+def filled_pipeline(layout: RoleLayout) -> Iterator[Problem]:
+    """What a trained layout must have."""
+    if layout.micro_batch_num < layout.pipeline_stage:
+        yield Problem(
+            "layout.train.micro_batch_num",
+            layout.micro_batch_num,
+            f"at least pipeline_stage={layout.pipeline_stage} micro-batches fill the pipeline (MindSpore)",
+            f"set it to {layout.pipeline_stage} or null",
+        )
+
+
+def qwen_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
+    """What mindformers and MindSpore refuse of a role's layout."""
+    if layout.expert_parallel > 1 and model.deepseek_v3 is None:
+        yield Problem(
+            f"layout.{role}.expert_parallel", layout.expert_parallel, "Qwen2.5 has no experts", "set it to 1"
+        )
+    if model.tie_word_embeddings and layout.context_parallel > 1 and not layout.vocab_emb_dp:
+        yield Problem(
+            f"layout.{role}.context_parallel",
+            layout.context_parallel,
+            "MindSpore refuses tied embeddings with context_parallel>1",
+            f"set layout.{role}.vocab_emb_dp=true",
+        )
 
 
 def _samples(job: Job) -> Iterator[Problem]:
@@ -172,7 +181,10 @@ def _samples(job: Job) -> Iterator[Problem]:
         )
         return
     if job.samples % engine.pack_num:
-        yield Problem("engine.pack_num", engine.pack_num, f"must divide the {job.samples} samples of a step")
+        rule = (
+            f"must divide the {job.samples} samples of a step (grpo_experience_maker.py, create_pack_group)"
+        )
+        yield Problem("engine.pack_num", engine.pack_num, rule)
     update = job.packs_per_update
     formula = "engine.batch_size x data_parallel" + (
         " x micro_batch_num" if layout.train.pipeline_stage > 1 else ""
@@ -232,7 +244,7 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.seq_length",
             longest,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings}",
+            f"at most model.max_position_embeddings={job.model.max_position_embeddings} (config.json)",
             "shorten tokenize.max_prompt_length or rollout.max_tokens",
         )
 
@@ -294,6 +306,6 @@ def _tokens(job: Job) -> Iterator[Problem]:
                 yield Problem(
                     f"model.{name}_token_id",
                     value,
-                    f"must be below vocab_size={job.model.vocab_size}",
+                    f"must be below vocab_size={job.model.vocab_size} (config.json)",
                     "give the tokenizer's own id",
                 )

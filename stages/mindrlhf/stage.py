@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.logs import FINISHED
 from stages.mindrlhf.model_directory import add_index, stand_in
 from stages.mindrlhf.start import start, write_configs
+from stages.model_config import ModelConfig
+from stages.program import START_FILE, write_start
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
-
-PLAN_FILE = "start.json"
 
 
 def prepare(context: Context) -> None:
@@ -32,7 +31,7 @@ def prepare(context: Context) -> None:
         ConfigError: a rule is broken.
         InputError: an input is missing.
     """
-    job = _with_ids(Job.of(context.config), context.inputs["fetch"])
+    job = _job(context)
     problems = rules.check(job, sft_enabled=False)
     if problems:
         raise ConfigError(problems)
@@ -41,12 +40,8 @@ def prepare(context: Context) -> None:
     places = fresh if moment is None else resumed(fresh)
     write_configs(job, places, resume=moment is not None)
     (places.root / "run").mkdir(exist_ok=True)
-    content = {
-        "start": dataclasses.asdict(start(job, places, resume=moment is not None)),
-        "time": time.time(),
-        "resumed": None if moment is None else [moment.epoch, moment.step],
-    }
-    (context.work / PLAN_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    resumed_from = None if moment is None else [moment.epoch, moment.step]
+    write_start(context.work, start(job, places, resume=moment is not None), resumed=resumed_from)
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
 
 
@@ -89,15 +84,15 @@ def collect(context: Context) -> None:
     Raises:
         InputError: the proof is missing, whatever the exit code was.
     """
-    job = _with_ids(Job.of(context.config), context.inputs["fetch"])
-    begun = json.loads((context.work / PLAN_FILE).read_text(encoding="utf-8"))
+    job = _job(context)
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(begun["logs"]), root, workers, begun["time"])
+    moment = prove(Path(begun["logs"]), root, workers, begun["begun"])
     for rank in range(workers):
         source = checkpoints.file(root, "train", rank, moment)
         target = context.output / "train" / f"rank_{rank}" / source.name
         target.parent.mkdir(parents=True)
-        _move_in(source, target)
+        move_in(source, target)
     _strategy(job, context)
     rows = read_rows(context.work / "metrics.jsonl")
     board = TensorBoard(context.output / "tensorboard", rows)
@@ -124,7 +119,7 @@ def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
     """
     log = logs / "worker_0.log"
     remedy = "read the log; type the same command again to go on from the last checkpoint"
-    if not _says(log, FINISHED):
+    if not says(log, FINISHED):
         rule = (
             f'ended with exit code 0, but "{FINISHED}", the only proof of a finished run, is not in its log'
         )
@@ -135,7 +130,7 @@ def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
     return found[-1]
 
 
-def _says(log: Path, text: str) -> bool:
+def says(log: Path, text: str) -> bool:
     """Whether a line of a log, which may have gigabytes, holds `text`."""
     if not log.exists():
         return False
@@ -152,17 +147,22 @@ def _strategy(job: Job, context: Context) -> None:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
 
 
-def _with_ids(job: Job, fetched: Path) -> Job:
+def _job(context: Context) -> Job:
+    job = Job.of(context.config)
+    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
+
+
+def with_ids(model: ModelConfig, fetched: Path) -> ModelConfig:
     """Models whose vocabulary was trained on the spot have ids of their own."""
-    if job.model.source != "builtin":
-        return job
-    ids = special_ids(fetched, job.model)
+    if model.source != "builtin":
+        return model
+    ids = special_ids(fetched, model)
     changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
     changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
-    return dataclasses.replace(job, model=dataclasses.replace(job.model, **changes))
+    return dataclasses.replace(model, **changes)
 
 
-def _move_in(source: Path, target: Path) -> None:
+def move_in(source: Path, target: Path) -> None:
     """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
     try:
         os.link(source, target)

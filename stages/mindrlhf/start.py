@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +11,10 @@ from stages.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
 from stages.mindrlhf.grpo_yaml import grpo_config
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.model_yaml import model_configs
+from stages.program import Start
 
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Stands in --dry-run's files where engine.mindrlhf_home is not set."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """What launch is told; plain values, so that it can be written as JSON."""
-
-    program: tuple[str, ...]
-    """main.py and its arguments, once per worker."""
-    workers: int
-    python: str | None
-    env: dict[str, str]
-    python_path: tuple[str, ...]
-    """Put before PYTHONPATH."""
-    env_scripts: tuple[str, ...]
-    container: tuple[str, ...]
-    directory: str
-    """Where the workers run: they write output/ and caches there."""
 
 
 def write_configs(job: Job, places: Places, resume: bool) -> None:

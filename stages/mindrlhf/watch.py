@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from stages.follow import Follower, Silence
 from stages.grpo.metrics import StepLog
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
+from stages.program import Tell
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
-
-Tell = Callable[[float, float, str], None]
-
-
-class Follower:
-    """The lines that are added to a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self._offset, self._rest = path, 0, b""
-
-    def lines(self) -> list[str]:
-        """Whole lines since the last call; none while the file does not exist."""
-        if not self.path.exists():
-            return []
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [line.decode("utf-8", errors="replace") for line in lines]
 
 
 class Watcher:
@@ -49,6 +30,7 @@ class Watcher:
             tell: called with step, total and a message after each step.
         """
         train = job.layout.train
+        self.silence_timeout_s = job.engine.silence_timeout_s
         self.logs, self.work, self.logged, self.tell = logs, work, job.train.logged_completions, tell
         self.reader, self.last = LogReader(train.cards), LogReader(train.cards)
         self._first_log = Follower(logs / "worker_0.log")
@@ -58,8 +40,7 @@ class Watcher:
         self._losses: dict[float, Row] = {}
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
-        self._sizes: dict[Path, int] = {}
-        self._last_word = time.monotonic()
+        self._silence = Silence(logs)
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -82,10 +63,7 @@ class Watcher:
 
     def silent_s(self) -> float:
         """Seconds since any worker last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
-        return time.monotonic() - self._last_word
+        return self._silence.seconds()
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])

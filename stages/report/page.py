@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,38 @@ from stages.report.timeline import Timeline, timeline
 HERE = Path(__file__).parent
 # Sections in the order in which they say what the run was about.
 SECTION_ORDER = (
-    "model", "dataset", "layout", "tokenize", "convert", "split", "sft", "rollout", "reward", "train",
+    "model", "dataset", "layout", "tokenize", "sft_data", "convert", "split", "sft", "mindformers", "rollout",
+    "reward", "train",
     "evaluate", "export",
 )  # fmt: skip
 
 
-def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
+@dataclass(frozen=True)
+class Live:
+    """What the report of a run without an end says of it at the top."""
+
+    run: str
+    state: str
+    goes_on: bool
+    """The page asks for itself again."""
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    """One per stage: its name, its state, and the other columns."""
+
+
+def render(
+    inputs: Mapping[str, Path],
+    config: ReportConfig,
+    live: Live | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> str:
     """The whole page as text.
 
     Args:
         inputs: stage name -> artifact directory; any may be missing or incomplete.
         config: section `report`.
+        live: of a run that has not ended well: how far it is.
+        defaults: the configuration without any override; None: not known.
     """
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
@@ -66,9 +88,12 @@ def render(inputs: Mapping[str, Path], config: ReportConfig) -> str:
         ],
         "drawn": tables.drawn(completions, min(3, config.samples), config.text_limit),
         "sections": _sections(run),
+        "differing": tables.differing(run, defaults or {}),
+        "has_defaults": bool(defaults),
         "environment": tables.environment(run),
         "artifacts": tables.artifacts(run),
         "notes": run.notes,
+        "live": live,
         "style": own("style.css"),
     }
     return environment().get_template("page.html").render(values)
@@ -84,7 +109,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    filters = (duration, figure, number, percent, size, words)
+    filters = (duration, figure, moment, number, percent, size, words)
     environment.filters.update({function.__name__: function for function in filters})
     return environment
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from stages.context import Context
 from stages.layout import ROLES, LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
+from stages.split_config import SplitConfig
 from stages.strategy.files import MERGED_DIRECTORY, MERGED_NAME, encode, encode_merged
 from stages.strategy.layouts import parameter_layouts, warnings, with_clones
 from stages.strategy.tensor_layout import TensorLayout
@@ -23,13 +24,14 @@ _MINDRLHF_NAME = {"train": "train_policy", "generate": "infer_policy", "referenc
 
 
 def run(context: Context) -> None:
-    """Write {role}_strategy/ for train, generate and reference."""
+    """Write {role}_strategy/ for train, generate and reference, or for the roles that split cuts alone."""
     model, layout = context.section(ModelConfig, "model"), context.section(LayoutConfig, "layout")
-    for i, role in enumerate(ROLES):
+    roles = context.section(SplitConfig, "split").roles if "split" in context.config else ROLES
+    for i, role in enumerate(roles):
         for warning in warnings(model, layout.role(role)):
             print(f"warning: layout.{role}: {warning}", file=sys.stderr)
         write_strategy(model, layout.role(role), context.output / f"{role}_strategy", f"layout.{role}")
-        context.progress(i + 1, len(ROLES), f"{role}_strategy", "roles")
+        context.progress(i + 1, len(roles), f"{role}_strategy", "roles")
 
 
 def write_strategy(

@@ -29,8 +29,8 @@ class TokenizeConfig:
     seq_length: Positive
     """Tokens of pretrain_ids (the ground truth) and loss_mask."""
     sft_length: Positive
-    """Tokens of one supervised example: prompt, answer and end token. Of the kinds for mindformers, whose
-    models cut the last id off the inputs and the first off the labels, rows hold one id more."""
+    """Tokens of one supervised example: prompt, answer and end token. Rows hold one id more, for mindformers'
+    models cut the last id off the inputs and the first off the labels."""
     over_long: Literal["drop", "truncate"]
     """What to do with a prompt, ground truth or supervised example beyond its length; counted either way.
     compat=mindrlhf always truncates."""
@@ -44,6 +44,16 @@ class TokenizeConfig:
     or an instruction such as "Put the answer in \\boxed{}."."""
     id_dtype: Literal["int64", "int32"]
     """Column type; int64 is rlhf_data.py's."""
+
+
+@dataclass(frozen=True)
+class SftDataConfig:
+    """Examples of the user's for supervised training (stage sft, whoever runs it)."""
+
+    path: str | None
+    """JSON lines, a JSON array or Parquet; null: the training questions with their whole answers."""
+    kind: Literal["alpaca", "conversations"]
+    """What its rows are, see tokenize.kind; turns take the chat template in any case."""
 
 
 def check_tokenize(config: TokenizeConfig, path: str = "tokenize") -> list[Problem]:

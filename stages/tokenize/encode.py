@@ -147,7 +147,7 @@ class Encoder:
         }
 
     def sft_columns(self, rows: Sequence[EncodedRow]) -> dict[str, Array]:
-        """input_ids [B, L] and labels [B, L]; int64, right-padded, labels not shifted.
+        """input_ids [B, L+1] and labels [B, L+1]; int64, right-padded, labels not shifted.
 
         input_ids: prompt, whole answer, first end id; labels: the same ids, -100 on prompt and padding.
         """
@@ -157,7 +157,8 @@ class Encoder:
             [*[IGNORED] * len(row.prompt), *whole[len(row.prompt) :]][:length]
             for row, whole in zip(rows, ids, strict=True)
         ]
-        return {"input_ids": pad(ids, length, self.ids.pad), "labels": pad(labels, length, IGNORED)}
+        width = length + 1  # mindformers shifts inputs against labels
+        return {"input_ids": pad(ids, width, self.ids.pad), "labels": pad(labels, width, IGNORED)}
 
 
 def sft_ids(row: EncodedRow, ids: SpecialIds) -> list[int]:

@@ -19,7 +19,7 @@ from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import split_sources
 from stages.model_config import ModelConfig
 from stages.tokenize.chat import load_template
-from stages.tokenize.config import TokenizeConfig, check_tokenize
+from stages.tokenize.config import SftDataConfig, TokenizeConfig, check_tokenize
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
 from stages.tokenize.packing import tokenize_text
@@ -39,7 +39,9 @@ def run(context: Context) -> None:
     """Stage entry."""
     config = context.section(TokenizeConfig, "tokenize")
     dataset = context.section(DatasetConfig, "dataset")
-    encoder = make_encoder(context.inputs["fetch"], context.section(ModelConfig, "model"), dataset, config)
+    model = context.section(ModelConfig, "model")
+    encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
+    examples = "sft_data" in context.config
     train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
     read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
     read_test = read_train
@@ -60,15 +62,28 @@ def run(context: Context) -> None:
         train,
         context.output / "train.mindrecord",
         dataset.train_rows,
-        sft=context.output / "sft.mindrecord",
+        sft=None if examples else context.output / "sft.mindrecord",
         progress=progress,
         read=read_train,
     )
+    if examples:
+        files |= tokenize_own(context, config, context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
+    """The user's own examples for supervised training (section sft_data) as a MindRecord; its data card."""
+    examples = context.section(SftDataConfig, "sft_data")
+    if examples.path is None:
+        return {}
+    own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
+    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
+    speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
+    return tokenize_conversations(speaker, [Path(examples.path)], target)
 
 
 def make_encoder(

@@ -58,7 +58,8 @@ def tokenize_file(
             return Target(stack.enter_context(writer), ledger)
 
         grpo = target_for(target, {"prompt_ids": config.max_prompt_length, **solution})
-        examples = target_for(sft, dict.fromkeys(("input_ids", "labels"), config.sft_length)) if sft else None
+        width = dict.fromkeys(("input_ids", "labels"), config.sft_length + 1)
+        examples = target_for(sft, width) if sft else None
         for source, batch in rows.batches(grpo):
             encoded, unusable = encoder.encode(batch, with_answers=examples is not None)
             for entry in unusable:

@@ -11,24 +11,19 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
-import psutil
 import pytest
 
-from launch.process import JOB_VARIABLE
-from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
+from tests.e2e import outside
+from tests.e2e.conftest import Finished, luigi, run_plain
+from tests.e2e.outside import DATA, STEPS, artifact, living, weights_moved
 from tests.launch.namespaces import Machines, machines
 
-HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
-STEPS = 12  # 96 prompts, 8 a step
+HOME = DATA / "mindrlhf_standin"
 BASE = [
-    *[override for override in CHEAP if not override.startswith(("sft.", "train."))],
+    *outside.BASE,
     "engine=mindrlhf",
     f"engine.mindrlhf_home={HOME / 'e8a8fc1'}",
-    f"engine.python={sys.executable}",
     "engine.use_vllm=0",
-    "layout=dp1_mp2_pp1",
-    "train.prompts_per_step=8",
     "train.checkpoint_every=2",
 ]
 
@@ -41,35 +36,8 @@ def standin(fault: str) -> str:
     return f"+engine.env.STANDIN='{fault}'"
 
 
-def artifact(store: Path, stage: str) -> Path:
-    (path,) = (store / stage).glob("[0-9a-f]*")
-    return path
-
-
 def rows(store: Path, name: str = "metrics.jsonl") -> list[dict]:
-    return [json.loads(line) for line in (artifact(store, "grpo") / name).read_text().splitlines()]
-
-
-def weights_moved(store: Path) -> set[float]:
-    """By how many of the stand-in's steps each weight of the exported model differs from the fetched one."""
-    from stages.weights.tensors import load
-
-    before, after = load(artifact(store, "fetch")), load(artifact(store, "export"))
-    assert before.keys() == after.keys()
-    moved = np.concatenate([((after[name] - before[name]) * 2**10).ravel() for name in before])
-    return set(np.round(moved, 2).tolist())
-
-
-def living(store: Path) -> list[int]:
-    """Processes that belong to a run of this store."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(JOB_VARIABLE, "").startswith(str(store)):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
+    return outside.rows(store, "grpo", name)
 
 
 def hanging(store: Path) -> int:

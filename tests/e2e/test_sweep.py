@@ -1,38 +1,17 @@
 import json
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from pipeline.store import Store
 from pipeline.verify import verify
-from tests.e2e import crash
-from tests.e2e.conftest import CHEAP, Finished, manifests
+from tests.e2e import crash, sweeping
+from tests.e2e.conftest import CHEAP, Finished
 
 SWEPT = ["report.title=one,two", "evaluate.sample_prompts=8,4"]
-
-
-def command(store: Path, *overrides: str) -> list[str]:
-    return [sys.executable, "-m", "pipeline", "-m", f"store={store}", *CHEAP, *overrides]
-
-
-def sweep(store: Path, *overrides: str) -> Finished:
-    line = command(store, *overrides)
-    done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
-    return Finished(done.returncode, done.stdout, done.stderr)
-
-
-def started(stderr: str) -> list[str]:
-    """Stages that ran, without the number of the point that told of them."""
-    return sorted(
-        line.split("] ")[1].split(":")[0] for line in stderr.splitlines() if line.endswith(": started")
-    )
-
-
-def points(store: Path) -> list[dict[str, object]]:
-    (file,) = store.glob("sweeps/*/sweep.json")
-    return list(json.loads(file.read_text())["points"])
 
 
 def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
@@ -44,25 +23,50 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
     errors = tmp_path / "stderr"
     with errors.open("w") as stderr:
         process = subprocess.Popen(
-            command(store, *SWEPT), stdout=subprocess.DEVNULL, stderr=stderr, text=True
+            sweeping.command(store, *CHEAP, *SWEPT), stdout=subprocess.DEVNULL, stderr=stderr, text=True
         )
     _wait_for(process, errors, "evaluate: started")
     crash.kill_everything(process, store)
     assert list(verify(Store(store), deep=True)) == []
-    before = manifests(store)
+    before = sweeping.artifacts(store)
 
-    again = sweep(store, *SWEPT)
+    again = sweeping.run(store, *CHEAP, *SWEPT)
     assert again.exit_code == 0, again.stderr
-    assert [point["state"] for point in points(store)] == ["finished"] * 4
+    assert [point["state"] for point in sweeping.points(store)] == ["finished"] * 4
     # 2 evaluations for 4 points, and a report for each; tokenize was done before the kill.
-    assert started(again.stderr) == ["evaluate"] * 2 + ["report"] * 4
-    assert manifests(store)["tokenize"] == before["tokenize"]
+    assert sweeping.started(again.stderr) == {"evaluate": 2, "report": 4}
+    counted = sweeping.count(store)
+    assert counted.pop("evaluate") == 2 and counted.pop("report") == 4
+    assert set(counted.values()) == {1}  # 4 points share all the others
+    after = sweeping.artifacts(store)
+    assert {name: after.get(name) for name in before} == before
     assert list(verify(Store(store), deep=True)) == []
 
-    nothing = sweep(store, *SWEPT)
+    nothing = sweeping.run(store, *CHEAP, *SWEPT)
     assert nothing.exit_code == 0
-    assert started(nothing.stderr) == []
+    assert not sweeping.started(nothing.stderr)
     assert "4 points (4 finished)" in nothing.stdout
+
+
+@pytest.mark.slow
+def test_optuna_searches_by_held_out_accuracy(finished: tuple[Path, Finished], tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
+    search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2"]
+    space = "train.learning_rate=tag(log,interval(0.00001,0.1))"
+    asked = [*sweeping.CHEAPEST, *search, space]
+    done = sweeping.run(store, *asked, cards=2)
+    assert done.exit_code == 0, done.stderr
+    found = sweeping.points(store)
+    assert [point["state"] for point in found] == ["finished"] * 3
+    assert len({point["artifacts"]["grpo"] for point in found}) == 3
+    for point in found:  # what the search was told is what evaluate measured
+        result = json.loads((store / point["artifacts"]["evaluate"] / "result.json").read_text())
+        assert point["result"] == result
+    again = sweeping.run(store, *asked, cards=2)
+    assert again.exit_code == 0, again.stderr
+    assert not sweeping.started(again.stderr)
+    assert [point["overrides"] for point in sweeping.points(store)] == [point["overrides"] for point in found]
 
 
 def test_a_signal_ends_every_point_at_once_and_without_noise(
@@ -72,7 +76,7 @@ def test_a_signal_ends_every_point_at_once_and_without_noise(
     shutil.rmtree(store / "evaluate")
     errors = tmp_path / "stderr"
     with errors.open("w") as stderr:
-        line = command(store, "evaluate.sample_prompts=8,4", "cards=2")
+        line = sweeping.command(store, *CHEAP, "evaluate.sample_prompts=8,4", "cards=2")
         process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
     _wait_for(process, errors, "[0] evaluate: started")
     _wait_for(process, errors, "[1] evaluate: started")

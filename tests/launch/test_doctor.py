@@ -1,15 +1,21 @@
 """Each check on the real thing where this machine has it: interpreters, ports, disks, an HTTP server."""
 
+import contextlib
 import http.server
+import os
+import shutil
 import socket
+import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from launch import doctor
+from launch import doctor, windows
 
 GIB = 2**30
 
@@ -35,11 +41,16 @@ def test_versions_of_another_interpreter() -> None:
         ("vllm", "0.8.4.dev0+g296c657.d20250704.empty", "ok"),
         ("vllm", "0.9.1", "problem"),
         ("numpy", None, "problem"),
+        ("numpy", "2.0.0", "problem"),
+        ("vllm-mindspore", "0.3.0", "ok"),
+        ("vllm-mindspore", "0.5.1", "problem"),
+        ("mindstudio-probe", "1.2.2", "ok"),
+        ("mindstudio-probe", None, "problem"),
     ],
 )
 def test_windows(name: str, have: str | None, status: str) -> None:
-    windows = [one for one in doctor.MINDRLHF + doctor.VLLM if one[0] == name]
-    [check] = doctor.packages(windows, {name: have}.get, "python")
+    known = [one for one in windows.MINDRLHF + windows.VLLM if one[0] == name]
+    [check] = doctor.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
 
@@ -96,3 +107,91 @@ def test_a_hub_that_answers_anything_is_reachable() -> None:
         server.server_close()
     assert (check.status, check.found) == ("ok", "the hub answers 501")
     assert doctor.reachable(url, "the hub", timeout_s=2).status == "problem"
+
+
+INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("8.2.RC1", "ok"), ("8.1.RC1", "ok"), ("8.0.0", "unknown"), ("8.5.0", "unknown"), ("none", "unknown")],
+)
+def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: str, status: str) -> None:
+    assert doctor.cann(tmp_path).status == "problem"
+    file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
+    file.parent.mkdir(parents=True)
+    file.write_text(INFO.format(version))
+    assert doctor.cann(tmp_path).status == status
+    assert doctor.cann(Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
+    assert doctor.cann(tmp_path, "/nowhere").status == "problem"
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("24.1.rc3", "ok"), ("25.0.rc1.1", "ok"), ("25.2.0", "ok"), ("23.0.6", "unknown")],
+)
+def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, status: str) -> None:
+    assert doctor.driver(tmp_path).status == "problem"
+    (tmp_path / "driver").mkdir()
+    text = f"Version={version}\nascendhal_version=7.35.23\naicpu_version=1.0\n"
+    (tmp_path / "driver" / "version.info").write_text(text)
+    check = doctor.driver(tmp_path)
+    assert check.status == status and version in check.found
+
+
+def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd: list[str]) -> None:
+    good, refused = doctor.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
+    assert good == doctor.Check("host 127.0.0.1", "ok", "ssh gets in")
+    assert refused.status == "problem" and "no-such-host.invalid" in refused.name
+    assert "is its name right" in refused.remedy
+
+
+def test_a_host_whose_door_is_shut(sshd: list[str]) -> None:
+    """sshd answers, but this key it does not know."""
+    [check] = doctor.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
+    assert check.status == "problem"
+    assert "answers, but ssh does not get in" in check.found and "ssh-copy-id" in check.remedy
+
+
+def test_a_host_where_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    [check] = doctor.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
+    assert check.status == "problem" and f"port {port}: Connection refused" in check.found
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[list[str]]:
+    """A real sshd on loopback with keys of its own, and the command that gets in."""
+    program = shutil.which("sshd", path="/usr/sbin:/usr/bin")
+    if program is None or os.getuid() != 0:
+        pytest.skip("needs sshd and root")
+    for key in ("host", "id"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key], check=True, timeout=30
+        )
+    shutil.copy(tmp_path / "id.pub", tmp_path / "authorized")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = {
+        "ListenAddress": "127.0.0.1", "Port": port, "HostKey": tmp_path / "host", "PidFile": "none",
+        "AuthorizedKeysFile": tmp_path / "authorized", "StrictModes": "no", "UsePAM": "no",
+        "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "PermitRootLogin": "yes",
+    }  # fmt: skip
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    server = subprocess.Popen([program, "-D", "-e", "-f", "/dev/null", *words], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            time.sleep(0.05)
+        yield [
+            "ssh", "-F", "none", "-p", str(port), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no",
+            "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={tmp_path / 'known'}",
+            "-o", f"IdentityFile={tmp_path / 'id'}",
+        ]  # fmt: skip
+    finally:
+        server.terminate()
+        server.wait()

@@ -71,7 +71,7 @@ def test_the_content_of_every_config_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "override", ["store='${oc.decode:x}'", "store=${oc.env:${oc.env:HOME}}", "store='${oc.select:seed,1}'"]
+    "override", ["store='${oc.decode:x}'", "store=${oc.env:${oc.env:HOME}}", "store='${oc.create:{a:1}}'"]
 )
 def test_other_resolvers_are_never_remembered(override: str, cache: Path) -> None:
     with contextlib.suppress(ConfigError):  # whether it composes is not the question here

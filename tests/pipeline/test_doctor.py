@@ -46,3 +46,24 @@ def test_verdicts() -> None:
         "ready as far as known",
         "not ready",
     ]
+
+
+def test_every_engine_has_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--json", f"store={tmp_path}"])
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["verdicts"]) == {"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}
+    main(["doctor", f"store={tmp_path}"])
+    text = capsys.readouterr().out
+    assert "engine=mindspeed_rl: not ready: devices, mindspeed_rl" in text  # by name; --json tells more
+
+
+def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
+    assert main(["doctor", "--json", *over]) == 1
+    names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]["machine"]]
+    assert names == ["disk", "port", "host no-such-host.invalid"]
+
+
+def test_the_script_is_of_the_chosen_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--fix-script", "engine=mindrlhf", "engine.contract=0cd087455"]) == 0
+    assert "clone https://gitee.com/mindspore/mindrlhf.git mindrlhf 0cd0874559d" in capsys.readouterr().out

@@ -147,3 +147,20 @@ def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path: Path) -
     before = planned(*base).spec("fetch").key
     (tmp_path / "train.jsonl").write_text('{"question": "1+2?", "answer": "#### 2"}\n')
     assert planned(*base).spec("fetch").key != before
+
+
+def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path: Path) -> None:
+    file = tmp_path / "own.json"
+    file.write_text("[1]")
+    own = f"sft_data.path={file}"
+    assert changed(own) == {"tokenize", "sft", "grpo", "evaluate", "report", "export"}
+    assert changed("sft_data.kind=conversations") == set()
+    before = planned(own).spec("tokenize")
+    assert list(before.external) == [str(file)]
+    file.write_text("[2]")
+    assert planned(own).spec("tokenize").key != before.key
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    same = file.rename(moved / "own.json")
+    file.write_text("[2]")
+    assert planned(own).spec("tokenize").key == planned(f"sft_data.path={same}").spec("tokenize").key

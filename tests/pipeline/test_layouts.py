@@ -105,3 +105,9 @@ def test_sixty_four_cards_take_less_than_two_seconds() -> None:
     choices, refused = find(["model=qwen2_5_72b", "cards=64"])
     assert time.process_time() - began < 2
     assert len(choices) + len(refused) == 84  # ways to write 2^6 as a product of four
+
+
+def test_an_engine_without_estimates_is_listed_too() -> None:
+    choices, _ = find(["engine=mindrlhf_one_stage", "model=qwen2_5_7b", "cards=8"])
+    assert "dp1_mp4_pp2" in [choice.config.layout.name for choice in choices]
+    assert {choice.needed for choice in choices} == {(0, 0)}

@@ -5,19 +5,19 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config import load
-from pipeline.memory import estimate, warnings
+from pipeline.engines import local
 from stages.memory import GIB
 
 
 def test_local_roles_are_counted_together_against_the_machine() -> None:
     config = load([])
-    roles = estimate(config)
+    roles = local.memory(config)
     assert [role.role for role in roles] == ["train", "generate", "reference"]
-    assert [role.role for role in estimate(load(["train.beta=0"]))] == ["train", "generate"]
-    assert warnings(config, roles, 64 * GIB) == []
-    [told] = warnings(config, roles, GIB // 8)
+    assert [role.role for role in local.memory(load(["train.beta=0"]))] == ["train", "generate"]
+    assert local.shortage(config, roles, 64 * GIB) == []
+    [told] = local.shortage(config, roles, GIB // 8)
     assert told.startswith("memory: 2 processes with ") and "do not fit" in told
-    assert "may not fit" in warnings(config, roles, 2 * sum(role.low for role in roles))[0]
+    assert "may not fit" in local.shortage(config, roles, 2 * sum(role.low for role in roles))[0]
 
 
 def test_plan_tells_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

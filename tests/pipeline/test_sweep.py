@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from rich.console import Console
 
-from pipeline import sweep
+from hydra_plugins.grpoflow.luigi_launcher import LuigiLauncher
 from pipeline.cli import main
-from pipeline.sweep import Point, Sweep, describe, table, varied
+from pipeline.sweep import Sweep
+from pipeline.sweep_points import Point, describe, show, table, varied
 
 POINTS = [
     Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),
@@ -33,7 +35,7 @@ def test_the_table_has_a_row_per_point() -> None:
 
 def test_the_best_is_shown_first() -> None:
     console = Console(record=True, width=120, file=io.StringIO())
-    sweep.show(POINTS, console)
+    show(POINTS, console)
     text = console.export_text()
     assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
 
@@ -43,10 +45,39 @@ def test_the_same_command_is_the_same_sweep() -> None:
     assert len(ids) == 2
 
 
+def test_options_of_hydra_that_choose_points_belong_to_the_sweep() -> None:
+    def sweep_id(*options: str) -> str:
+        ours = [
+            "hydra/launcher=luigi",
+            "hydra.launcher.cards=2",
+            "hydra.sweep.dir=/tmp/x",
+            "hydra.mode=MULTIRUN",
+        ]
+        overrides = {"task": ["seed=0,1"], "hydra": [*ours, *options]}
+        launcher = LuigiLauncher(cards=2, plan_only=True, config_dir=None)
+        config = OmegaConf.create({"hydra": {"overrides": overrides}})
+        launcher.setup(hydra_context=None, task_function=None, config=config)
+        return str(launcher._sweep.id)
+
+    assert sweep_id() == Sweep(["seed=0,1"], None, True, None).id
+    assert sweep_id("hydra.sweeper.n_trials=4") == sweep_id(*["hydra.sweeper.n_trials=4"] * 2)
+    searches = ["hydra.sweeper.n_trials=4"], ["hydra.sweeper.n_trials=8"], ["hydra/sweeper=optuna"]
+    assert len({sweep_id(), *(sweep_id(*options) for options in searches)}) == 4
+
+
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def bad_data(tmp_path: Path) -> str:
+    """A directory with a dataset that fetch_dataset refuses."""
+    (tmp_path / "bad").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "bad" / f"{name}.jsonl").write_text("not json\n")
+    return str(tmp_path / "bad")
 
 
 def test_the_plan_tells_each_shared_stage_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,6 +97,46 @@ def test_invalid_points_are_left_out_and_told(place: Path, capsys: pytest.Captur
     assert "1 points, one graph" in told.out
 
 
+def test_a_point_that_needs_more_cards_than_there_are_is_left_out_and_told(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "--plan", "--cards", "1", "store=s", "layout=tiny,dp1_mp1_pp1"]) == 0
+    told = capsys.readouterr()
+    assert "left out layout=tiny: cards=2: more than this sweep's --cards 1" in told.err
+    assert "1 points, one graph" in told.out
+
+
+def test_a_search_is_refused_where_it_cannot_be(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)"]
+    assert main(["sweep", "--plan", *search]) == 2
+    assert "depends on results" in capsys.readouterr().err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["sweep", *search]) == 2
+    assert "pip install 'grpoflow[search]'" in capsys.readouterr().err
+
+
+def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(
+    bad_data: str, place: Path
+) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    search = [
+        "hydra/sweeper=optuna",
+        "hydra.sweeper.n_trials=3",
+        "train.learning_rate=interval(0.0001,0.001)",
+    ]
+
+    def proposed() -> list[str]:
+        assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", *search]) == 1
+        (written,) = place.glob("store/sweeps/*/sweep.json")
+        return ["".join(point["overrides"]) for point in json.loads(written.read_text())["points"]]
+
+    first = proposed()
+    assert len(set(first)) == 3
+    assert proposed() == first
+
+
 @pytest.mark.parametrize("overrides", [["layout=dp1_mp3_pp1"], ["no.such.key=1,2"], ["model=huge,tiny"]])
 def test_a_sweep_without_a_valid_point_ends_with_two(
     place: Path, capsys: pytest.CaptureFixture[str], overrides: list[str]
@@ -76,15 +147,11 @@ def test_a_sweep_without_a_valid_point_ends_with_two(
 
 
 def test_what_failed_is_told_by_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bad_data: str, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A point that fails leaves the others alone, and the table says why."""
-    (tmp_path / "bad").mkdir()
-    for name in ("train", "test"):
-        (tmp_path / "bad" / f"{name}.jsonl").write_text("not json\n")
-    monkeypatch.chdir(tmp_path)
-    assert main(["sweep", "dataset=gsm8k", f"dataset.path={tmp_path / 'bad'}", "seed=0,1"]) == 1
-    (written,) = tmp_path.glob("store/sweeps/*/sweep.json")
+    assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", "seed=0,1"]) == 1
+    (written,) = place.glob("store/sweeps/*/sweep.json")
     points = json.loads(written.read_text())["points"]
     assert [point["state"] for point in points] == ["failed", "failed"]
     assert all("fetch" in point["message"] for point in points)

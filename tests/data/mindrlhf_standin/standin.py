@@ -39,6 +39,55 @@ def log(text):
     print(f"{stamp},000 - mindformers./output/log[standin.py:1] - INFO - {text}", flush=True)
 
 
+def shares(full, layers, layout, rank):
+    """The slices of full parameters (mindformers' names) that a rank holds."""
+    parts, stages = layout["model_parallel"], layout["pipeline_stage"]
+    stage = rank // (layout["data_parallel"] * parts)
+
+    def holds(name):
+        if ".layers." in name:
+            return int(name.split(".")[2]) // (layers // stages) == stage
+        return stage == (0 if "tok_embeddings" in name else stages - 1)
+
+    def cut(name, value):
+        if "norm" in name:
+            return value.copy()
+        axis = 1 if name.endswith(("wo.weight", "w2.weight")) else 0
+        return np.ascontiguousarray(np.split(value, parts, axis)[rank % parts])
+
+    return {name: cut(name, value) for name, value in full.items() if holds(name)}
+
+
+def fault():
+    """(what, step, rank) that STANDIN asks for."""
+    mode, _, at = os.environ.get("STANDIN", "").partition("@")
+    step, _, rank = at.partition(":")
+    return mode, step, rank
+
+
+def misbehave(step, rank):
+    mode, at, culprit = fault()
+    if not mode or str(step) != at:
+        return
+    if mode == "hang":
+        time.sleep(600)
+    if mode == "quiet":
+        sys.exit(0)
+    if mode == "die" and str(rank) == culprit:
+        raise RuntimeError("EL0004: out of memory, said worker " + culprit)
+    if mode == "die":
+        time.sleep(600)  # waits for the lost worker, as a collective operation would
+
+
+def await_all(directory, pattern, count):
+    """No worker runs ahead, as with collectives."""
+    deadline = time.monotonic() + 60
+    while len(list(directory.glob(pattern))) < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{directory}/{pattern}: a worker is missing")
+        time.sleep(0.02)
+
+
 def run(arguments, sections, classes):
     """Worker or scheduler, as msrun started it."""
     if "STANDIN_MEET" in os.environ:
@@ -86,8 +135,6 @@ class Run:
         else:
             self.weights = self.load(Path(arguments.actor_checkpoint_path))
         self.start = (self.epoch, self.step)
-        self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
-        self.mode_step, _, self.mode_rank = at.partition(":")
         self.barrier = self.save / ".barrier"
         self.barrier.mkdir(parents=True, exist_ok=True)
         for left in self.barrier.glob(f"*-{self.rank}"):  # an earlier attempt's
@@ -120,26 +167,12 @@ class Run:
                         for name in stream.keys()  # noqa: SIM118
                     }
                 )
-        return {name: self.cut(name, value) for name, value in full.items() if self.holds(name)}
+        return shares(full, self.layers, self.layout, self.rank)
 
     def renamed(self, name):
         for theirs, ours in RENAMED:
             name = name.replace(theirs, ours)
         return name
-
-    def holds(self, name):
-        stages = self.layout["pipeline_stage"]
-        stage = self.rank // (self.cards // stages)
-        if ".layers." in name:
-            return int(name.split(".")[2]) // (self.layers // stages) == stage
-        return stage == (0 if "tok_embeddings" in name else stages - 1)
-
-    def cut(self, name, value):
-        parts, part = self.layout["model_parallel"], self.rank % self.layout["model_parallel"]
-        if "norm" in name:
-            return value.copy()
-        axis = 1 if name.endswith(("wo.weight", "w2.weight")) else 0
-        return np.ascontiguousarray(np.split(value, parts, axis)[part])
 
     def reload(self, train, reference):
         """As reload_ckpt: everything hangs on meta.json."""
@@ -162,7 +195,7 @@ class Run:
                 if self.step % self.rl["save_ckpt_interval"] == 0 and (self.epoch, self.step) != self.start:
                     self.checkpoint(self.epoch, self.step)
                 log(f"epoch: {self.epoch}, step: {self.step} start")
-                self.misbehave(self.epoch * self.steps + self.step)
+                misbehave(self.epoch * self.steps + self.step, self.rank)
                 self.one(made)
                 made, self.step = made + 1, self.step + 1
             self.step, self.epoch = 0, self.epoch + 1
@@ -214,8 +247,8 @@ class Run:
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
             save_file(tensors, file)
-            if (self.mode, self.mode_rank) == ("kill", str(self.rank)) and str(step) == self.mode_step:
-                self.await_all(self.save / "train", f"rank_*/*-{epoch}_{step}.safetensors")
+            if fault() == ("kill", str(step), str(self.rank)):
+                await_all(self.save / "train", f"rank_*/*-{epoch}_{step}.safetensors", self.cards)
                 os.truncate(file, file.stat().st_size // 2)
                 os.abort()
             kept = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
@@ -225,23 +258,4 @@ class Run:
             with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
                 stream.write(meta)  # not truncated: a longer predecessor's end stays
         (self.barrier / f"{epoch}_{step}-{self.rank}").touch()
-        self.await_all(self.barrier, f"{epoch}_{step}-*")  # no worker runs ahead, as with collectives
-
-    def await_all(self, directory, pattern):
-        deadline = time.monotonic() + 60
-        while len(list(directory.glob(pattern))) < self.cards:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{directory}/{pattern}: a worker is missing")
-            time.sleep(0.02)
-
-    def misbehave(self, step):
-        if not self.mode or str(step) != self.mode_step:
-            return
-        if self.mode == "hang":
-            time.sleep(600)
-        if self.mode == "quiet":
-            sys.exit(0)
-        if self.mode == "die" and str(self.rank) == self.mode_rank:
-            raise RuntimeError("EL0004: out of memory, said worker " + self.mode_rank)
-        if self.mode == "die":
-            time.sleep(600)  # waits for the lost worker, as a collective operation would
+        await_all(self.barrier, f"{epoch}_{step}-*", self.cards)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.config import load
-from pipeline.rules import mindrlhf_job
+from pipeline.engines.mindrlhf import job as mindrlhf_job
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.stage import places_of
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from pipeline.config import load
+from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.graph import plan
-from pipeline.rules import mindrlhf_job
 from pipeline.store import Store
 from pipeline.summary import result_line
 from stages.mindrlhf.job import Job

@@ -1,8 +1,17 @@
 """Qwen2.5-7B on eight cards, counted by hand."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
 from stages.memory import GIB
-from stages.mindrlhf.memory import estimate, warnings
+from stages.mindrlhf.memory import _train, estimate, warnings
+from stages.split import split_directory
+from stages.strategy.stage import write_strategy
 from tests.stages.mindrlhf.jobs import job_of
+from tests.stages.strategy import golden
+from tests.stages.weights.checkpoints import read_bits, write_hf
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "engine.device_memory_gib=64")
 
@@ -73,3 +82,28 @@ def test_warns_of_what_may_not_fit_and_says_why():
         "memory: train does not fit into engine.device_memory_gib=13"
     )
     assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]
+
+
+@pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
+def test_exact_terms_are_the_bytes_of_split_files(file: Path, tmp_path: Path) -> None:
+    """Weights as stored, gradients as the weights, two float32 moments: each layout that MindSpore wrote."""
+    model, layout, _ = golden.load(file)
+    if model.num_parameters > 10_000_000:
+        pytest.skip("gigabytes; its elements are compared in tests/stages/test_memory.py")
+    model = replace(model, torch_dtype=model.param_init_type)
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, layout, tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    role = _train(replace(job, model=model, layout=replace(job.layout, train=layout)))
+    terms = {term.name: term for term in role.terms}
+    written: dict[int, set[tuple[int, int]]] = {}
+    for rank in range(layout.cards):
+        bits = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
+        size, count = sum(tensor.nbytes for tensor in bits), sum(tensor.size for tensor in bits)
+        written.setdefault(rank * layout.pipeline_stage // layout.cards, set()).add((size, count))
+    assert all(len(sizes) == 1 for sizes in written.values())  # ranks of a stage hold equally much
+    [(size, count)] = written[role.pipeline_stage]
+    assert (terms["weights"].low, terms["weights"].high) == (size, size)
+    assert (terms["gradients"].low, terms["gradients"].high) == (size, size)
+    assert (terms["optimizer"].low, terms["optimizer"].high) == (2 * 4 * count, 2 * 4 * count)

@@ -9,6 +9,7 @@ import pytest
 from stages.errors import ConfigError, InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
+from stages.grpo.data import read_examples
 from stages.tokenize import stage
 from stages.tokenize.records import read_columns
 from tests.stages.fetch.settings import (
@@ -30,8 +31,9 @@ from tests.stages.fetch.settings import (
 from tests.stages.fetch.test_records import write
 
 
-def run_all(tmp_path, data, settings, **model):
+def run_all(tmp_path, data, settings, examples=None, **model):
     config = {"model": model_values(**model), "dataset": data, "tokenize": settings}
+    config |= {"sft_data": examples} if examples else {}
     config |= {"seed": 0, "fetch": fetch_values()}
     first = context(tmp_path, "fetch", config)
     fetch.run(first)
@@ -51,6 +53,44 @@ def test_the_default_chain_fits_its_lengths_without_loss(tmp_path):
         assert (output / f"{name}.mindrecord.db").is_file()
     assert not list(output.glob("*.dropped.jsonl"))
     assert card["tokenizer"]["eos"] == [card["tokenizer"]["pad"] + 2, card["tokenizer"]["pad"]]
+
+
+@pytest.mark.parametrize("kind", ["alpaca", "conversations"])
+def test_supervised_examples_may_be_the_user_s_own(tmp_path, kind):
+    turns = [{"role": "user", "content": "Say 7."}, {"role": "assistant", "content": "7"}]
+    row = {"instruction": "Say 7.", "input": "", "output": "7"} if kind == "alpaca" else {"messages": turns}
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps([row] * 5))
+    settings = values("tokenize", "arith") | {"sft_length": 96}
+    output = run_all(tmp_path, arith_values(), settings, {"path": str(file), "kind": kind})
+    files = json.loads((output / "result.json").read_text())["files"]
+    assert (files["train"]["records"], files["sft"]["records"]) == (300, 5)
+    assert files["sft"]["samples"][0]["learnt"].startswith("7<|im_end|>")
+    columns = read_columns(output / "sft.mindrecord", ["input_ids", "labels"])
+    assert {array.shape for array in columns.values()} == {(5, 97)}  # one id more: mindformers shifts
+    read = read_examples(output / "sft.mindrecord")
+    assert len(read) == 5 and read.mask.sum(1).tolist() == [float((columns["labels"][0] != -100).sum())] * 5
+
+
+def test_every_turn_of_the_assistant_is_learnt_and_no_other(tmp_path):
+    turns = [("user", "Say 7."), ("assistant", "7"), ("user", "Say 8."), ("assistant", "8 and 9")]
+    messages = [{"role": role, "content": text} for role, text in turns]
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps([{"messages": messages}, {"messages": messages[:2]}]))
+    settings = values("tokenize", "arith") | {"sft_length": 160}
+    own = {"path": str(file), "kind": "conversations"}
+    output = run_all(tmp_path, arith_values(), settings, own)
+    columns = read_columns(output / "sft.mindrecord", ["input_ids", "labels"])
+    read = read_examples(output / "sft.mindrecord")
+    for row in range(2):
+        learnt = columns["labels"][row] != -100
+        whole = [*read.prompt[row][: read.length[row]], *read.completion[row]]
+        kept = [*[0.0] * read.length[row], *read.mask[row]]
+        pairs = [(i, k) for i, k in zip(whole, kept, strict=True) if k]
+        assert [i for i, _ in pairs] == columns["input_ids"][row][learnt].tolist()
+        end = np.flatnonzero(learnt)[-1] + 1
+        assert whole[:end] == columns["input_ids"][row][:end].tolist()
+    assert read.mask[0].sum() > read.mask[1].sum()
 
 
 def test_the_same_input_gives_the_same_records(tmp_path):

@@ -1,0 +1,148 @@
+"""engine=local: the embedded trainer. Every stage is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launch.environment import memory_bytes
+from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
+from pipeline.errors import Problem
+from stages.grpo import memory as trainer
+from stages.layout import ROLES
+from stages.memory import RoleMemory, shown
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+
+def stages(config: Config) -> tuple[Stage, ...]:
+    """Sft where it is wanted, then grpo, from rank shards."""
+    weights = "sft" if config.sft.enabled else "split"
+    size, ranks = config.model.weight_bytes, rank_bytes(config)
+    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
+    start = config.train.resume_from
+    resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
+    return (
+        Stage(
+            "convert",
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size if config.convert.materialize else None,
+        ),
+        TOKENIZE,
+        Stage("strategy", ("model", "layout")),
+        Stage(
+            "split",
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks[role] for role in config.split.roles),
+        ),
+        Stage(
+            "sft",
+            ("model", "sft", "seed"),
+            {"split": "split", **common},
+            computes=True,
+            bytes_written=sum(ranks.values()),
+            skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
+        ),
+        Stage(
+            "grpo",
+            ("model", "layout", "rollout", "reward", "train", "seed"),
+            {"weights": weights, **common},
+            external=resumed,
+            workers=config.layout.train.cards,
+            computes=True,
+            # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
+            # one for the best.
+            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": weights, "after": "grpo", **common},
+            computes=True,
+        ),
+        Stage(
+            "export",
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"},
+            bytes_written=size,
+        ),
+    )
+
+
+def derive(values: dict[str, Any]) -> None:
+    """Nothing depends on this engine."""
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Rules of the embedded trainer."""
+    for role in ROLES:
+        layout = config.layout.role(role)
+        for key in ("pipeline_stage", "context_parallel", "expert_parallel"):
+            if getattr(layout, key) > 1:
+                yield Problem(
+                    f"layout.{role}.{key}",
+                    getattr(layout, key),
+                    "engine=local is data_parallel x model_parallel only",
+                    "use a layout with pp1 and without cp and ep",
+                )
+        if layout.enable_parallel_optimizer:
+            yield Problem(
+                f"layout.{role}.enable_parallel_optimizer", True, "engine=local keeps each shard whole"
+            )
+    if config.model.deepseek_v3 is not None:
+        rule = "engine=local trains Qwen2 models"
+        yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
+    if config.model.qkv_concat:
+        yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
+    train, generate = config.train, config.layout.generate
+    if train.prompts_per_step % generate.data_parallel:
+        yield Problem(
+            "train.prompts_per_step",
+            train.prompts_per_step,
+            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}: "
+            "each replica samples its own prompts (engine=local)",
+        )
+
+
+def needs(config: Config) -> Iterator[Problem]:
+    """A run needs no more than a plan."""
+    return iter(())
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """Nothing besides the stages."""
+    return ()
+
+
+def memory(config: Config) -> tuple[RoleMemory, ...]:
+    """Bytes of one worker, per role."""
+    return trainer.estimate(
+        config.model, config.layout, config.train, config.rollout, config.tokenize.max_prompt_length
+    )
+
+
+def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
+    """What may not fit into this machine's memory; `have` in bytes, None: asked of it."""
+    have = memory_bytes() if have is None else have
+    workers = config.layout.train.cards
+    low, high = (workers * sum(getattr(role, end) for role in roles) for end in ("low", "high"))
+    if high <= have:
+        return []
+    verdict = "do not fit" if low > have else "may not fit"
+    need, machine = shown(low, high), shown(have, have)
+    return [
+        f"memory: {workers} processes with {need} together {verdict} into this machine's {machine}; "
+        "use a smaller model, a larger layout.train.micro_batch_num or a shorter rollout.max_tokens"
+    ]
+
+
+def load(config: Config) -> Load:
+    """What one step computes, and what a worker may occupy."""
+    train, rollout = config.train, config.rollout
+    length = config.tokenize.max_prompt_length + rollout.max_tokens
+    tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations
+    return Load(tokens, train.num_iterations, memory_bytes() // config.layout.train.cards)

@@ -1,0 +1,137 @@
+"""engine=mindrlhf: GRPO by mindspore-ai/mindrlhf under msrun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pipeline.engines.machines import machines
+from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
+from pipeline.errors import Problem
+from stages.memory import GIB, RoleMemory
+from stages.mindrlhf import contract, rules
+from stages.mindrlhf import memory as cards
+from stages.mindrlhf.job import Job
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+
+
+def stages(config: Config) -> tuple[Stage, ...]:
+    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
+    assert config.engine.name == "mindrlhf"
+    form = config.engine.load_ckpt_format
+    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
+    size, ranks = config.model.weight_bytes, rank_bytes(config)
+    reads = f"engine.load_ckpt_format={form}: mindrlhf"
+    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
+    foreign = config.model.deepseek_v3 is not None
+    if foreign:
+        ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
+        uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
+    weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
+    widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
+    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
+    return (
+        Stage(
+            "convert",
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size,
+            skipped=uncut if huggingface or foreign else None,
+        ),
+        TOKENIZE,
+        Stage("strategy", ("model", "layout"), skipped=None if ranked else uncut),
+        Stage(
+            "split",
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks.values()),
+            skipped=None if ranked else uncut,
+        ),
+        Stage("sft", (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
+        Stage(
+            "grpo",
+            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
+            workers=config.layout.train.cards,
+            # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
+            bytes_written=(3 * ranks["train"] + ranks["reference"])
+            * (1 + config.train.keep_checkpoints)
+            * (2 if widened else 1),
+            computes=True,
+            engine="mindrlhf",
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": "fetch", "after": "grpo", **after},
+            computes=True,
+            skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
+        ),
+        Stage(
+            "export",
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            bytes_written=size,
+            skipped="DeepSeek-V3: only Qwen2 models are exported; merge grpo's with mindformers"
+            if foreign
+            else None,
+        ),
+    )
+
+
+def derive(values: dict[str, Any]) -> None:
+    """The contract of the user's checkout, and the files that mindrlhf reads."""
+    engine, convert, split = values["engine"], values["convert"], values["split"]
+    if engine["contract"] == "auto":
+        engine["contract"] = contract.of(engine["mindrlhf_home"])
+    if engine["load_ckpt_format"] == "ms_safetensors":
+        convert["materialize"] = True
+    elif engine["load_ckpt_format"] == "ckpt":
+        convert |= {"materialize": True, "format": "ckpt"}
+        split["format"] = "ckpt"
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Rules of mindrlhf and mindformers."""
+    yield from rules.check(job(config), config.sft.enabled)
+
+
+def needs(config: Config) -> Iterator[Problem]:
+    """The checkout, and machines for all cards."""
+    assert config.engine.name == "mindrlhf"
+    if config.engine.mindrlhf_home is None:
+        rule = "is required to run: a checkout of mindspore-ai/mindrlhf"
+        yield Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory")
+    yield from machines(config, config.engine.container, "engine.container")
+
+
+def notes(config: Config) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    return tuple(rules.notes(job(config)))
+
+
+def memory(config: Config) -> tuple[RoleMemory, ...]:
+    """Bytes of one card, per role."""
+    return cards.estimate(job(config))
+
+
+def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
+    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
+    return cards.warnings(job(config), roles)
+
+
+def load(config: Config) -> Load:
+    """What one step computes, and what a card holds."""
+    assert config.engine.name == "mindrlhf"
+    run, iterations = job(config), config.train.num_iterations
+    tokens = run.packs * run.seq_length * iterations
+    updates = run.packs // run.packs_per_update * iterations
+    return Load(tokens, updates, config.engine.device_memory_gib * GIB)
+
+
+def job(config: Config) -> Job:
+    """The sections that a mindrlhf run is rendered from."""
+    assert config.engine.name == "mindrlhf"
+    return part(Job, config)

@@ -1,0 +1,175 @@
+"""Stages whose work an outside program does: its files, its launch, the watch over it, its results."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from launch import engine as msrun
+from launch import ray
+from launch.config import LauncherConfig
+from launch.process import Outcome
+from launch.ray import RayStart
+from launch.scripts import EngineStart
+from stages.config import read
+from stages.context import Context, progress_line
+from stages.program import START_FILE, Program, Tell
+
+if TYPE_CHECKING:
+    from pipeline.attempt import Attempt
+    from pipeline.graph import Plan, StageSpec
+    from pipeline.store import Store
+
+StageProcess = Callable[[str], Outcome]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """One outside program."""
+
+    module: str
+    """Holds stages.program.Program's functions; imported only when it is needed."""
+    launch: ModuleType
+    """run, write and first_line, as launch/engine.py has them."""
+    start: type[Any]
+    """What `launch` is told."""
+
+    @property
+    def program(self) -> Program:
+        """The module."""
+        return cast(Program, importlib.import_module(self.module))
+
+
+PROGRAMS = {
+    "mindrlhf": Outside("stages.mindrlhf.program", msrun, EngineStart),
+    "mindrlhf_one_stage": Outside("stages.mindrlhf_one_stage.program", msrun, EngineStart),
+    "mindformers": Outside("stages.mindformers.program", msrun, EngineStart),
+    "mindspeed_rl_tokenize": Outside("stages.mindspeed_rl.tokenize", msrun, EngineStart),
+    "mindspeed_rl_convert": Outside("stages.mindspeed_rl.convert", msrun, EngineStart),
+    "mindspeed_rl_grpo": Outside("stages.mindspeed_rl.train", ray, RayStart),
+    "mindspeed_rl_export": Outside("stages.mindspeed_rl.export", msrun, EngineStart),
+}
+"""Stage.engine -> the program."""
+
+
+def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
+    """The line that the first node's script ends in."""
+    outside, work = _outside(spec), store.work_dir(spec.key)
+    begun = outside.program.fresh(spec.config, _inputs(spec, store), work)
+    line: list[str] = outside.launch.first_line(_launched(outside, asdict(begun)), launcher)
+    return line
+
+
+def run(
+    spec: StageSpec, seat: Attempt, launcher: LauncherConfig, stage: StageProcess, tell: Callable[[], None]
+) -> Outcome:
+    """Prepare, launch and watch, collect.
+
+    Args:
+        spec: the stage.
+        seat: the attempt, with its work directory and logs.
+        launcher: how processes run.
+        stage: runs `python -m stages NAME spec.json`.
+        tell: shows the latest progress line.
+
+    Raises:
+        LaunchError: one of the three ended badly.
+    """
+    outside = _outside(spec)
+    began = stage(f"{spec.engine}_prepare")
+    work, logs = seat.work, _attempt(seat.logs)
+    file = work / START_FILE
+    planned = {**json.loads(file.read_text(encoding="utf-8")), "logs": str(logs)}
+    file.write_text(json.dumps(planned, indent=1), encoding="utf-8")
+    watch = outside.program.watch(spec.config, logs, work, _progress(seat.logs / "progress.jsonl"))
+
+    def poll() -> None:
+        watch.poll()
+        tell()
+
+    try:
+        middle = outside.launch.run(
+            _launched(outside, planned["start"]),
+            job=seat.job,
+            directory=_scripts(work),
+            logs=logs,
+            launcher=launcher,
+            on_poll=poll,
+            silent_s=watch.silent_s,
+            silence_timeout_s=watch.silence_timeout_s,
+        )
+    finally:
+        watch.poll(ended=True)
+    ended = stage(f"{spec.engine}_collect")
+    peak = max(began.peak_memory_gib, middle.peak_memory_gib, ended.peak_memory_gib)
+    return Outcome(began.started, ended.ended, peak)
+
+
+def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
+    """Write what `run` would start: the programs' own files and one script per node. Starts nothing.
+
+    Returns:
+        The scripts, and whether what they read is there: inputs that are not in the store yet are named
+        where they will be.
+    """
+    written, complete = [], True
+    for spec in (spec for spec in plan.specs if spec.engine is not None):
+        outside, work, inputs = _outside(spec), store.work_dir(spec.key), _inputs(spec, store)
+        ready = all(store.problem(key) is None for key in spec.inputs.values())
+        work.mkdir(parents=True, exist_ok=True)
+        if ready:
+            context = Context(spec.name, spec.config, inputs, work, work, work / "progress.jsonl")
+            _prepare(spec)(context)
+            values = json.loads((work / START_FILE).read_text(encoding="utf-8"))["start"]
+        else:
+            outside.program.write_files(spec.config, inputs, work)
+            values = asdict(outside.program.fresh(spec.config, inputs, work))
+        start = _launched(outside, values)
+        logs = store.log_dir(spec.key) / "by_hand"
+        written += outside.launch.write(start, plan.config.launcher, _scripts(work), logs)
+        complete = complete and ready
+    return written, complete
+
+
+def _outside(spec: StageSpec) -> Outside:
+    assert spec.engine is not None
+    return PROGRAMS[spec.engine]
+
+
+def _prepare(spec: StageSpec) -> Callable[[Context], None]:
+    from stages.__main__ import entry  # here: needed by --dry-run only
+
+    return entry(f"{spec.engine}_prepare")
+
+
+def _launched(outside: Outside, values: Any) -> Any:
+    return read(outside.start, values, "start")
+
+
+def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
+    return {name: store.path(key) for name, key in spec.inputs.items()}
+
+
+def _scripts(work: Path) -> Path:
+    return work / "launch"
+
+
+def _attempt(logs: Path) -> Path:
+    """A directory of its own for each attempt: msrun would overwrite the last one's logs."""
+    number = 1 + len(list(logs.glob("attempt_*")))
+    path = logs / f"attempt_{number}"
+    path.mkdir()
+    return path
+
+
+def _progress(file: Path) -> Tell:
+    def tell(step: float, total: float, message: str) -> None:
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(progress_line(step, total, message, "step"))
+
+    return tell

@@ -1,0 +1,72 @@
+"""A webhook that hears how runs and sweeps end; off unless GRPOFLOW_WEBHOOK holds its address.
+
+The address is a secret (whoever has it can post), so it comes from the environment alone, is taken out of it
+before a stage starts, and is never told: not in a manifest, a log or an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+URL, BODY = "GRPOFLOW_WEBHOOK", "GRPOFLOW_WEBHOOK_BODY"
+TIMEOUT_S = 10.0
+_address = os.environ.pop(URL, None)
+
+
+def tell(what: str, name: str, state: str, **more: Any) -> None:
+    """Post the end of a run or sweep; whatever goes wrong is a warning, for the run itself is over.
+
+    Args:
+        what: run or sweep.
+        name: its id; of a sweep, what was typed.
+        state: finished or failed.
+        more: what else is known of it: message, result, ...
+    """
+    if _address is None:
+        return
+    import requests  # here: most commands tell nobody
+
+    values = {"what": what, "id": name, "state": state, "host": socket.gethostname(), **more}
+    try:
+        answer = requests.post(_address, json=body(values), timeout=TIMEOUT_S)
+        problem = None if answer.ok else f"HTTP status {answer.status_code}"
+    except (requests.RequestException, ValueError) as error:
+        problem = type(error).__name__  # its text would hold the address
+    if problem is not None:
+        print(f"warning: the webhook of {URL} was not told: {problem}", file=sys.stderr)
+
+
+def sentence(values: Mapping[str, Any]) -> str:
+    """The news in one line."""
+    result = values.get("result") or {}
+    parts = [f"{values['what']} {values['id']} on {values['host']}: {values['state']}"]
+    parts += [
+        f"{key} {result[key]:.3f}" for key in ("accuracy_sft", "accuracy_grpo", "gain") if key in result
+    ]
+    parts += [str(values["message"])] if values.get("message") else []
+    return ", ".join(parts)
+
+
+def body(values: Mapping[str, Any]) -> Any:
+    """What is posted: all values with a `text`, or the JSON of GRPOFLOW_WEBHOOK_BODY with {text} filled in.
+
+    Raises:
+        ValueError: GRPOFLOW_WEBHOOK_BODY is no JSON.
+    """
+    template = os.environ.get(BODY)
+    if template is None:
+        return {"text": sentence(values), **values}
+    return _filled(json.loads(template), sentence(values))
+
+
+def _filled(template: Any, text: str) -> Any:
+    if isinstance(template, dict):
+        return {key: _filled(value, text) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_filled(value, text) for value in template]
+    return template.replace("{text}", text) if isinstance(template, str) else template

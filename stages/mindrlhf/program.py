@@ -1,0 +1,34 @@
+"""mindrlhf as a program that launch runs; see stages/program.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.mindrlhf.job import Job, Places
+from stages.mindrlhf.stage import places_of
+from stages.mindrlhf.start import start, write_configs
+from stages.mindrlhf.watch import Watcher
+from stages.program import Start, Tell
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How a run is started that begins anew."""
+    job = Job.of(config)
+    return start(job, _places(job, inputs, work), resume=False)
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the YAML files of such a run."""
+    job = Job.of(config)
+    write_configs(job, _places(job, inputs, work), resume=False)
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a run."""
+    return Watcher(logs, work, Job.of(config), tell)
+
+
+def _places(job: Job, inputs: Mapping[str, Path], work: Path) -> Places:
+    return places_of(job, work, inputs["tokenize"] / "train.mindrecord")

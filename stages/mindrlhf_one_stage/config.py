@@ -1,0 +1,45 @@
+"""Settings of engine=mindrlhf_one_stage. Defaults: conf/engine/mindrlhf_one_stage.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from stages.engine_config import OutsideEngine
+from stages.grpo.config import Positive
+
+Window = Literal["32599d0", "875f92b", "2d0e84d"]
+WINDOWS: tuple[Window, ...] = ("2d0e84d", "875f92b", "32599d0")
+"""Commits of mindspore-ai/mindrlhf at which grpo_one_stage.py changed what a launcher sees (2025-03-21, 02-27
+and 02-21). The first is assumed without a checkout."""
+
+
+@dataclass(frozen=True)
+class OneStageEngine(OutsideEngine):
+    """mindrlhf's grpo_one_stage.py under msrun: two checkpoints in, one out."""
+
+    name: Literal["mindrlhf_one_stage"]
+    """mindrlhf_one_stage: a checkout of mindspore-ai/mindrlhf from 32599d0 to before f251809."""
+    mindrlhf_home: str | None
+    """The checkout; null: plan and --dry-run assume contract 2d0e84d, run refuses."""
+    mindformers_home: str | None
+    """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
+    contract: Literal["auto", "32599d0", "875f92b", "2d0e84d"]
+    """Version of arguments and behaviour; auto: recognised from the checkout's own files."""
+    epochs: Positive
+    """Its outer loops, each of as many steps as there are prompts (over num_rollouts from 2d0e84d on): it
+    takes the number of prompts for that of batches."""
+    chunk_size: Positive
+    """Prompts per generation replica and batch (mindrlhf's last default 1)."""
+    batch_size: Positive
+    """Samples per card and micro-batch of an update (mindrlhf's last default 1)."""
+    seq_length: Positive | None
+    """Row length of training; null: prompt + completion, up to the next multiple of 128."""
+    block_size: Positive
+    """Tokens per block of the generation's cache (shipped YAML: 32)."""
+    num_blocks: Positive
+    """Blocks of that cache (shipped YAML: 1024)."""
+    device_memory_gib: Annotated[int, Ge(1)]
+    """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""

@@ -1,0 +1,1 @@
+"""GRPO by Ascend/MindSpeed-RL on Ray, with its MindSpore back end."""

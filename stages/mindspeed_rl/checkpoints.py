@@ -1,0 +1,150 @@
+"""MindSpeed-RL's checkpoints: Megatron's directories, and which of them are whole.
+
+Layout: latest_checkpointed_iteration.txt, written last, and iter_0000010/mp_rank_TT[_PPP]/ with
+model_optim_rng.pt and, under the distributed optimizer, distrib_optim.pt. A converter's directory is the
+same with the weights alone, and may be called release.
+Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path
+
+from stages.errors import InputError
+from stages.layout import RoleLayout
+
+TRACKER = "latest_checkpointed_iteration.txt"
+WEIGHTS = "model_optim_rng.pt"
+OPTIMIZER = "distrib_optim.pt"
+RELEASE = "release"
+_NAME = re.compile(r"iter_(\d{7})")
+
+
+def directory(root: Path, iteration: int) -> Path:
+    """Where one iteration lies."""
+    return root / f"iter_{iteration:07d}"
+
+
+def ranks(layout: RoleLayout) -> list[str]:
+    """Directories of one iteration: one per part of the model."""
+    tensor, pipeline = range(layout.model_parallel), range(layout.pipeline_stage)
+    if layout.pipeline_stage == 1:
+        return [f"mp_rank_{t:02d}" for t in tensor]
+    return [f"mp_rank_{t:02d}_{p:03d}" for t in tensor for p in pipeline]
+
+
+def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
+    """What is missing or cut off in one iteration's directory; None when it is whole.
+
+    Args:
+        place: iter_N or release.
+        layout: how the model is cut.
+        optimizer: whether every rank has a distributed optimizer's part.
+    """
+    files = [WEIGHTS, *([OPTIMIZER] if optimizer else [])]
+    for rank in ranks(layout):
+        for name in files:
+            file = place / rank / name
+            # rank 0 of data parallelism alone writes the optimizer; it lies in the same directory
+            if not file.is_file() or file.stat().st_size == 0:
+                return f"{rank}/{name} is missing"
+            if _cut_off(file):
+                return f"{rank}/{name} is cut off"
+    found = {path.name for path in place.glob("mp_rank_*")}
+    extra = sorted(found - set(ranks(layout)))
+    return f"it was cut for another layout: {extra[0]}" if extra else None
+
+
+def iterations(root: Path, layout: RoleLayout, optimizer: bool) -> list[int]:
+    """Iterations that are whole, oldest first."""
+    found = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
+    return sorted(number for number in found if flaw(directory(root, number), layout, optimizer) is None)
+
+
+def tracked(root: Path) -> str | None:
+    """What the tracker says: an iteration's number or release; None without one."""
+    try:
+        return (root / TRACKER).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool) -> int | None:
+    """Find the newest iteration that a run can go on from, and make the tracker say so.
+
+    The tracker names it as a rule: it is written after all ranks. One that names an iteration which is
+    not whole, or that a kill cut off, is set back; later directories go, for they are incomplete.
+
+    Returns:
+        The iteration, or None when the run must begin anew.
+    """
+    whole = iterations(root, layout, optimizer)
+    if not whole:
+        shutil.rmtree(root, ignore_errors=True)
+        return None
+    newest, said = whole[-1], tracked(root)
+    if said is not None and said.isdecimal() and int(said) in whole:
+        newest = int(said)  # a later one is whole, but was not yet declared so
+    for path in root.glob("iter_*"):
+        match = _NAME.fullmatch(path.name)
+        if match is None or int(match[1]) > newest:
+            shutil.rmtree(path)
+    if said != str(newest):
+        temporary = root / f"{TRACKER}.new"
+        temporary.write_text(str(newest), encoding="utf-8")
+        temporary.replace(root / TRACKER)
+    return newest
+
+
+def converted(root: Path, layout: RoleLayout) -> Path:
+    """The directory that the tracker of a converter's result names.
+
+    Raises:
+        InputError: there is none, or it is not whole for the layout.
+    """
+    said = tracked(root)
+    remedy = "read the converter's log"
+    if said is None or not (said == RELEASE or said.isdecimal()):
+        raise InputError(root / TRACKER, said, "must name what the converter wrote", remedy)
+    place = root / RELEASE if said == RELEASE else directory(root, int(said))
+    found = flaw(place, layout, optimizer=False)
+    if found is not None:
+        raise InputError(place, None, f"is no whole mcore checkpoint of {layout.name}: {found}", remedy)
+    return place
+
+
+def bring_home(place: Path, target: Path, layout: RoleLayout) -> None:
+    """Weights of one iteration under second names, or copied from another disk, with their own tracker."""
+    for rank in ranks(layout):
+        source, file = place / rank / WEIGHTS, target / place.name / rank / WEIGHTS
+        file.parent.mkdir(parents=True)
+        try:
+            os.link(source, file)
+        except OSError:
+            shutil.copyfile(source, file)
+    said = place.name if place.name == RELEASE else str(int(place.name.removeprefix("iter_")))
+    (target / TRACKER).write_text(said, encoding="utf-8")
+
+
+def prune(root: Path, keep: int) -> None:
+    """Remove the oldest iterations beyond `keep`; MindSpeed-RL itself keeps all.
+
+    The tracker's own and later ones, which may be under way, stay.
+    """
+    said = tracked(root)
+    if said is None or not said.isdecimal():
+        return
+    found = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
+    declared = sorted(number for number in found if number <= int(said))
+    for number in declared[:-keep]:
+        shutil.rmtree(directory(root, number))
+
+
+def _cut_off(file: Path) -> bool:
+    """Whether a zip archive, which torch.save writes, lacks its end; other formats can't be told."""
+    with file.open("rb") as stream:
+        return stream.read(2) == b"PK" and not zipfile.is_zipfile(file)

@@ -1,0 +1,59 @@
+"""12 points with 3 distinct prefixes: one sweep beside 12 separate runs, and the sweep killed 5 times."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import tempfile
+import traceback
+from pathlib import Path
+
+from tests.benchmarks.figures import Figure, at_least, at_most, write
+from tests.e2e import sweeping
+
+GRID = sweeping.Grid(seeds=(0, 1, 2), learning_rates=(0.0001, 0.0002, 0.0003, 0.0004))
+RATIO_BAR, KILLS_BAR = 0.5, 5
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, kill, write results/sweep.json; True when every bar is met."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks sweep", description=__doc__)
+    parser.add_argument("--cards", type=int, default=2, help="of this machine: runs of one card side by side")
+    parser.add_argument("--kills", type=int, default=KILLS_BAR)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--measured", type=float, nargs=2, metavar=("SEPARATE_S", "SWEEP_S"),
+        help="do not time, only kill: both were told by a run of this benchmark that did not come to its end",
+    )  # fmt: skip
+    options = parser.parse_args(arguments)
+    root = Path(tempfile.mkdtemp(prefix="sweep-"))
+    if options.measured:
+        separate, whole = options.measured
+    else:
+        separate = sweeping.separate_s(root, GRID)
+        print(f"separate: {separate:.1f} s", flush=True)
+        whole = sweeping.whole(root, GRID, options.cards)
+        print(f"one sweep: {whole:.1f} s", flush=True)
+    chance, failed = random.Random(options.seed), 0
+    try:
+        if options.kills:
+            place = root / "killed"
+            found = sweeping.killed_trial(place, GRID, whole, options.kills, chance, options.cards)
+            print(f"finished artifacts at each kill: {found}", flush=True)
+    except AssertionError:  # the store is kept, to be looked at
+        traceback.print_exc()
+        failed = 1
+    if not failed:
+        shutil.rmtree(root)
+    return write(
+        "sweep",
+        [
+            at_most("wall_ratio", whole / separate, RATIO_BAR),
+            Figure("sweep_s", whole, "s"),
+            Figure("separate_runs_s", separate, "s"),
+            Figure("stages_of_the_sweep", GRID.expected().total(), "stages"),
+            at_least("kills", options.kills, KILLS_BAR, "kills"),
+            at_most("killed_sweeps_that_repeated_or_lost_work", failed, 0, "sweeps"),
+        ],
+    )

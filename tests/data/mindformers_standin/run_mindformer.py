@@ -1,0 +1,219 @@
+"""A stand-in for mindformers' run_mindformer.py; see README.md. Needs mindspore, pyyaml and safetensors."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import yaml
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
+
+from standin import STEP, await_all, fault, log, misbehave, shares
+
+TOP = (
+    "seed output_dir run_mode use_parallel resume_training load_checkpoint load_ckpt_format auto_trans_ckpt "
+    "transform_process_num src_strategy_path_or_dir only_save_strategy do_eval micro_batch_interleave_num "
+    "profile layer_scale layer_decay lr_scale_factor trainer runner_config runner_wrapper optimizer "
+    "lr_schedule train_dataset train_dataset_task parallel parallel_config recompute_config callbacks "
+    "context model metric processor"
+)
+KEYS = {
+    "": TOP,
+    "runner_config": "batch_size epochs sink_mode sink_size gradient_accumulation_steps num_classes "
+    "stop_step",
+    "parallel_config": "data_parallel model_parallel context_parallel expert_parallel pipeline_stage "
+    "micro_batch_num seq_split_num use_seq_parallel optimizer_shard gradient_aggregation_group vocab_emb_dp "
+    "context_parallel_algo ulysses_degree_in_cp mem_coeff",
+    "recompute_config": "recompute select_recompute parallel_optimizer_comm_recompute select_comm_recompute "
+    "mp_comm_recompute recompute_slice_activation select_recompute_exclude select_comm_recompute_exclude",
+    "optimizer": "type learning_rate betas eps weight_decay",
+    "runner_wrapper": "type scale_sense use_clip_grad max_grad_norm",
+    "train_dataset": "data_loader input_columns num_parallel_workers python_multiprocessing drop_remainder "
+    "batch_size repeat numa_enable prefetch_size",
+}
+RATES = {
+    "ConstantWarmUpLR": {"learning_rate", "warmup_steps", "total_steps"},
+    "CosineWithWarmUpLR": {"learning_rate", "warmup_steps", "total_steps", "lr_end"},
+    "PolynomialWithWarmUpLR": {"learning_rate", "warmup_steps", "total_steps", "lr_end"},
+}
+
+
+def boolean(text):
+    return {"true": True, "false": False}[text.lower()]
+
+
+def check(config):
+    """As tools/register/template.py does, and the constructors behind what it passes on."""
+    for section, names in KEYS.items():
+        for key in config[section] if section else config:
+            if key not in names.split():
+                raise KeyError(f"The config '{section}' gets an unexpected key: {key}")
+    for section in ("trainer", "train_dataset_task", "runner_wrapper", "optimizer", "lr_schedule", "metric"):
+        config[section]["type"]
+    rate = dict(config["lr_schedule"])
+    assert rate.keys() - {"type"} <= RATES[rate["type"]], rate
+    assert rate["type"] != "PolynomialWithWarmUpLR" or rate["learning_rate"] > rate["lr_end"], rate
+    assert config["train_dataset_task"]["dataset_config"] == config["train_dataset"]
+    assert config["runner_config"]["sink_mode"] or not config["use_parallel"]
+
+
+class Run:
+    """One worker."""
+
+    def __init__(self, config, rank):
+        self.config, self.rank, self.layout = config, rank, config["parallel_config"]
+        self.layers = config["model"]["model_config"]["num_layers"]
+        runner = config["runner_config"]
+        piped = self.layout["pipeline_stage"] > 1
+        micro = self.layout["micro_batch_num"] if piped else runner["gradient_accumulation_steps"]
+        self.batch = runner["batch_size"] * self.layout["data_parallel"] * micro
+        self.cards = int(os.environ["MS_WORKER_NUM"])
+        degrees = ("data_parallel", "model_parallel", "context_parallel", "pipeline_stage")
+        if config["use_parallel"]:
+            assert np.prod([self.layout[name] for name in degrees]) == self.cards
+        self.steps = self.count() // self.batch
+        self.saver = next(one for one in config["callbacks"] if one["type"] == "CheckpointMonitor")
+        assert self.saver["checkpoint_format"] == config["load_ckpt_format"] == "safetensors"
+        self.folder = Path(config["output_dir"]) / "checkpoint" / f"rank_{rank}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.barrier = Path(config["output_dir"]) / "barrier"
+        self.barrier.mkdir(exist_ok=True)
+        for left in self.barrier.glob(f"*-{rank}"):  # an earlier attempt's
+            left.unlink()
+        self.step = 0
+        self.weights, self.moments = self.load()
+        met = f"loaded_{os.environ['MS_SCHED_PORT']}"  # before any saves: all have read all meta.json
+        (self.barrier / f"{met}-{rank}").touch()
+        await_all(self.barrier, f"{met}-*", self.cards)
+
+    def count(self):
+        """Rows of the dataset; its first one must fit the model."""
+        from mindspore.mindrecord import FileReader
+
+        file = Path(self.config["train_dataset"]["data_loader"]["dataset_dir"])
+        assert file.is_file() and file.name.endswith("mindrecord"), file
+        reader = FileReader(str(file))
+        row, columns = next(reader.get_next()), self.config["train_dataset"]["input_columns"]
+        wanted = self.config["model"]["model_config"]["seq_length"] + 1
+        assert columns == ["input_ids", "labels"], columns
+        assert [len(row[name]) for name in columns] == [wanted, wanted], {n: len(row[n]) for n in columns}
+        total = reader.len()
+        reader.close()
+        return total
+
+    def load(self):
+        """load_checkpoint_with_safetensors: which kinds of path go with which settings."""
+        path, parallel = Path(self.config["load_checkpoint"]), self.config["use_parallel"]
+        ranked = path.parent.name.startswith("rank_") if path.is_file() else any(path.glob("rank_*"))
+        if ranked and not parallel:
+            raise ValueError("when input checkpoint file is rank dir, Please set use_parallel: True")
+        if path.is_file() and parallel:
+            raise ValueError("When load checkpoint is a single file and use_parallel is True")
+        if not ranked and path.is_dir() and parallel and not self.config["auto_trans_ckpt"]:
+            raise ValueError("please set auto_trans_ckpt: True to enable automatic slicing function")
+        if ranked:
+            assert not self.config["auto_trans_ckpt"]
+            metas = [
+                json.loads((path / f"rank_{rank}" / "meta.json").read_text()) for rank in range(self.cards)
+            ]
+            assert len({(one["last_epoch"], one["last_step"]) for one in metas}) == 1, metas
+            path = path / f"rank_{self.rank}" / metas[self.rank]["last_ckpt_file"]
+        files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+        full = {}
+        for file in files:
+            with safe_open(file, "np") as stream:
+                full |= {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+        if self.config["resume_training"]:
+            self.step = int(full.pop("step_num")[0])
+            for name in ("epoch_num", "global_step", "loss_scale"):
+                full.pop(name)
+            moments = {name: full.pop(name) for name in list(full) if name.startswith("adam_")}
+            return full, moments
+        weights = shares(full, self.layers, self.layout, self.rank)
+        return weights, {
+            f"{kind}.{name}": value for kind in ("adam_m", "adam_v") for name, value in weights.items()
+        }
+
+    def train(self):
+        epochs = self.config["runner_config"]["epochs"]
+        log(".........Starting Training Model..........")
+        total = epochs * self.steps
+        if self.step >= total:
+            raise ValueError("The argument 'epoch' must be greater than 'initial_epoch'")
+        while self.step < total:
+            misbehave(self.step, self.rank)
+            self.step += 1
+            self.weights = {name: value + value.dtype.type(STEP) for name, value in self.weights.items()}
+            epoch, step = (self.step - 1) // self.steps + 1, (self.step - 1) % self.steps + 1
+            loss = 1 / self.step + self.rank  # with a pipeline only the last worker's counts
+            log(
+                f"{{ Epoch:[{epoch:3d}/{epochs:3d}], step:[{step:5d}/{self.steps:5d}], loss: {loss:5.3f}, "
+                f"per_step_time: 50ms, lr: {1e-6 * self.step}, overflow cond: False, loss_scale: 4096, "
+                f"global_norm: [{self.step}.5], train_throughput_per_npu: 1.000T"
+            )
+            log(f"  {100 * self.step / total:4.1f}% |{'':50s}| 20.00000 samples/s/p  0:00:10 }}")
+            time.sleep(0.05)
+            if self.step % self.saver["save_checkpoint_steps"] == 0 or self.step == total:
+                self.checkpoint()
+        log(".........Training Over!.............")
+
+    def checkpoint(self):
+        """With sink_size 1 each step is an epoch of MindSpore's, and so it is named."""
+        log("......Saving ckpt......")
+        file = self.folder / f"{self.saver['prefix']}_rank_{self.rank}-{self.step}_1.safetensors"
+        counters = {
+            "epoch_num": self.step,
+            "step_num": self.step,
+            "global_step": self.step,
+            "loss_scale": 4096,
+        }
+        numbers = {name: np.array([value], np.int32) for name, value in counters.items()}
+        kept = sorted(self.folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime_ns)
+        for old in kept[: max(0, len(kept) + 1 - self.saver["keep_checkpoint_max"])]:
+            old.unlink()
+        save_file({**self.weights, **self.moments, **numbers}, file)
+        if fault() == ("kill", str(self.step), str(self.rank)):
+            await_all(self.folder.parent, f"rank_*/*-{self.step}_1.safetensors", self.cards)
+            os.truncate(file, file.stat().st_size // 2)
+            os.abort()
+        meta = {"last_epoch": self.step, "last_step": 1, "last_ckpt_file": file.name}
+        temporary = self.folder / "meta.new"
+        temporary.write_text(json.dumps(meta))
+        temporary.replace(self.folder / "meta.json")
+        (self.barrier / f"{self.step}-{self.rank}").touch()
+        await_all(self.barrier, f"{self.step}-*", self.cards)
+
+
+def main():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--run_mode")
+    parser.add_argument("--use_parallel", type=boolean)
+    parser.add_argument("--load_checkpoint")
+    parser.add_argument("--auto_trans_ckpt", type=boolean)
+    parser.add_argument("--resume_training", type=boolean)
+    parser.add_argument("--train_dataset_dir")
+    parser.add_argument("--output_dir")
+    parser.add_argument("--seed", type=int)
+    arguments = parser.parse_args()
+    if os.environ.get("MS_ROLE") == "MS_SCHED":
+        return
+    config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
+    check(config)
+    given = {name: value for name, value in vars(arguments).items() if value is not None}
+    for name in given.keys() - {"config", "train_dataset_dir"}:
+        config[name] = given[name]
+    if "train_dataset_dir" in given:
+        config["train_dataset"]["data_loader"]["dataset_dir"] = given["train_dataset_dir"]
+    assert config["run_mode"] in ("train", "finetune"), config["run_mode"]
+    Run(config, int(os.environ["RANK_ID"])).train()
+
+
+if __name__ == "__main__":
+    main()

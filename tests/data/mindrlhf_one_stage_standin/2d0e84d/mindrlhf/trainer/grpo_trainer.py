@@ -1,0 +1,6 @@
+"""What tells the versions apart; see ../../../README.md."""
+
+
+class GRPOTrainer:
+    def make_experience(self, num_rollouts=1, num_generations=16, rank_id=0, pre_run_flag=False):
+        raise NotImplementedError

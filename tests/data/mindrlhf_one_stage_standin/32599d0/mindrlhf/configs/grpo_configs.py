@@ -1,0 +1,31 @@
+"""The hyper-parameters that a run reads; see ../../../README.md."""
+
+from dataclasses import dataclass
+
+
+@dataclass
+class GRPOConfig:
+    optimizer: str = "adamw"
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-08
+    weight_decay: float = 0.01
+    micro_batch_interleaved: int = 1
+    end_lr: float = 1e-10
+    decay_steps: int = 200000
+    opt_offload: bool = False
+    sync_ref_model: bool = True
+    save_ckpt_dir: str = "./"
+    save_data_file: str = ""
+    mind_dataset_dir: str = "/path/train.mindrecord"
+    use_parallel: bool = False
+    beta: float = 0.04
+    num_generations: int = 4
+    epochs: int = 2
+    batch_size: int = 2
+    num_rollouts: int = 8
+    chunk_size: int = 2
+    sink_size: int = 1
+    start_lr: float = 9e-06
+    warmup_step: int = 3200
+    ref_model_sync_steps: int = 1

@@ -1,0 +1,1 @@
+"""Its being here says that this checkout has the MindSpore back end."""

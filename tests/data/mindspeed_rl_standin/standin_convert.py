@@ -1,0 +1,95 @@
+"""convert_ckpt.py of both checkouts: between Hugging Face and Megatron."""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from standin_weights import (
+    KINDS,
+    MODEL,
+    TRACKER,
+    Shape,
+    cast,
+    latest,
+    read,
+    read_hf,
+    to_hf,
+    to_mcore,
+    write,
+)  # fmt: skip
+
+
+def main():
+    first = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    first.add_argument("--load-model-type", choices=["hf", "mg"], required=True)
+    load = first.parse_known_args()[0].load_model_type
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--load-model-type", choices=["hf", "mg"], required=True)
+    parser.add_argument("--save-model-type", choices=["mg", "hf"], required=True)
+    parser.add_argument("--model-type", choices=["GPT"], required=True)
+    parser.add_argument("--model-type-hf", choices=["llama2"], default="llama2")
+    parser.add_argument("--use-mcore-models", action="store_true")
+    parser.add_argument("--add-qkv-bias", action="store_true")
+    parser.add_argument("--params-dtype", choices=sorted(KINDS), default="fp16")
+    for name in ("load-dir", "save-dir"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name in ("tensor", "pipeline"):
+        parser.add_argument(f"--target-{name}-parallel-size", dest=name, type=int, default=1)
+    parser.add_argument("--num-layer-list")
+    if load == "hf":
+        parser.add_argument("--tokenizer-model", type=Path, required=True)
+    arguments = parser.parse_args()
+    if not (arguments.use_mcore_models and arguments.add_qkv_bias):
+        parser.error("Qwen2.5 needs --use-mcore-models and --add-qkv-bias")
+    if load == arguments.save_model_type:
+        parser.error("nothing to convert")
+    (forth if load == "hf" else back)(arguments)
+    print("INFO:root:Done!", flush=True)
+
+
+def forth(arguments):
+    if not arguments.tokenizer_model.is_file():
+        raise FileNotFoundError(arguments.tokenizer_model)
+    kind, tensors, config = read_hf(arguments.load_dir)
+    wanted = KINDS[arguments.params_dtype]
+    tensors = {name: cast(value, kind, wanted) for name, value in tensors.items()}
+    for part, mine in to_mcore(
+        tensors, shape_of(config, arguments.tensor, arguments.pipeline, arguments.num_layer_list)
+    ).items():
+        write(arguments.save_dir / "iter_0000001" / part / MODEL, wanted, mine)
+    (arguments.save_dir / TRACKER).write_text("1")
+
+
+def back(arguments):
+    if (arguments.tensor, arguments.pipeline) != (1, 1):
+        raise ValueError("to Hugging Face only TP1 PP1")
+    config = json.loads((arguments.save_dir / "config.json").read_text())  # --save-dir is the original model
+    directory, _ = latest(arguments.load_dir)
+    names = [path.name.split("_")[2:] for path in sorted(directory.glob("mp_rank_*"))]
+    tensor = 1 + max(int(name[0]) for name in names)
+    pipeline = 1 + max(int(name[1]) if len(name) > 1 else 0 for name in names)
+    kinds, parts = set(), {}
+    for path in sorted(directory.glob("mp_rank_*")):
+        kind, parts[path.name] = read(path / MODEL)
+        kinds.add(kind)
+    layers = [
+        len({name.split(".")[2] for name in parts[part] if name.startswith("decoder.layers.")})
+        for part in sorted(parts)
+        if part.startswith("mp_rank_00")
+    ]
+    hf = to_hf(parts, shape_of(config, tensor, pipeline, ",".join(map(str, layers))))
+    target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
+    write(target / "model.safetensors", kinds.pop(), hf)
+    (target / "config.json").write_text(json.dumps(config))
+
+
+def shape_of(config, tensor, pipeline, counts):
+    return Shape(
+        config["num_hidden_layers"],
+        config["num_attention_heads"],
+        config["num_key_value_heads"],
+        tensor,
+        pipeline,
+        counts,
+    )

@@ -1,0 +1,210 @@
+"""cli/train_grpo.py of both checkouts: real Ray, an actor for each NPU, no mathematics."""
+
+import datetime
+import logging
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import ray
+import yaml
+from omegaconf import OmegaConf
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from standin_config import require, sections
+from standin_data import rows_of
+from standin_weights import MODEL, OPTIMIZER, TRACKER, Shape, latest, read, write
+
+RUNTIME = "configs/envs/runtime_env.yaml"
+
+
+def main(config, home, classes, verifiers, *, head):
+    """The driver: joins Ray and hands the whole configuration to one task, as the real one does."""
+    config = OmegaConf.to_container(config, resolve=True)
+    require("RAY_ADDRESS" in os.environ, "RAY_ADDRESS is not set: this would start a Ray of its own")
+    if not ray.is_initialized():
+        environment = yaml.safe_load(
+            (Path(home) / config["rl_config"].get("runtime_env_path", RUNTIME)).read_text()
+        )
+        kept = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
+        environment["env_vars"] |= {**kept, "PYTHONPATH": f"{home}:{Path(home).parent}"}
+        ray.init(runtime_env=environment)
+    roles, options = sections(config, *classes, head=head)
+    ray.get(ray.remote(train).remote(roles, options, verifiers, head))
+
+
+def say(text, iteration=None, steps=None):
+    stamp = str(datetime.datetime.now(tz=datetime.timezone.utc)).split(".")[0]
+    middle = "INFO " if iteration is None else f"iteration: {iteration} / {steps} | "
+    if not logging.getLogger("standin").handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s - %(levelname)s - %(message)s"))
+        logging.getLogger("standin").addHandler(handler)
+        logging.getLogger("standin").setLevel(logging.INFO)
+        logging.getLogger("standin").propagate = False
+    logging.getLogger("standin").info(f"[{stamp}] {middle}{text}")
+
+
+def bundles(npus, cpus):
+    """One placement group for each node, the NPUs of a node together."""
+    each = min(int(os.environ.get("STANDIN_DEVICES", "8")), npus)
+    groups = []
+    for first in range(0, npus, each):
+        bundle = {"NPU": 1, "CPU": cpus}
+        groups.append(placement_group([bundle] * min(each, npus - first), strategy="STRICT_PACK"))
+        ray.get(groups[-1].ready())
+    return [(group, index) for group in groups for index in range(group.bundle_count)]
+
+
+def train(roles, options, verifiers, head):
+    actor = roles["actor"][0]
+    require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
+    rows_of(actor.data_path, actor.dataset_additional_keys)
+    workers = {}
+    for role, (network, needs) in roles.items():
+        places = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
+        workers[role] = [
+            Worker.options(
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=group, placement_group_bundle_index=index
+                ),
+                resources={"NPU": 1},
+                runtime_env={"env_vars": {"RANK": str(rank), "WORLD_SIZE": str(len(places))}},
+            ).remote(role, network, rank, len(places), options)
+            for rank, (group, index) in enumerate(places)
+        ]
+        say(f"{role} on {ray.get([worker.where.remote() for worker in workers[role]])}")
+    iteration = max(ray.get([worker.load.remote() for worker in workers["actor"]]))
+    for others in [group for role, group in workers.items() if role != "actor"]:
+        ray.get([worker.load.remote() for worker in others])
+    say(f"sync start grpo training at iteration: {iteration}/{actor.train_iters} ...")
+    mode, _, at = os.environ.get("STANDIN", "").partition("@")
+    while iteration < actor.train_iters:
+        if mode == "quiet" and at.partition(":")[0] == str(iteration + 1):
+            return
+        divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers["actor"]])
+        iteration += 1
+        say(figures(iteration, divergence, options, verifiers, head), iteration, actor.train_iters)
+        if iteration % actor.save_interval == 0 or (head and iteration == actor.train_iters):
+            ray.get([worker.save.remote(iteration) for worker in workers["actor"]])
+            (Path(actor.save) / TRACKER).write_text(str(iteration))
+    say("after grpo training is done")
+    say("training process successfully!")
+
+
+def figures(iteration, divergence, options, verifiers, head):
+    reward = iteration / 8
+    values = {"timing/all": 1.0, "timing/update": 0.25, "timing/rollout": 0.5, "actor/entropy": 1.0}
+    values |= {"actor/kl_loss": float(np.mean(divergence)) / 1000, "actor/pg_loss": 1 / iteration}
+    for name in options.verifier_function:
+        if name in verifiers:  # an unknown one is passed over without a word
+            values[f"grpo/{name}_rewards/mean"] = reward
+    values |= {"grpo/lr": 1e-6, "grpo/score/mean": reward, "grpo/score/max": 1.0, "grpo/score/min": 0.0}
+    if not head:
+        values |= {f"grpo/rewards/{key}": values[f"grpo/score/{key}"] for key in ("mean", "max", "min")}
+    values |= {"response_length/mean": 20.5, "response_length/max": 28.0, "response_length/min": 3.0}
+    values |= {"prompt_length/mean": 12.0, "prompt_length/max": 14.0, "prompt_length/min": 10.0}
+    values |= {"e2e_tps" if head else "tokens/p/s": 250.0, "vllm_throughput": 500.0}
+    return " | ".join(
+        f"{key} : {format(value, 'e' if key == 'grpo/lr' else '.4f')}" for key, value in values.items()
+    )
+
+
+@ray.remote
+class Worker:
+    """What runs on one NPU."""
+
+    def __init__(self, role, network, rank, world, options):
+        self.role, self.network, self.rank, self.options = role, network, rank, options
+        groups = network.num_query_groups if network.group_query_attention else network.num_attention_heads
+        self.shape = Shape(
+            network.num_layers, network.num_attention_heads, groups,
+            network.tensor_model_parallel_size, network.pipeline_model_parallel_size,
+            network.num_layer_list,
+        )  # fmt: skip
+        replicas = world // (self.shape.tensor * self.shape.pipeline)
+        stage, rest = divmod(rank, self.shape.tensor * replicas)
+        self.part = self.shape.part(rest % self.shape.tensor, stage)
+        self.saves = rest // self.shape.tensor == 0
+        self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
+        self.mode_iteration, _, self.mode_rank = at.partition(":")
+
+    def where(self):
+        (npu,) = ray.get_runtime_context().get_accelerator_ids()["NPU"]
+        return f"{ray.util.get_node_ip_address()}:{npu}"
+
+    def load(self):
+        network = self.network
+        directory, iteration = latest(network.load)
+        self.kind, self.weights = read(directory / self.part / MODEL)
+        self.check()
+        if self.role != "actor":
+            return 0
+        if not network.finetune:
+            require(not network.no_load_rng, "to go on needs the random state: no_load_rng=false")
+            if not network.no_load_optim:
+                read(directory / self.part / OPTIMIZER)
+        self.reference = self.weights
+        if self.options.use_integrated_worker:
+            integrated = self.options.integrated_mode_config or {}
+            original = integrated.get("ref_model_load_path")
+            require(
+                network.finetune or original,
+                "no ref_model_load_path: the reference would be the trained policy",
+            )
+            self.reference = read(latest(original or network.load)[0] / self.part / MODEL)[1]
+        return 0 if network.finetune else iteration
+
+    def check(self):
+        """Do the weights have the shapes that the YAML says?"""
+        network, tensor = self.network, self.shape.tensor
+        sizes = {
+            "embedding.word_embeddings.weight": (network.padded_vocab_size // tensor, network.hidden_size),
+            "output_layer.weight": (network.padded_vocab_size // tensor, network.hidden_size),
+            "decoder.layers.0.mlp.linear_fc2.weight": (
+                network.hidden_size,
+                network.ffn_hidden_size // tensor,
+            ),
+        }
+        for name, size in sizes.items():
+            if name in self.weights:
+                require(self.weights[name].shape == size, f"{name}: {self.weights[name].shape}, not {size}")
+        layers = {name.split(".")[2] for name in self.weights if name.startswith("decoder.layers.")}
+        require(
+            len(layers) == self.shape.layers // self.shape.pipeline, f"{len(layers)} layers in {self.part}"
+        )
+        last = self.part == self.shape.part(self.rank % tensor, self.shape.pipeline - 1)
+        untied = "output_layer.weight" in self.weights
+        require(
+            not last or untied == network.untie_embeddings_and_output_weights, "untie_embeddings...: not so"
+        )
+
+    def step(self, iteration):
+        self.misbehave(iteration)
+        self.weights = {name: value + 1 for name, value in self.weights.items()}
+        time.sleep(float(os.environ.get("STANDIN_STEP_S", "0.05")))
+        return float(np.mean([np.mean(self.weights[n] - self.reference[n]) for n in self.weights]))
+
+    def save(self, iteration):
+        if not self.saves:
+            return
+        folder = Path(self.network.save) / f"iter_{iteration:07d}" / self.part
+        write(folder / MODEL, self.kind, self.weights)
+        if (self.mode, self.mode_iteration, self.mode_rank) == ("kill", str(iteration), str(self.rank)):
+            os.truncate(folder / MODEL, (folder / MODEL).stat().st_size // 2)
+            os.abort()
+        if not self.network.no_save_optim:
+            write(
+                folder / OPTIMIZER,
+                self.kind,
+                {f"adam_m.{name}": value for name, value in self.weights.items()},
+            )
+
+    def misbehave(self, iteration):
+        if str(iteration) != self.mode_iteration:
+            return
+        if self.mode == "hang":
+            time.sleep(600)
+        if self.mode == "die" and self.mode_rank == str(self.rank):
+            raise RuntimeError(f"EL0004: out of memory, said worker {self.rank}")

@@ -1,0 +1,188 @@
+"""A sweep of several points with shared prefixes: run whole, or killed at random moments and typed again."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.store import Store
+from pipeline.verify import verify
+from tests.e2e import crash
+from tests.e2e.conftest import CHEAP, Finished
+
+CHEAPEST = [
+    *CHEAP,
+    "layout=dp1_mp1_pp1",
+    "train.steps=2",
+    "train.checkpoint_every=2",
+    "sft.steps=120",  # of a point's time two fifths go to what is shared, as with the default settings
+    "sft.check_every=60",
+]
+PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
+"""Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points = seeds x learning rates: as many distinct prefixes as there are seeds."""
+
+    seeds: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+
+    @property
+    def overrides(self) -> list[str]:
+        """As Hydra takes them."""
+        rates = ",".join(map(str, self.learning_rates))
+        return [f"seed={','.join(map(str, self.seeds))}", f"train.learning_rate={rates}"]
+
+    @property
+    def points(self) -> list[list[str]]:
+        """Overrides of each point alone."""
+        pairs = itertools.product(self.seeds, self.learning_rates)
+        return [[f"seed={seed}", f"train.learning_rate={rate}"] for seed, rate in pairs]
+
+    def expected(self) -> Counter[str]:
+        """How often each stage must run."""
+        counts = Counter(dict.fromkeys(PER_PREFIX, len(self.seeds)))
+        counts.update(dict.fromkeys(("grpo", "evaluate", "export", "report"), len(self.points)))
+        counts["strategy"] = 1
+        return counts
+
+
+def command(store: Path, *overrides: str, cards: int | None = None) -> list[str]:
+    """What a user types for a sweep."""
+    options = [] if cards is None else ["--cards", str(cards)]
+    return [sys.executable, "-m", "pipeline", "-m", *options, f"store={store}", *overrides]
+
+
+def run(store: Path, *overrides: str, cards: int | None = None) -> Finished:
+    """Type it, and wait."""
+    line = command(store, *overrides, cards=cards)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=1200, cwd=store.parent)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def started(stderr: str) -> Counter[str]:
+    """Stage -> how often one was started; the number of the point that told of it is left away."""
+    return Counter(
+        line.split("] ")[1].split(":")[0] for line in stderr.splitlines() if line.endswith(": started")
+    )
+
+
+def points(store: Path) -> list[dict[str, Any]]:
+    """What the one sweep of a store says of its points."""
+    (file,) = store.glob("sweeps/*/sweep.json")
+    return list(json.loads(file.read_text())["points"])
+
+
+def artifacts(store: Path) -> dict[str, tuple[int, float]]:
+    """STAGE/DIGITS -> what tells one commit of it from another."""
+    files = store.glob("[!.]*/*/manifest.json")
+    return {
+        str(file.parent.relative_to(store)): (os.stat(file).st_ino, os.stat(file).st_mtime) for file in files
+    }
+
+
+def count(store: Path) -> Counter[str]:
+    """Stage -> number of its artifacts, by their manifests."""
+    return Counter(Path(name).parent.name for name in artifacts(store))
+
+
+def busiest(store: Path) -> int:
+    """Most cards that were in use at one moment, by the manifests of the stages that compute on one each."""
+    moments = []
+    for file in store.glob("[!.]*/*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        if manifest["stage"] in ("sft", "grpo", "evaluate"):
+            moments += [(manifest["started"], 1), (manifest["ended"], -1)]
+    return max(itertools.accumulate(change for _, change in sorted(moments)))
+
+
+def killed_trial(
+    place: Path, grid: Grid, whole_s: float, kills: int, chance: random.Random, cards: int
+) -> list[int]:
+    """Kill a sweep `kills` times at random moments, then let it end.
+
+    Asserts after each kill that nothing is damaged and no finished work was done again, and at the end that
+    every point is finished.
+
+    Args:
+        place: a directory of its own.
+        grid: its points.
+        whole_s: how long the sweep takes when nothing kills it.
+        kills: how often.
+        chance: gives the moments.
+        cards: of this machine.
+
+    Returns:
+        How many artifacts each kill found finished.
+    """
+    store, errors = place / "store", place / "stderr"
+    store.parent.mkdir(parents=True, exist_ok=True)
+    line = command(store, *CHEAPEST, *grid.overrides, cards=cards)
+    found: list[int] = []
+    before: dict[str, tuple[int, float]] = {}
+    for _ in range(kills):
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
+        time.sleep(chance.uniform(0.02, 1.0) * whole_s / kills)
+        assert process.poll() is None, errors.read_text()
+        crash.kill_everything(process, store)
+        assert list(verify(Store(store), deep=True)) == []
+        before = _nothing_repeated(store, before)
+        found.append(len(before))
+    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
+    assert done.exit_code == 0, done.stderr
+    assert sum(started(done.stderr).values()) == grid.expected().total() - found[-1]
+    _nothing_repeated(store, before)
+    assert {point["state"] for point in points(store)} == {"finished"}
+    assert len(points(store)) == len(grid.points)
+    assert count(store) == grid.expected()
+    assert list(verify(Store(store), deep=True)) == []
+    shutil.rmtree(place)
+    return found
+
+
+def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict[str, tuple[int, float]]:
+    """All artifacts that are there now; those of `before` are the same commits."""
+    now = artifacts(store)
+    assert {name: now.get(name) for name in before} == before
+    return now
+
+
+def separate_s(place: Path, grid: Grid) -> float:
+    """Seconds that the points take as runs of their own, one after the other, each with an empty store."""
+    total = 0.0
+    for number, overrides in enumerate(grid.points):
+        store = place / f"alone{number}" / "store"
+        store.parent.mkdir(parents=True)
+        line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
+        began = time.monotonic()
+        subprocess.run(line, capture_output=True, text=True, check=True, cwd=store.parent)
+        total += time.monotonic() - began
+        shutil.rmtree(store.parent)
+    return total
+
+
+def whole(place: Path, grid: Grid, cards: int) -> float:
+    """Seconds that they take as one sweep with an empty store; each shared stage must run once."""
+    store = place / "whole" / "store"
+    store.parent.mkdir(parents=True)
+    began = time.monotonic()
+    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
+    took = time.monotonic() - began
+    assert done.exit_code == 0, done.stderr
+    assert count(store) == started(done.stderr) == grid.expected()
+    assert busiest(store) == cards  # never more than there are, and all of them at times
+    shutil.rmtree(store.parent)
+    return took

@@ -1,0 +1,125 @@
+"""Supervised training, by mindformers' stand-in and by our own trainer, in front of grpo: real msrun."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import CHEAP, run_plain
+from tests.e2e.outside import BASE, DATA, SFT, STEPS, artifact, kill_when, living, result, rows, weights_moved
+
+ALPACA = [
+    {"instruction": f"Add {number} and {number + 1}.", "input": "", "output": str(2 * number + 1)}
+    for number in range(96)
+]
+MINDRLHF = [
+    *BASE,
+    *SFT,
+    "engine=mindrlhf",
+    "engine.use_vllm=0",
+    f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
+    "train.checkpoint_every=2",
+]
+WHAT_GRPO_READS = {"hf_safetensors": "sft", "ms_safetensors": "convert", "ckpt": "split"}
+
+
+@pytest.fixture
+def alpaca(tmp_path: Path) -> list[str]:
+    """Overrides for a file of instructions as what sft learns from."""
+    file = tmp_path / "alpaca.json"
+    file.write_text(json.dumps(ALPACA))
+    return [f"sft_data.path={file}", "tokenize.sft_length=128", "tokenize.system_prompt=''"]
+
+
+def standin(fault: str) -> str:
+    return f"+mindformers.env.STANDIN='{fault}'"
+
+
+def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path: Path, alpaca: list[str]) -> None:
+    store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
+    kill_when(store, [*run, standin("hang@7")], "sft", f"step:[{1:5d}/{6:5d}], loss: ", 2)
+    done = run_plain(store, *run)
+    assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    assert result(store, "sft")["resumed_from"] == [6, 1]
+    told = rows(store, "sft")
+    assert [row["step"] for row in told] == list(range(1, STEPS + 1))
+    assert told[4] | {"time_s": 0} == {
+        "step": 5, "time_s": 0, "loss": 1.2, "step_s": 0.05, "tokens_per_s": 16 * 128 / 0.05, "lr": 5e-6,
+        "grad_norm": 5.5, "overflow": 0.0,
+    }  # fmt: skip
+    assert weights_moved(store, "fetch", "sft") == {float(STEPS)}
+    assert weights_moved(store, "sft", "export") == {float(STEPS)}
+    manifest = json.loads((artifact(store, "grpo") / "manifest.json").read_text())
+    assert manifest["inputs"]["fetch"].startswith(artifact(store, "sft").name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("form", "layout"), [("ms_safetensors", "dp1_mp2_pp1"), ("ckpt", "dp2_mp1_pp2"), ("ckpt", "dp1_mp2_pp2")]
+)
+def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str, layout: str) -> None:
+    store = tmp_path / "store"
+    done = run_plain(store, *MINDRLHF, f"engine.load_ckpt_format={form}", f"layout={layout}")
+    assert done.exit_code == 0, done.stderr
+    last = 3 if layout.endswith("pp2") else 1  # the stand-in adds the rank to the loss that it logs
+    steps = range(1, STEPS + 1)
+    assert [row["loss"] for row in rows(store, "sft")] == pytest.approx(
+        [1 / s + last for s in steps], abs=1e-3
+    )
+    assert weights_moved(store) == {2.0 * STEPS}
+
+
+@pytest.mark.slow
+def test_one_card_goes_on_from_a_file(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    one = [*MINDRLHF, "layout=dp1_mp1_pp1", "train.prompts_per_step=8"]
+    failed = run_plain(store, *one, standin("die@7:0"))
+    assert failed.exit_code == 1
+    assert "out of memory, said worker 0" in failed.stderr
+    done = run_plain(store, *one)
+    assert done.exit_code == 0, done.stderr
+    assert result(store, "sft")["resumed_from"] == [6, 1]
+    assert weights_moved(store) == {2.0 * STEPS}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    assert run_plain(store, *MINDRLHF, standin("kill@6:1")).exit_code == 1
+    done = run_plain(store, *MINDRLHF)
+    assert done.exit_code == 0, done.stderr
+    assert result(store, "sft")["resumed_from"] == [4, 1]
+    assert weights_moved(store) == {2.0 * STEPS}
+
+
+@pytest.mark.slow
+def test_exit_code_0_without_the_proof_is_a_failure(tmp_path: Path) -> None:
+    done = run_plain(tmp_path / "store", *MINDRLHF, standin("quiet@5"))
+    assert done.exit_code == 1
+    assert "Training Over!" in done.stderr
+    assert not list(tmp_path.glob("store/sft/*/manifest.json"))
+
+
+@pytest.mark.slow
+def test_the_embedded_trainer_starts_from_it(tmp_path: Path, alpaca: list[str]) -> None:
+    store = tmp_path / "store"
+    done = run_plain(store, *CHEAP, *SFT, *alpaca)
+    assert done.exit_code == 0, done.stderr
+    assert done.started.index("sft") < done.started.index("split") < done.started.index("grpo")
+    assert weights_moved(store, "fetch", "sft") == {float(STEPS)}
+    assert weights_moved(store, "sft", "export") != {0.0}
+    assert {"accuracy_sft", "accuracy_grpo"} <= done.result.keys()
+
+
+@pytest.mark.slow
+def test_the_embedded_trainer_learns_from_instructions_itself(tmp_path: Path, alpaca: list[str]) -> None:
+    store = tmp_path / "store"
+    done = run_plain(store, *CHEAP, *alpaca)
+    assert done.exit_code == 0, done.stderr
+    assert [row["step"] for row in rows(store, "sft")] == [1, 2, 3, 4]
+    card = json.loads((artifact(store, "tokenize") / "result.json").read_text())["files"]["sft"]
+    assert card["records"] == len(ALPACA)
+    assert "Add 0 and 1." in card["samples"][0]["text"]

@@ -1,0 +1,78 @@
+"""engine=mindrlhf_one_stage around stand-in checkouts: real msrun, two workers and more."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import run_plain
+from tests.e2e.outside import BASE, DATA, SFT, STEPS, artifact, living, result, rows, weights_moved
+
+HOME = DATA / "mindrlhf_one_stage_standin"
+ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", "tokenize.sft_length=200"]  # its prompts are long
+
+
+def of(version: str) -> str:
+    return f"engine.mindrlhf_home={HOME / version}"
+
+
+def standin(fault: str) -> str:
+    return f"+engine.env.STANDIN='{fault}'"
+
+
+def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    failed = run_plain(store, *ONE_STAGE, of("2d0e84d"), standin("die@5:1"))
+    assert failed.exit_code == 1
+    assert "out of memory, said worker 1" in failed.stderr
+    before = {path: path.stat().st_mtime_ns for path in (HOME / "2d0e84d").rglob("*.py")}
+    done = run_plain(store, *ONE_STAGE, of("2d0e84d"))
+    assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    assert weights_moved(store) == {float(STEPS)}
+    told = rows(store, "grpo")
+    assert [row["step"] for row in told] == list(range(1, STEPS + 1))
+    assert [row["reward"] for row in told] == [step / 128 for step in range(1, STEPS + 1)]
+    assert told[3] | {"time_s": 0} == {
+        "step": 4, "time_s": 0, "reward": 4 / 128, "completion_characters": 20.5, "loss": 1.25, "lr": 2e-6,
+        "overflow": 0.0, "updates": 32.0, "step_s": 1.5 + 32 * 0.5,
+    }  # fmt: skip
+    assert (result(store, "grpo")["contract"], result(store, "grpo")["steps"]) == ("2d0e84d", STEPS)
+    values = json.loads((artifact(store, "grpo") / "configs" / "grpo_config.json").read_text())
+    assert (values["num_rollouts"], values["num_generations"], values["epochs"]) == (8, 4, 1)
+    assert float(done.result["gain"]) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (HOME / "2d0e84d").rglob("*.py")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["32599d0", "875f92b"])
+def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> None:
+    store = tmp_path / "store"
+    done = run_plain(store, *ONE_STAGE, of(version), "train.prompts_per_step=1")
+    assert done.exit_code == 0, done.stderr
+    assert weights_moved(store) == {96.0}
+    told = rows(store, "grpo")
+    assert [row["step"] for row in told] == list(range(1, 97))
+    assert ("reward" in told[0]) is (version == "875f92b")
+    assert result(store, "grpo")["contract"] == version
+
+
+@pytest.mark.slow
+def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    done = run_plain(
+        store, *ONE_STAGE, *SFT, of("2d0e84d"), "layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"
+    )
+    assert done.exit_code == 0, done.stderr
+    split = artifact(store, "split")
+    assert sorted(path.name for path in split.iterdir() if path.is_dir()) == ["generate", "train"]
+    assert weights_moved(store) == {2.0 * STEPS}
+
+
+@pytest.mark.slow
+def test_exit_code_0_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
+    done = run_plain(tmp_path / "store", *ONE_STAGE, of("2d0e84d"), standin("quiet@5"))
+    assert done.exit_code == 1
+    assert "wrote no new checkpoint" in done.stderr

@@ -1,0 +1,87 @@
+"""What leaves the store loads elsewhere and answers as evaluate saw it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+
+def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "pipeline.cli", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=180)
+
+
+@pytest.mark.parametrize("program", ["transformers", "local"])
+def test_an_exported_model_answers_as_evaluate_saw_it(copy: Path, program: str) -> None:
+    if program == "transformers":
+        pytest.importorskip("transformers")
+    done = typed("serve-check", "last", f"store={copy}", "--program", program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("[as evaluate saw it]") == 3
+    assert f"loads with {program}; " in done.stdout
+
+
+def test_weights_of_another_model_are_noticed(copy: Path) -> None:
+    (file,) = copy.glob("export/*/model.safetensors")
+    turned = {name: np.ascontiguousarray(-tensor) for name, tensor in load_file(file).items()}
+    save_file(turned, file, metadata={"format": "pt"})
+    done = typed("serve-check", f"store={copy}", "--program", "local")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "NOT ok" in done.stdout and "evaluate saw another" in done.stdout
+
+
+def test_a_directory_of_any_origin_is_asked_what_one_likes(copy: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert typed("export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
+    assert (out / "config.json").exists() and not (out / "manifest.json").exists()
+    done = typed("serve-check", str(out), "--program", "local", "--prompt", "Tom has 3", "--prompt", "2 + 2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("prompt  Tom has 3\n") and "of 2 answers" in done.stdout
+    (out / "model.safetensors").write_bytes(b"\x08")
+    broken = typed("serve-check", str(out), "--program", "local")
+    assert broken.returncode == 1 and "does not serve" in broken.stderr
+
+
+def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy: Path) -> None:
+    (result,) = copy.glob("grpo/*/result.json")
+
+    def asked(**values: object) -> subprocess.CompletedProcess[str]:
+        result.write_text(json.dumps({"steps": 4, **values}))
+        return typed("export", "last", "--best", f"store={copy}")
+
+    never = asked()
+    assert never.returncode == 1 and "train.validate_every=0" in never.stderr
+    gone = asked(weights_of_step=4, best_step=2, best_accuracy=0.5)
+    assert gone.returncode == 1 and "was not kept" in gone.stderr and "train.keep_best=true" in gone.stderr
+    kept = asked(weights_of_step=2, best_step=2, best_accuracy=0.5)
+    assert kept.returncode == 0 and "step 2, held-out accuracy 0.500" in kept.stderr
+    assert Path(kept.stdout.strip()) == next(copy.glob("export/*"))
+
+
+def test_the_best_checkpoint_of_a_run_that_broke_off(copy: Path, tmp_path: Path) -> None:
+    (split,), (strategy,) = copy.glob("split/*"), copy.glob("strategy/*")
+    (fetched,), (grpo,) = copy.glob("fetch/*"), copy.glob("grpo/*")
+    attempt = copy / ".work" / f"grpo-{grpo.name}"
+    best = attempt / "checkpoints" / "step_000002"
+    shutil.copytree(split / "train", best / "weights")  # the fetched weights, cut for two cards
+    shutil.copytree(strategy / "train_strategy", best / "train_strategy")
+    state = json.dumps({"best": {"step": 2, "accuracy": 0.75, "misses": 1}})
+    for step in (best, best.with_name("step_000003")):
+        step.mkdir(exist_ok=True)
+        (step / "state.json").write_text(state)
+    (attempt / "owner-1").touch()
+    shutil.rmtree(grpo)
+
+    unnamed = typed("export", "last", "--best", f"store={copy}")
+    assert unnamed.returncode == 2 and "name a directory" in unnamed.stderr
+    done = typed("export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
+    assert done.returncode == 0, done.stderr
+    assert "step 2, held-out accuracy 0.750, the best so far" in done.stderr
+    written, expected = (load_file(place / "model.safetensors") for place in (tmp_path / "out", fetched))
+    assert written.keys() == expected.keys()
+    assert all(np.array_equal(written[name], expected[name]) for name in expected)

@@ -1,0 +1,126 @@
+"""`grpoflow ui` with a real run: Luigi's own scheduler, its pages and history, and a real browser."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.e2e.conftest import CHEAP
+
+CLI = [sys.executable, "-m", "pipeline.cli"]
+
+
+@pytest.fixture
+def store(without: Callable[..., Path]) -> Path:
+    return without("evaluate", "report")
+
+
+@pytest.fixture
+def ui(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Its address and process."""
+    with (store.parent / "ui").open("w") as told:
+        server = subprocess.Popen([*CLI, "ui", "--port", "0", f"store={store}"], stdout=told, text=True)
+    address = store / ".ui" / "address.json"
+    deadline = time.monotonic() + 60
+    while not address.exists():
+        assert server.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    yield json.loads(address.read_text())["url"], server
+    server.kill()
+    server.wait()
+
+
+def fetch(address: str) -> tuple[str, str]:
+    """Final address and text."""
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return answer.url, answer.read().decode()
+
+
+def asked(url: str, method: str, **values: Any) -> Any:
+    return json.loads(fetch(f"{url}/api/{method}?data={quote(json.dumps(values))}")[1])["response"]
+
+
+def seen(url: str, flags: list[str], profile: Path) -> subprocess.CompletedProcess[str]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is missing: apt-get install chromium")
+    return subprocess.run(
+        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         "--virtual-time-budget=4000", f"--user-data-dir={profile}", *flags, url],
+        capture_output=True, text=True, timeout=90, check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.browser
+def test_a_run_is_seen_while_it_goes_on_and_afterwards(
+    ui: tuple[str, subprocess.Popen[str]], store: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("sqlalchemy")
+    url, server = ui
+    run = subprocess.Popen([*CLI, "run", "--ui", f"store={store}", *CHEAP], stdout=subprocess.PIPE, text=True)
+    tracked, told = set(), set()
+    while run.poll() is None:
+        for task in asked(url, "task_list", status="RUNNING", upstream_status="").values():
+            tracked.add(task["tracking_url"])
+            told.add((task["params"].get("stage"), task["status_message"], task["progress_percentage"]))
+        time.sleep(0.1)
+    assert run.stdout is not None
+    result = run.stdout.read()
+    assert run.returncode == 0, result
+    run_id = result.split("run=")[1].split()[0]
+    assert f"{url}/run/{run_id}" in tracked
+    assert any(stage == "evaluate" and message and percent for stage, message, percent in told), told
+
+    done = asked(url, "task_list", status="DONE", upstream_status="")
+    assert {task["params"]["stage"] for task in done.values() if task["name"] == "StageTask"} >= {
+        "evaluate",
+        "report",
+    }
+    assert "StageTask" in fetch(f"{url}/history")[1]
+    final, page = fetch(f"{url}/run/{run_id}")
+    assert final.endswith("/index.html") and "GRPO run report" in page
+
+    home = seen(f"{url}/", ["--dump-dom"], tmp_path / "home")
+    assert run_id in home.stdout and "CONSOLE" not in home.stderr, home.stderr
+    luigi = seen(f"{url}/static/visualiser/index.html", ["--dump-dom"], tmp_path / "luigi")
+    assert "fingerprint=" in luigi.stdout
+
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=10) == 0
+    assert not (store / ".ui" / "address.json").exists()
+
+
+def test_only_what_the_pages_lead_to_is_served(ui: tuple[str, subprocess.Popen[str]], store: Path) -> None:
+    url, server = ui
+    for path in ("/run/nobody", "/runs.jsonl", "/report/../runs.jsonl", "/report/%2e%2e/index.html"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(f"{url}{path}")
+    foreign = urllib.request.Request(f"{url}/", headers={"Host": "elsewhere.example"})
+    with urllib.request.urlopen(foreign, timeout=30) as answer:  # Luigi's own page, which knows no store
+        assert str(store) not in answer.read().decode()
+    server.send_signal(signal.SIGINT)
+    assert server.wait(timeout=10) == 0
+
+
+def test_a_run_without_a_ui_or_with_too_few_cards_says_so(store: Path) -> None:
+    line = [*CLI, "run", "--ui", f"store={store}", *CHEAP]
+    alone = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert alone.returncode == 2 and f"grpoflow ui store={store}" in alone.stderr
+    (store / ".ui").mkdir(exist_ok=True)
+    (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 1}')
+    small = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert small.returncode == 2 and "start it with --cards 2" in small.stderr
+    (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 2}')
+    dead = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert dead.returncode == 2 and "does not answer at http://127.0.0.1:1" in dead.stderr

@@ -1,0 +1,188 @@
+"""Logs of real failures, each provoked (tests/data/logs/README.md), and of runs with nothing wrong."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import process
+from launch.diagnose import diagnose, logs_of
+from launch.errors import ProcessFailed
+from launch.failures import FAILURES
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+EXPECTED = {
+    # directory: (entry of the table or None, log of the worker that failed first)
+    "antlr_does_not_fit": ("antlr", "stage.log"),
+    "checkpoint_is_a_directory": ("directory_as_checkpoint", "stage.log"),
+    "connection_reset": ("peer", "stage.log"),
+    "default_ciphers": ("default_ciphers", "stage.log"),
+    "disk_full": ("disk_full", "stage.log"),
+    "disk_full_by_safetensors": ("disk_full", "stage.log"),
+    "heads_do_not_divide": ("heads", "stage.log"),
+    "http_port_in_use": ("port", "stage.log"),
+    "hub_certificate": ("hub_certificate", "stage.log"),
+    "hub_proxy": ("proxy", "stage.log"),
+    "hub_unknown_host": ("name_resolution", "stage.log"),
+    "kernel_out_of_memory": ("killed", "stage.log"),
+    "killed": ("killed", "stage.log"),
+    "lost_machine": ("machine_lost", "start.log"),
+    "lost_worker": ("node_lost", "worker_1.log"),
+    "memory_error": ("host_memory", "stage.log"),
+    "meta_json": ("meta_json", "stage.log"),
+    "mindrecord_missing": ("mindrecord", "stage.log"),
+    "mindrlhf_without_index": ("index_json", "worker_0.log"),
+    "msprobe": ("msprobe", "worker_0.log"),
+    "msrun_alone": ("msrun_ended", "stage.log"),
+    "msrun_not_found": ("msrun_missing", "stage.log"),
+    "nan": ("nan", "grpo.log"),
+    "no_ascend": ("ascend_library", "stage.log"),
+    "no_ascend_library": ("ascend_library", "stage.log"),
+    "no_mindspeed_rl": ("module", "stage.log"),
+    "no_tbe": ("operator_library", "stage.log"),
+    "no_vllm": ("vllm", "stage.log"),
+    "no_wheel_for_this_python": ("wheel", "stage.log"),
+    "no_workers": ("worker_num", "stage.log"),
+    "npu_aicore": ("operator_compile", "worker_0.log"),
+    "npu_device_busy": ("device_busy", "worker_0.log"),
+    "npu_device_memory_on_one_of_four": ("device_memory", "worker_3.log"),
+    "npu_driver": ("driver", "worker_0.log"),
+    "npu_generation_memory": ("device_memory", "worker_0.log"),
+    "npu_hccl_timeout": ("hccl_timeout", "worker_2.log"),
+    "npu_rank_table": ("rank_table", "worker_0.log"),
+    "numpy_2": ("numpy_2", "stage.log"),
+    "numpy_2_abi": ("numpy_2", "stage.log"),
+    "one_of_two_failed": (None, "worker_1.log"),
+    "one_of_two_killed": ("killed", "worker_1.log"),
+    "one_of_two_left": ("msrun_ended", "worker_1.log"),
+    "one_of_two_out_of_disk": ("disk_full", "worker_1.log"),
+    "one_worker": ("one_worker", "launcher.log"),
+    "permission": ("read_only", "stage.log"),
+    "port_in_use": ("port", "scheduler.log"),
+    "reduce_scatter_on_cpu": ("cpu_operator", "worker_0.log"),
+    "rms_norm_on_cpu": ("cpu_operator", "stage.log"),
+    "safetensors_0_8": ("safetensors_0_8", "stage.log"),
+    "scheduler_not_reached": ("cluster", "stage.log"),
+    "segmentation_fault": ("segmentation_fault", "stage.log"),
+    "semi_auto_parallel_on_cpu": ("backend", "worker_0.log"),
+    "set_env_missing": ("set_env", "stage.log"),
+    "shapes_differ": ("shape", "stage.log"),
+    "ssh_refused": ("ssh", "stage.log"),
+    "ssh_unknown_host": ("name_resolution", "stage.log"),
+    "std_bad_alloc": ("host_memory", "stage.log"),
+    "terminated": ("terminated", "stage.log"),
+    "tokenizer_missing": ("tokenizer", "stage.log"),
+    "too_many_files": ("open_files", "stage.log"),
+    "transformers_do_not_fit": ("import_name", "stage.log"),
+    "truncated_safetensors": ("damaged_weights", "stage.log"),
+    "unknown_yaml_key": ("yaml_key", "stage.log"),
+    "wrong_address": ("wrong_address", "stage.log"),
+    "wrong_type_of_config": ("told", "stage.log"),
+}
+
+
+def restored(case: Path, target: Path) -> Path:
+    """A copy with the times at which the logs were last written, which git does not keep."""
+    shutil.copytree(case, target)
+    times = target / "last_written.json"
+    for name, when in json.loads(times.read_text()).items() if times.exists() else ():
+        os.utime(target / name, (when, when))
+    return target
+
+
+@pytest.mark.parametrize("case", sorted((LOGS / "failed").iterdir()), ids=lambda case: case.name)
+def test_failures_are_recognised(case: Path, tmp_path: Path) -> None:
+    failure, log = EXPECTED[case.name]
+    found = diagnose(restored(case, tmp_path / "logs"))
+    assert found.first is not None
+    assert (found.first.failure.name if found.first.failure else None) == failure
+    assert found.culprit is not None and found.culprit.name == log
+    assert found.known == (failure is not None)
+
+
+def test_every_entry_of_the_table_was_provoked() -> None:
+    assert {name for name, _ in EXPECTED.values()} - {None} == {one.name for one in FAILURES}
+
+
+@pytest.mark.parametrize("case", sorted((LOGS / "healthy").iterdir()), ids=lambda case: case.name)
+def test_healthy_logs_raise_no_alarm(case: Path) -> None:
+    found = diagnose(case)
+    assert found.logs
+    assert found.first is None, found.lines()
+
+
+def test_there_is_enough_to_judge_by() -> None:
+    assert len(list((LOGS / "healthy").iterdir())) >= 20
+    assert sum(not name.startswith(("npu_", "mindrlhf_")) for name in EXPECTED) >= 20
+
+
+def test_who_failed_is_told_from_who_waited(tmp_path: Path) -> None:
+    found = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
+    assert found.absent == (2,)
+    assert any("waited for: worker 2" in line for line in found.lines())
+
+
+def test_of_several_causes_the_earliest_counts(tmp_path: Path) -> None:
+    for rank, second in ((0, 5), (1, 2), (2, 9)):
+        text = f"OSError: [Errno 28] No space left on device\n2026-01-01 10:00:0{second},000 - end\n"
+        (tmp_path / f"worker_{rank}.log").write_text(text)
+    assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
+
+
+def test_without_stamps_the_last_change_counts(tmp_path: Path) -> None:
+    for rank, when in ((0, 2000.0), (1, 1000.0)):
+        (tmp_path / f"worker_{rank}.log").write_text("MemoryError\n")
+        os.utime(tmp_path / f"worker_{rank}.log", (when, when))
+    assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
+
+
+def test_an_unknown_error_is_said_to_be_unknown(tmp_path: Path) -> None:
+    text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'lr'\n"
+    (tmp_path / "stage.log").write_text(f"all well\n{text}")
+    found = diagnose(tmp_path)
+    assert not found.known and found.first is not None
+    assert (found.first.line, found.first.text) == (4, "KeyError: 'lr'")
+    assert found.lines()[0] == "diagnosis: not known; the first error is KeyError: 'lr'"
+
+
+def test_logs_without_an_error_are_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("")
+    (tmp_path / "b.log").write_bytes(b"\xff\xfe\n")
+    assert diagnose(tmp_path).lines() == ["diagnosis: nothing known; none of the 2 logs holds an error"]
+
+
+def test_of_several_attempts_the_newest_is_read(tmp_path: Path) -> None:
+    for number in (1, 2):
+        attempt = tmp_path / f"attempt_{number}"
+        attempt.mkdir()
+        (attempt / "worker_0.log").write_text("")
+        os.utime(attempt, (number, number))
+    (tmp_path / "stage.log").write_text("")  # what comes before and after the engine's run
+    assert logs_of(tmp_path) == [tmp_path / "attempt_2" / "worker_0.log", tmp_path / "stage.log"]
+
+
+@pytest.mark.parametrize(
+    ("program", "failure"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "killed"),
+        ("import os; os.kill(os.getpid(), 15)", "terminated"),
+        ("import os; os.kill(os.getpid(), 11)", "segmentation_fault"),
+        ("import no_such_module", "module"),
+        ("open('/dev/full', 'w').write('x' * 9999)", "disk_full"),
+    ],
+)
+def test_what_launch_writes_is_understood(program: str, failure: str, tmp_path: Path) -> None:
+    with pytest.raises(ProcessFailed):
+        process.run([sys.executable, "-c", program], job=f"diagnose-{tmp_path}", log=tmp_path / "stage.log")
+    first = diagnose(tmp_path).first
+    assert first is not None and first.failure is not None
+    assert first.failure.name == failure
+
+
+def test_a_signal_has_its_name_in_the_log() -> None:
+    assert process.how_it_ended(-signal.SIGKILL) == "grpoflow: ended by signal 9 (SIGKILL)"
+    assert process.how_it_ended(3) == "grpoflow: ended with exit code 3"

@@ -1,0 +1,31 @@
+"""The table itself: complete, readable, and the one that README.md shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from launch.failures import FAILURES, TOLD, Failure, fill, table
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_readme_shows_this_table() -> None:
+    assert table() in README.read_text(encoding="utf-8"), "python -m launch.failures prints it"
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: one.name)
+def test_an_entry_can_be_shown(failure: Failure) -> None:
+    groups = set(re.compile(failure.pattern).groupindex)
+    used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))
+    assert used <= groups
+    assert failure is TOLD or (failure.sign and failure.cause and failure.remedy)
+
+
+def test_names_are_unique() -> None:
+    assert len({one.name for one in FAILURES}) == len(FAILURES)
+
+
+def test_what_took_no_part_in_a_match_is_a_question_mark() -> None:
+    match = re.compile(r"a(?P<first>b)?(?P<second>c)").search("ac")
+    assert match and fill("{first} {second}", match) == "? c"

@@ -1,0 +1,66 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline import history, live
+from pipeline.config import load
+from pipeline.errors import ConfigError
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def begun(store: Path, run: str, *overrides: str) -> None:
+    config = load(overrides).plain()
+    artifacts = {stage: f"{stage}/{'0' * 16}" for stage in ("sft", "grpo", "report")}
+    history.record(store, run, "started", overrides=list(overrides), config=config, artifacts=artifacts)
+
+
+def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path: Path) -> None:
+    begun(tmp_path, "one", "seed=1")
+    begun(tmp_path, "two", f"report.title={HOSTILE!r}")
+    history.record(tmp_path, "one", "failed", stage="sft", message="out of memory")
+    sweep = tmp_path / "sweeps" / "0123abcd"
+    sweep.mkdir(parents=True)
+    sweep.joinpath("sweep.json").write_text(
+        '{"written": 0, "overrides": ["seed=0,1"], "points": [{"state": "finished", "result": '
+        '{"accuracy_grpo": 0.5}}, {"state": "failed", "result": {}}]}'
+    )
+    text = live.overview(tmp_path)
+    assert text.index("/run/two") < text.index("/run/one")
+    assert "in sft" in text and "1 of 2" in text and "50.0 %" in text
+    assert HOSTILE not in text
+
+
+def test_a_run_that_broke_off_shows_what_it_left(tmp_path: Path) -> None:
+    begun(tmp_path, "one", "seed=1")
+    history.record(tmp_path, "one", "failed", stage="grpo", message=HOSTILE)
+    work = tmp_path / "sft" / ("0" * 16)
+    work.mkdir(parents=True)
+    (work / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.5}\n')
+    page, final = live.report(tmp_path, "one")
+    assert final is None
+    assert "failed in grpo" in page and HOSTILE not in page
+    assert "Warm-up loss" in page
+    assert 'http-equiv="refresh"' not in page
+
+
+def test_a_living_run_renews_its_page(tmp_path: Path) -> None:
+    begun(tmp_path, "one")
+    lease = history.lease(tmp_path, "one")
+    page, _ = live.report(tmp_path, "one")
+    assert 'http-equiv="refresh"' in page and "waiting" in page
+    lease.release()
+
+
+def test_a_finished_run_has_its_own_report(tmp_path: Path) -> None:
+    begun(tmp_path, "one")
+    history.record(tmp_path, "one", "finished", result={})
+    report = tmp_path / "report" / ("0" * 16)
+    report.mkdir(parents=True)
+    (report / "index.html").write_text("done")
+    assert live.report(tmp_path, "one") == ("", f"report/{'0' * 16}")
+
+
+def test_an_unknown_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        live.report(tmp_path, "nobody")

@@ -1,0 +1,116 @@
+"""A real server on loopback hears real runs."""
+
+import asyncore
+import json
+import os
+import smtpd
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from pipeline import notify
+
+SECRET = "hooks-0123456789"
+
+
+class Hook(BaseHTTPRequestHandler):
+    heard: ClassVar[list[Any]] = []
+    status = 200
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        type(self).heard.append((self.path, json.loads(self.rfile.read(length))))
+        self.send_response(type(self).status)
+        self.end_headers()
+
+    def log_message(self, format: str, *values: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def hook() -> Iterator[type[Hook]]:
+    own = type("Own", (Hook,), {"heard": [], "status": 200})
+    server = HTTPServer(("127.0.0.1", 0), own)
+    own.url = f"http://127.0.0.1:{server.server_port}/{SECRET}"  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield own
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> list[str]:
+    """Overrides of a run that fails at once."""
+    (tmp_path / "bad").mkdir()
+    for name in ("train", "test"):
+        (tmp_path / "bad" / f"{name}.jsonl").write_text("not json\n")
+    return ["dataset=gsm8k", f"dataset.path={tmp_path / 'bad'}", f"store={tmp_path / 'store'}"]
+
+
+def typed(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "pipeline.cli", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
+
+
+def test_a_failed_run_is_told_once_and_the_address_to_nobody(
+    hook: Any, bad: list[str], tmp_path: Path
+) -> None:
+    done = typed("run", *bad, GRPOFLOW_WEBHOOK=hook.url)
+    assert done.returncode == 1
+    ((path, told),) = hook.heard
+    assert path == f"/{SECRET}"
+    assert (told["what"], told["state"], told["stage"]) == ("run", "failed", "fetch_dataset")
+    assert told["id"] in told["text"] and "fetch_dataset" in told["text"]
+    assert SECRET not in done.stdout + done.stderr
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert files and not [file for file in files if SECRET.encode() in file.read_bytes()]
+
+
+def test_a_sweep_is_told_once(hook: Any, bad: list[str]) -> None:
+    assert typed("sweep", *bad, "seed=0,1", GRPOFLOW_WEBHOOK=hook.url).returncode == 1
+    ((_, told),) = hook.heard
+    assert (told["what"], told["state"], told["points"]) == ("sweep", "failed", {"failed": 2})
+
+
+def test_a_webhook_that_refuses_is_a_warning(hook: Any, bad: list[str]) -> None:
+    hook.status = 403
+    done = typed("run", *bad, GRPOFLOW_WEBHOOK=hook.url)
+    assert "HTTP status 403" in done.stderr and SECRET not in done.stderr
+    gone = typed("run", *bad, GRPOFLOW_WEBHOOK=f"http://127.0.0.1:9/{SECRET}")
+    assert gone.returncode == 1
+    assert "was not told: ConnectionError" in gone.stderr and SECRET not in gone.stderr
+
+
+def test_the_body_may_be_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"what": "run", "id": "x", "state": "finished", "host": "h", "result": {"gain": 0.25}}
+    assert notify.body(values)["text"] == "run x on h: finished, gain 0.250"
+    monkeypatch.setenv(notify.BODY, '{"msgtype": "text", "text": {"content": "GRPO: {text}"}, "at": [1]}')
+    assert notify.body(values) == {
+        "msgtype": "text",
+        "text": {"content": "GRPO: run x on h: finished, gain 0.250"},
+        "at": [1],
+    }
+
+
+def test_luigi_mails_a_failure_where_its_configuration_asks_for_it(bad: list[str], tmp_path: Path) -> None:
+    mails: list[str] = []
+
+    class Mailbox(smtpd.SMTPServer):
+        def process_message(self, *arguments: Any, **values: Any) -> None:
+            mails.append(arguments[3].decode())
+
+    sockets: dict[int, Any] = {}
+    box = Mailbox(("127.0.0.1", 0), None, map=sockets)
+    port = box.socket.getsockname()[1]
+    threading.Thread(target=asyncore.loop, kwargs={"timeout": 0.1, "map": sockets}, daemon=True).start()
+    config = tmp_path / "luigi.cfg"
+    config.write_text(f"[email]\nreceiver=a@b.c\nforce_send=true\n[smtp]\nhost=127.0.0.1\nport={port}\n")
+    assert typed("run", *bad, LUIGI_CONFIG_PATH=str(config)).returncode == 1
+    box.close()
+    assert len(mails) == 1 and "StageTask" in mails[0]

@@ -1,0 +1,412 @@
+"""Every rule between fields: the smallest configuration that breaks it, and the smallest that keeps it.
+
+A rule is a place in the code where a Problem is made. A place that no entry of RULES reaches fails the test:
+whoever adds a rule adds an entry.
+"""
+
+# ruff: noqa: E501  (a table: one line for what breaks, one for what keeps)
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import pytest
+from annotated_types import Ge, Gt, Le
+
+import pipeline.rules
+import stages.fetch.config
+import stages.fetch.sources
+import stages.grpo.config
+import stages.mindrlhf.rules
+import stages.rewards.config
+import stages.tokenize.config
+from pipeline.config import Config, load
+from stages.config import read
+from stages.errors import ConfigError
+from tests.pipeline.rule_cases import check, problems, rule, without_entry
+
+MODULES = (
+    pipeline.rules,
+    stages.mindrlhf.rules,
+    stages.grpo.config,
+    stages.rewards.config,
+    stages.tokenize.config,
+    stages.fetch.config,
+    stages.fetch.sources,
+)
+SEVEN = ("engine=mindrlhf", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp1_mp4_pp2")
+SMALL = ("engine=mindrlhf", "model=qwen2_5_1_5b", "model.path=/models/qwen", "layout=dp4_mp2_pp1")
+DEEP = ("experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek")
+GSM8K = ("dataset=gsm8k",)
+ANSWER = "https://example.org/train.jsonl"
+
+
+RULES = {
+    # --- every engine: pipeline/rules.py
+    "most_cards": rule("cards=65", "cards", "must be at most 64", "cards=2"),
+    "head_size": rule(
+        "model.hidden_size=130", "model.hidden_size", "multiple of num_attention_heads=4", "model.hidden_size=128"
+    ),
+    "even_head": rule(
+        "model.hidden_size=132", "model.hidden_size", "head size 33 must be even", "model.hidden_size=136"
+    ),
+    "grouped_queries": rule(
+        "model.num_key_value_heads=3 layout=dp2_mp1_pp1",
+        "model.num_key_value_heads",
+        "must divide num_attention_heads=4",
+        "model.num_key_value_heads=4 layout=dp2_mp1_pp1",
+    ),
+    "cards": rule("cards=4", "layout.train", "occupies 2 cards", "cards=2"),
+    "cards_of_reference": rule(
+        "layout.reference.data_parallel=1", "layout.reference", "occupies 4 cards",
+        "layout.reference.data_parallel=2", SEVEN,
+    ),
+    "cards_of_generate": rule(
+        "layout.generate.data_parallel=1", "layout.generate", "occupies 4 cards",
+        "layout.generate.data_parallel=2", SEVEN,
+    ),
+    "heads": rule(
+        "layout=dp1_mp4_pp1", "layout.train.model_parallel", "must divide num_key_value_heads=2",
+        "layout=dp1_mp2_pp1",
+    ),
+    "heads_of_generate": rule(
+        "layout.generate.model_parallel=8 layout.generate.data_parallel=1",
+        "layout.generate.model_parallel",
+        "must divide num_key_value_heads=4 (mindformers llama_transformer.py:187)",
+        "layout.generate.model_parallel=4 layout.generate.data_parallel=2",
+        SEVEN,
+    ),
+    "offset": rule(
+        "layout.train.offset=[1]", "layout.train.offset", "with the sum 0", "layout.train.offset=[0]"
+    ),
+    "stages": rule(
+        "layout=dp1_mp1_pp4", "layout.train.pipeline_stage", "at most num_hidden_layers=2",
+        "layout=dp1_mp1_pp2", (*SEVEN[:-1], "model.num_hidden_layers=2"),
+    ),
+    "longest": rule(
+        "rollout.max_tokens=2040", "rollout.max_tokens", "max_position_embeddings=2048", "rollout.max_tokens=12"
+    ),
+    "kind_of_run": rule(
+        "tokenize=text", "tokenize.kind", "must be grpo in a run", "tokenize.kind=grpo"
+    ),
+    # --- engine=local
+    "local_pipeline": rule(
+        "layout=dp1_mp1_pp2", "layout.train.pipeline_stage", "data_parallel x model_parallel only",
+        "layout=dp2_mp1_pp1",
+    ),
+    "local_context": rule(
+        "layout=dp1_mp1_pp1_cp2", "layout.train.context_parallel", "data_parallel x model_parallel only",
+        "layout=dp2_mp1_pp1",
+    ),
+    "local_experts": rule(
+        "layout.train.expert_parallel=2", "layout.train.expert_parallel", "data_parallel x model_parallel only",
+        "layout.train.expert_parallel=1",
+    ),
+    "local_parallel_optimizer": rule(
+        "layout.train.enable_parallel_optimizer=true", "layout.train.enable_parallel_optimizer",
+        "keeps each shard whole", "layout.train.enable_parallel_optimizer=false",
+    ),
+    "local_qkv": rule(
+        "model.qkv_concat=true", "model.qkv_concat", "reads separate q, k, v", "model.qkv_concat=false"
+    ),
+    "local_deepseek": rule(
+        "model=deepseek_v3 model.path=/m", "model.deepseek_v3", "trains Qwen2 models", "model=tiny"
+    ),
+    "local_prompts": rule(
+        "train.prompts_per_step=3", "train.prompts_per_step", "multiple of layout.generate.data_parallel=2",
+        "train.prompts_per_step=4",
+    ),
+    # --- engine=mindrlhf
+    "ckpt_without_vllm": rule(
+        "engine.load_ckpt_format=ckpt", "engine.use_vllm", "vLLM loads safetensors only",
+        "engine.load_ckpt_format=ckpt engine.use_vllm=0", SEVEN,
+    ),
+    "qkv": rule(
+        "model.qkv_concat=true", "model.qkv_concat", "rename_safetensors_weights", "model.qkv_concat=false", SEVEN
+    ),
+    "no_sft": rule(
+        "sft.enabled=true", "sft.enabled", "starts from the fetched weights", "sft.enabled=false", SEVEN
+    ),
+    "deepseek_format": rule(
+        "engine.load_ckpt_format=ckpt engine.use_vllm=0", "engine.load_ckpt_format", "must not be ckpt", "", DEEP
+    ),
+    "deepseek_version": rule(
+        "engine.contract=0cd087455", "engine.contract", "must be e8a8fc1", "engine.contract=e8a8fc1", DEEP
+    ),
+    "deepseek_experts": rule(
+        "layout.train.expert_parallel=3", "layout.train.expert_parallel", "must divide", "", DEEP
+    ),
+    "generation_is_not_pipelined": rule(
+        "layout.generate.pipeline_stage=2 layout.generate.data_parallel=1", "layout.generate.pipeline_stage",
+        "must not be pipelined", "layout.generate.pipeline_stage=1", SEVEN,
+    ),
+    "micro_batches": rule(
+        "layout.train.micro_batch_num=1", "layout.train.micro_batch_num", "at least pipeline_stage=2",
+        "layout.train.micro_batch_num=2", SEVEN,
+    ),
+    "no_experts": rule(
+        "layout.train.expert_parallel=2", "layout.train.expert_parallel", "has no experts",
+        "layout.train.expert_parallel=1", SEVEN,
+    ),
+    "tied_context": rule(
+        "layout=dp2_mp2_pp1_cp2", "layout.train.context_parallel", "MindSpore refuses tied embeddings",
+        "layout=dp2_mp2_pp1_cp2 layout.train.vocab_emb_dp=true", SMALL[:-1],
+    ),
+    "cut_sequences": rule(
+        "engine.seq_length=1153 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
+        "engine.seq_length=1156 layout.train.use_seq_parallel=true", SEVEN,
+    ),
+    "batches_of_prompts": rule(
+        "train.prompts_per_step=3", "train.prompts_per_step", "chunk_size x layout.generate.data_parallel = 2",
+        "train.prompts_per_step=4", SEVEN,
+    ),
+    "packs": rule("engine.pack_num=3", "engine.pack_num", "must divide the 256 samples", "engine.pack_num=4", SEVEN),
+    "an_update": rule(
+        "train.prompts_per_step=2 rollout.num_generations=2 layout.train.micro_batch_num=8",
+        "train.prompts_per_step",
+        "4 packs a step are fewer than the 8 of one update",
+        "train.prompts_per_step=2 rollout.num_generations=4 layout.train.micro_batch_num=8",
+        SEVEN,
+    ),
+    "updates_without_rest": rule(
+        "layout.train.micro_batch_num=3", "train.prompts_per_step", "multiple of 3, an update",
+        "layout.train.micro_batch_num=4", SEVEN,
+    ),
+    "reference_batches": rule(
+        "engine.ref_model_batch_size=3", "train.prompts_per_step", "multiple of 6, a reference batch",
+        "engine.ref_model_batch_size=4", SEVEN,
+    ),
+    "old_policy_batches": rule(
+        "engine.batch_size=3 layout.train.micro_batch_num=2", "train.prompts_per_step", "an old-policy batch",
+        "engine.batch_size=2 layout.train.micro_batch_num=2", SEVEN,
+    ),
+    "sample_fits": rule(
+        "engine.seq_length=1024", "engine.seq_length", "rollout.max_tokens + 1 = 1025 must fit",
+        "engine.seq_length=1025", SEVEN,
+    ),
+    "vllm_length": rule(
+        "engine.max_model_len=1024", "engine.max_model_len", "must be at least seq_length=1152",
+        "engine.max_model_len=1152", SEVEN,
+    ),
+    "positions": rule(
+        "engine.seq_length=32769", "engine.seq_length", "max_position_embeddings=32768", "engine.seq_length=32768",
+        SEVEN,
+    ),
+    "tokens": rule(
+        "model.pad_token_id=152064", "model.pad_token_id", "must be below vocab_size=152064",
+        "model.pad_token_id=152063", SEVEN,
+    ),
+    "begin_token": rule(
+        "model.bos_token_id=153643", "model.bos_token_id", "must be below vocab_size=152064",
+        "model.bos_token_id=151643", SEVEN,
+    ),
+    "end_tokens": rule(
+        "model.eos_token_id=[153643]", "model.eos_token_id", "must be below vocab_size=152064",
+        "model.eos_token_id=[151645]", SEVEN,
+    ),
+    "registered_reward": rule(
+        "reward.functions=[answer_format]", "reward.functions[0]", "mindrlhf has no such reward",
+        "reward.functions=[qwen_accuracy]", SEVEN,
+    ),
+    "plain_accuracy": rule(
+        "reward.functions=[accuracy]", "reward.functions[0]", "replaces accuracy_reward",
+        "reward.functions=[qwen_accuracy]", SEVEN,
+    ),
+    "mixup": rule(
+        "train.ref_model_sync_steps=5", "train.ref_model_mixup_alpha", "copies the policy as it is",
+        "train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0", SEVEN,
+    ),
+    "checkpoints": rule(
+        "train.checkpoint_every=0", "train.checkpoint_every", "save_ckpt_interval", "train.checkpoint_every=1", SEVEN
+    ),
+    **{
+        f"fixed_{key}": rule(f"train.{key}={wrong}", f"train.{key}", "must be", f"train.{key}={right}", SEVEN)
+        for key, wrong, right in (
+            ("loss_type", "dapo", "grpo"), ("scale_advantages", "false", "true"), ("max_grad_norm", "0.5", "1.0"),
+            ("importance_sampling_level", "sequence", "token"), ("use_bias_correction_kl", "true", "false"),
+            ("mask_truncated_completions", "true", "false"), ("resample_rounds", "1", "0"),
+            ("validate_every", "1", "0"), ("max_kl", "1.0", "null"), ("resume_from", "/x", "null"),
+        )
+    },
+    # --- the recipe
+    "warmup": rule("train.warmup_steps=41", "train.warmup_steps", "at most train.steps=40", "train.warmup_steps=40"),
+    "validation_prompts": rule(
+        "train.validate_every=5 train.validation_prompts=0", "train.validation_prompts", "must be at least 1",
+        "train.validate_every=5 train.validation_prompts=1",
+    ),
+    "best": rule("train.keep_best=true", "train.keep_best", "needs checks", "train.keep_best=true train.validate_every=5"),
+    "patience": rule("train.patience=2", "train.patience", "needs checks", "train.patience=2 train.validate_every=5"),
+    "kl_of_no_reference": rule(
+        "train.max_kl=1.0 train.beta=0", "train.max_kl", "needs a reference", "train.max_kl=1.0 train.beta=0.01"
+    ),
+    "moves_of_no_reference": rule(
+        "train.ref_model_sync_steps=5 train.beta=0", "train.ref_model_sync_steps", "needs a reference",
+        "train.ref_model_sync_steps=5 train.beta=0.01",
+    ),
+    "tokens_at_least": rule(
+        "rollout.min_tokens=33 rollout.max_tokens=32", "rollout.min_tokens", "at most rollout.max_tokens=32",
+        "rollout.min_tokens=32 rollout.max_tokens=32",
+    ),
+    "some_reward": rule(
+        "reward.functions=[] reward.weights=[]", "reward.functions", "at least one function",
+        "reward.functions=[accuracy] reward.weights=[1.0]",
+    ),
+    "weights_of_rewards": rule(
+        "reward.functions=[accuracy] reward.weights=[1.0,2.0]", "reward.weights", "one weight for each of the 1",
+        "reward.functions=[accuracy] reward.weights=[1.0]",
+    ),
+    "known_reward": rule(
+        "reward.functions=[acuracy] reward.weights=[1.0]", "reward.functions[0]", "must be one of",
+        "reward.functions=[my.module:function] reward.weights=[1.0]",
+    ),
+    "reward_twice": rule(
+        "reward.functions=[accuracy,accuracy] reward.weights=[1.0,1.0]", "reward.functions[1]", "is named twice",
+        "reward.functions=[accuracy,format] reward.weights=[1.0,1.0]",
+    ),
+    "reward_by_length": rule(
+        "reward.functions=[cosine] reward.weights=[1.0]", "reward.length", "is required for cosine", "reward=cosine"
+    ),
+    "two_numbers": rule(
+        "reward=cosine reward.length.correct=[1.0]", "reward.length.correct", "must be two numbers", "reward=cosine"
+    ),
+    # --- data
+    "kind_of_mindrlhf": rule(
+        "tokenize=text tokenize.compat=mindrlhf", "tokenize.kind", "rlhf_data.py makes nothing else",
+        "tokenize.compat=mindrlhf",
+    ),
+    "turns": rule(
+        "tokenize.kind=alpaca tokenize.chat_template=false", "tokenize.chat_template", "turns need their marks",
+        "tokenize.chat_template=false",
+    ),
+    "template_of_mindrlhf": rule(
+        "tokenize.compat=mindrlhf tokenize.chat_template=true", "tokenize.chat_template", "knows no chat template",
+        "tokenize.compat=mindrlhf tokenize.chat_template=false",
+    ),
+    "ids_of_mindrlhf": rule(
+        "tokenize.compat=mindrlhf tokenize.id_dtype=int32", "tokenize.id_dtype", "must be int64",
+        "tokenize.compat=mindrlhf tokenize.id_dtype=int64",
+    ),
+    "local_model": rule("model.source=local", "model.path", "is required", "model.source=builtin"),
+    "two_models": rule(
+        "model.path=x", "model.path", "is ignored when model.source=builtin", "model.path=x model.source=local"
+    ),
+    "hub_of_model": rule("model.source=modelscope", "model.hub", "is required", "model.source=builtin"),
+    "name_of_repository": rule(
+        "model=qwen2_5_0_5b model.hub.id=no layout=dp1_mp2_pp1", "model.hub.id", "must be owner/name",
+        "model=qwen2_5_0_5b model.hub.id=me/mine layout=dp1_mp2_pp1",
+    ),
+    "revision": rule(
+        "model=qwen2_5_0_5b model.hub.revision=a..b layout=dp1_mp2_pp1", "model.hub.revision", "commit, tag or branch",
+        "model=qwen2_5_0_5b model.hub.revision=v1 layout=dp1_mp2_pp1",
+    ),
+    "local_dataset": rule(
+        "dataset.source=local", "dataset.path", "is required", "dataset.source=local dataset.path=/data", GSM8K
+    ),
+    "files_of_dataset": rule(
+        "dataset.source=url dataset.files=null", "dataset.files", "is required when dataset.source=url", "", GSM8K
+    ),
+    "hub_of_dataset": rule(
+        "dataset.source=modelscope", "dataset.hub", "is required when dataset.source=modelscope", "", GSM8K
+    ),
+    "held_out": rule(
+        "dataset.files.test=null", "dataset.test_rows", "is required where the source has no held-out file",
+        "dataset.files.test=null dataset.test_rows=100", GSM8K,
+    ),
+    "ignored_path": rule(
+        "dataset.test_path=x", "dataset.test_path", "is ignored when dataset.source=url", "", GSM8K
+    ),
+    "digest": rule(
+        "dataset.files.train.sha256=abc", "dataset.files.train.sha256", "64 lower-case",
+        f"dataset.files.train.sha256={'0' * 64}", GSM8K,
+    ),
+    "address": rule(
+        "dataset.files.train.name=ftp://example.org/x", "dataset.files.train.name", "http or https",
+        f"dataset.files.train.name={ANSWER}", GSM8K,
+    ),
+    "password": rule(
+        "fetch.endpoint=http://u:p@example.org", "fetch.endpoint", "must not hold a user or password",
+        "fetch.endpoint=http://example.org",
+    ),
+    "secret": rule(
+        "dataset.files.train.name='https://example.org/x?token=1'", "dataset.files.train.name", "must not hold a secret",
+        f"dataset.files.train.name={ANSWER}", GSM8K,
+    ),
+    "builtin_dataset": rule("dataset.arith=null", "dataset.arith", "is required when dataset.source=builtin"),
+    "addends": rule(
+        "dataset.arith.min_addends=6 dataset.arith.max_addends=5", "dataset.arith.min_addends", "must not exceed",
+        "dataset.arith.min_addends=5 dataset.arith.max_addends=5",
+    ),
+    "builtin_rows": rule(
+        "dataset.train_rows=null", "dataset.train_rows", "is required", "dataset.train_rows=96"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name: str) -> None:
+    check(RULES[name])
+
+
+def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_a_package() -> None:
+        with monkeypatch.context() as without:
+            without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
+            told = problems(("reward.functions=[maths]", "reward.weights=[1.0]"))
+            assert "pip install math-verify" in str(told[0])
+
+    assert without_entry(MODULES, RULES, monkeypatch, without_a_package) == []
+
+
+def test_what_an_engine_forbids_has_a_source() -> None:
+    """A reader must be able to check it: file, function or paper, or the one that decides."""
+    known = ("(", ".py", "mindrlhf", "MindSpore", "mindformers", "engine=local", "Qwen2.5")
+    for one in RULES.values():
+        if one.base in (SEVEN, SMALL, DEEP):
+            found = [problem for problem in problems((*one.base, *one.breaks)) if problem.path == one.path]
+            assert any(word in found[0].rule for word in known), found
+
+
+def bounded(cls: type, values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any, Any, Any]]:
+    """(path, bound, a value beyond it, the value at it) of every bound of a section and of those below it."""
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        inner = [one for one in (hint, *typing.get_args(hint)) if typing.get_origin(one) is Annotated]
+        for one in inner:
+            step = 1 if typing.get_args(one)[0] is int else 1e-6
+            for bound in one.__metadata__:
+                if isinstance(bound, Ge):
+                    yield f"{path}{name}", bound, bound.ge - step, bound.ge
+                elif isinstance(bound, Gt):
+                    yield f"{path}{name}", bound, bound.gt, bound.gt + step
+                elif isinstance(bound, Le):
+                    yield f"{path}{name}", bound, bound.le + step, bound.le
+        nested = [one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)]
+        below = values[name]
+        if nested and isinstance(below, Mapping):
+            options = [
+                one for one in nested if set(below) == {field.name for field in dataclasses.fields(one)}
+            ]
+            yield from bounded(options[0], below, f"{path}{name}.")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("base", [(), SEVEN, ("launcher.timeout_s=5",)], ids=["local", "mindrlhf", "timeout"])
+def test_every_range_is_kept(base: tuple[str, ...]) -> None:
+    plain = load(base).plain()
+    seen = 0
+    for path, bound, beyond, at in bounded(Config, plain, ""):
+        *groups, name = path.split(".")
+        for value, wrong in ((beyond, True), (at, False)):
+            values = copy.deepcopy(plain)
+            functools.reduce(lambda section, group: section[group], groups, values)[name] = value
+            try:
+                read(Config, values)
+                told = []
+            except ConfigError as error:
+                told = [problem for problem in error.problems if problem.path == path]
+            assert bool(told) == wrong, (path, bound, value)
+        seen += 1
+    assert seen > 60
