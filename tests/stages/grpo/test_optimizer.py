@@ -6,7 +6,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from stages.grpo.collectives import Groups
-from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.optimizer import AdamW, blocks, learning_rate
 from stages.grpo.parallel import SINGLE
 from tests.stages.grpo.test_loss import train_config
 
@@ -20,9 +20,12 @@ def parameters():
     ]
 
 
+@pytest.mark.parametrize("block", [100, 1])
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5])
-def test_equals_torch(max_grad_norm):
+def test_equals_torch(max_grad_norm, block, monkeypatch):
+    """With all parameters in one block, and with one each."""
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stages.grpo.optimizer.BLOCK", block)
     ours = parameters()
     config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
     optimizer = AdamW(ours, [False, False], config, SINGLE, Groups(1))
@@ -42,6 +45,23 @@ def test_equals_torch(max_grad_norm):
         twin.step()
         for parameter, wanted in zip(ours, twins, strict=True):
             np.testing.assert_allclose(parameter.asnumpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+    for name, key in (("adam_m", "exp_avg"), ("adam_v", "exp_avg_sq")):
+        for moment, wanted in zip(optimizer.moments()[name], twins, strict=True):
+            np.testing.assert_allclose(moment, twin.state[wanted][key].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_blocks_join_neighbours_up_to_their_size(monkeypatch):
+    monkeypatch.setattr("stages.grpo.optimizer.BLOCK", 10)
+    assert blocks([4, 6, 1, 12, 3, 3]) == ((0, 2), (2, 3), (3, 4), (4, 6))
+
+
+def test_moments_come_back_as_they_were(monkeypatch):
+    monkeypatch.setattr("stages.grpo.optimizer.BLOCK", 12)
+    optimizer = AdamW(parameters(), [False, False], train_config(), SINGLE, Groups(1))
+    arrays = [np.arange(12, dtype=np.float32).reshape(3, 4), np.arange(5, dtype=np.float32)]
+    optimizer.put_back("adam_v", arrays)
+    for found, wanted in zip(optimizer.moments()["adam_v"], arrays, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_learning_rate_by_hand():
