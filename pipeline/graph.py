@@ -27,6 +27,9 @@ VERSIONS = {
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input."""
 
+UNREAD_OF_TRAIN = frozenset({("train", "loggers")})
+"""Who else is told of a training changes nothing of what is trained."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -99,16 +102,17 @@ def stages(config: Config) -> tuple[Stage, ...]:
     return (*body, Stage("report", ("report",), {name: name for name in running}))
 
 
-def _rank_bytes(config: Config) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together."""
+def _rank_bytes(config: Config, size: int) -> dict[str, int]:
+    """Bytes of one role's rank directories, all ranks together, where the whole model takes `size`."""
     layouts = {role: config.layout.role(role) for role in ROLES}
-    size = config.model.weight_bytes
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
 
 
 def _local(config: Config) -> tuple[Stage, ...]:
     weights = "sft" if config.sft.enabled else "split"
-    size, ranks = config.model.weight_bytes, _rank_bytes(config)
+    size, ranks = config.model.weight_bytes, _rank_bytes(config, config.model.weight_bytes)
+    trained = _rank_bytes(config, config.model.trained_bytes)
+    one_set = _rank_bytes(config, 4 * config.model.num_parameters)["train"]  # of a checkpoint's three
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     start = config.train.resume_from
     resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
@@ -133,26 +137,27 @@ def _local(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "sft",
-            ("model", "sft", "seed"),
+            ("model", "sft", "engine", "seed"),
             {"split": "split", **common},
             computes=True,
-            bytes_written=sum(ranks.values()),
+            bytes_written=sum(trained.values()),
             skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
         ),
         Stage(
             "grpo",
-            ("model", "layout", "rollout", "reward", "train", "seed"),
+            ("model", "layout", "rollout", "reward", "train", "engine", "seed"),
             {"weights": weights, **common},
             external=resumed,
             workers=config.layout.train.cards,
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
             # one for the best.
-            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
+            bytes_written=trained["train"] + 3 * one_set * (2 + config.train.keep_checkpoints),
+            unread=UNREAD_OF_TRAIN,
         ),
         Stage(
             "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
+            ("model", "rollout", "reward", "evaluate", "engine", "seed"),
             {"before": weights, "after": "grpo", **common},
             computes=True,
         ),
@@ -170,7 +175,7 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
     assert config.engine.name == "mindrlhf"
     form = config.engine.load_ckpt_format
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
-    size, ranks = config.model.weight_bytes, _rank_bytes(config)
+    size, ranks = config.model.weight_bytes, _rank_bytes(config, config.model.weight_bytes)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
     foreign = config.model.deepseek_v3 is not None
@@ -212,6 +217,7 @@ def _mindrlhf(config: Config) -> tuple[Stage, ...]:
             * (1 + config.train.keep_checkpoints)
             * (2 if widened else 1),
             computes=True,
+            unread=UNREAD_OF_TRAIN,
             engine="mindrlhf",
         ),
         Stage(

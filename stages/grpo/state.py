@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mindspore import Tensor
 from numpy.typing import NDArray
 
 from stages.grpo.checkpoint import Checkpoints, read_set, read_state
@@ -22,13 +23,10 @@ Arrays = Mapping[str, NDArray[Any]]
 def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
     """Weights and both moments on this worker, by the names of checkpoints."""
     model, optimizer = learner.model, learner.optimizer
-    moments = optimizer.moments()
+    sets = {"weights": model.trainable_params(), "adam_m": optimizer.m, "adam_v": optimizer.v}
     return {
-        "weights": unfuse(shape, model.weights()),
-        **{
-            name: unfuse(shape, dict(zip(model.names, arrays, strict=True)))
-            for name, arrays in moments.items()
-        },
+        name: unfuse(shape, {key: one.asnumpy() for key, one in zip(model.names, kept, strict=True)})
+        for name, kept in sets.items()
     }
 
 
@@ -42,9 +40,10 @@ def put_back(
     """
     state = read_state(path)
     learner.model.load(fuse(shape, read_set(path, "weights", strategy, rank)))
-    for name in ("adam_m", "adam_v"):
+    for name, kept in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
         fused = fuse(shape, read_set(path, name, strategy, rank))
-        learner.optimizer.put_back(name, [fused[key] for key in learner.model.names])
+        for key, moment in zip(learner.model.names, kept, strict=True):
+            moment.set_data(Tensor(fused[key]))
     learner.updates = int(state["updates"])
     return state
 
