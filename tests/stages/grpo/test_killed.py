@@ -20,9 +20,9 @@ RULES = [
 ]  # fmt: skip
 KILLS = [("validation", 3), ("sync", 19), ("sync", 3), ("removal", 1), ("validation", 2)]
 """Where each attempt dies. Checkpoints are written after steps 0, 1 and 4 (better than before), 3, 6 and 9
-(by rule), each with 13 syncs: 3 files, the state, 8 directories, and the place where it appears. So the second
-attempt dies while step 4's, the best of all, is all but complete, and the fourth when it has just replaced
-what was the best before."""
+(by rule), each with 13 syncs: 3 files, the state, 8 directories, and the place where it appears. So the
+second attempt dies while step 4's, the best of all, is all but complete, and the fourth when it has just
+replaced what was the best before."""
 SAME = ("reward", "loss", "kl", "grad_norm", "entropy", "completion_length", "validation_accuracy")
 
 
