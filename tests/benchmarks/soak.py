@@ -54,10 +54,11 @@ def main(arguments: list[str]) -> bool:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--layouts", default=",".join(LAYOUTS), help="which of " + ", ".join(LAYOUTS))
     options = parser.parse_args(arguments)
-    figures = []
+    figures: list[Figure] = []
     for layout in options.layouts.split(","):
         figures += measure(layout, options.steps)
-    return write("soak", figures)
+        met = write("soak", figures)  # each takes minutes: what is measured is kept
+    return met
 
 
 def measure(layout: str, steps: int) -> list[Figure]:
