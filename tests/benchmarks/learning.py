@@ -27,7 +27,7 @@ from stages.weights.sources import open_ranks
 from tests.benchmarks.figures import RESULTS, Figure, at_least, at_most, write
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
-STEPS, EVERY, HELD_OUT = 24, 4, 256
+STEPS, EVERY, HELD_OUT = 16, 4, 256
 CONFIG = [
     "layout=dp1_mp1_pp1", f"train.steps={STEPS}", "train.checkpoint_every=0", f"train.validate_every={EVERY}",
     f"train.validation_prompts={HELD_OUT}", "evaluate.sample_prompts=0", f"evaluate.num_prompts={HELD_OUT}",
