@@ -46,7 +46,7 @@ def test_each_section_names_the_same_keys_and_has_as_many_rows_and_points() -> N
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["english", "chinese"])
 def test_pictures_and_links_lead_somewhere(text: str) -> None:
     places = [place for place in re.findall(r"\]\(([^)]+)\)", text) if "://" not in place]
-    assert len(places) >= 3
+    assert len(places) >= 2
     assert all((ROOT / place).exists() for place in places)
     assert all((ROOT / place).stat().st_size < 300_000 for place in places)
 

@@ -105,8 +105,9 @@ def _generate(
     cache = Term(
         "KV cache",
         answers * per_token,
-        2 * (answers + prompts * prompt_tokens) * per_token,
-        f"{answers:,} completion tokens (at most with {prompts * prompt_tokens:,} of prompts, and twice) "
-        f"x {per_token:,} bytes; estimate",
+        (2 * (answers + prompts * prompt_tokens) + prompts * rollout.num_generations * prompt_tokens)
+        * per_token,
+        f"{answers:,} completion tokens (at most with {prompts * prompt_tokens:,} of prompts, twice, and "
+        f"those once per completion) x {per_token:,} bytes; estimate",
     )
     return RoleMemory("generate", 0, (memory.weights(held, "float32"), cache))

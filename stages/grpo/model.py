@@ -149,7 +149,7 @@ class Layer(nn.Cell):
         H, D = model.hidden_size, model.head_dim
         self.Q = model.num_attention_heads // model_parallel
         self.K = model.num_key_value_heads // model_parallel
-        self.D, self.F = D, model.intermediate_size // model_parallel
+        self.D, F = D, model.intermediate_size // model_parallel
         self.epsilon = model.rms_norm_eps
         prefix = f"layers.{index}"
         self.attention_norm = _zeros(f"{prefix}.attention_norm", H)
@@ -157,8 +157,9 @@ class Layer(nn.Cell):
         self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
         self.output = _zeros(f"{prefix}.output", H, self.Q * D)
         self.ffn_norm = _zeros(f"{prefix}.ffn_norm", H)
-        self.gate_up = _zeros(f"{prefix}.gate_up", 2 * self.F, H)
-        self.down = _zeros(f"{prefix}.down", H, self.F)
+        self.gate = _zeros(f"{prefix}.gate", F, H)
+        self.up = _zeros(f"{prefix}.up", F, H)
+        self.down = _zeros(f"{prefix}.down", H, F)
         self.enter = CopyToGroup(group) if group else nn.Identity()
         self.leave = SumOverGroup(group) if group else nn.Identity()
 
@@ -178,8 +179,8 @@ class Layer(nn.Cell):
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
         x = x + self.leave(product(attended, self.output))
-        y = product(self.enter(rms_norm(x, self.ffn_norm, self.epsilon)), self.gate_up)
-        return x + self.leave(product(ops.silu(y[:, : self.F]) * y[:, self.F :], self.down))
+        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon))
+        return x + self.leave(product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down))
 
 
 class Qwen2(nn.Cell):

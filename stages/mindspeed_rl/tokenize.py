@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from stages.config import read
 from stages.context import Context
 from stages.errors import InputError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import BadLine, split_sources
+from stages.fetch.jsonl import Row
+from stages.fetch.records import BadLine
 from stages.mindspeed_rl import contract
 from stages.mindspeed_rl.job import engine_of
 from stages.mindspeed_rl.start import DATASET_NAME, preprocess
@@ -33,8 +32,8 @@ from stages.program import START_FILE, Start, Tell, write_start
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
-from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.stage import make_encoder, tokenize_own
+from stages.tokenize.source import Read
+from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.text import ground_truth
 
@@ -42,7 +41,6 @@ PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
 _MAGIC = b"MMIDIDX\x00\x00"
 _BATCH = 1024
-Read = Callable[[Path], Iterator[Row | BadLine]]
 
 
 def data_files(prefix: Path) -> list[Path]:
@@ -106,7 +104,7 @@ def prepare(context: Context) -> None:
         return
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    files, read_train, _, _ = _sources(context, dataset, encoder)
+    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
     kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
     if not kept:
         rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
@@ -131,7 +129,7 @@ def collect(context: Context) -> None:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    train, read_train, tests, read_test = _sources(context, dataset, encoder)
+    train, read_train, tests, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
     target = context.output / "test.mindrecord"
     cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
     if engine_of(context.config).sft == "mindformers":
@@ -145,7 +143,9 @@ def collect(context: Context) -> None:
     (context.output / "result.json").write_text(text, encoding="utf-8")
 
 
-def _examples(context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read) -> dict[str, Any]:
+def _examples(
+    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
+) -> dict[str, Any]:
     """sft.mindrecord, which mindformers trains on before everything else."""
     target = context.output / "sft.mindrecord"
     if "sft_data" in context.config:
@@ -219,22 +219,8 @@ def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
     return Encoder(plain.tokenizer, plain.ids, dataset, config, ChatTemplate(source, special, place))
 
 
-def _sources(
-    context: Context, dataset: DatasetConfig, encoder: Encoder
-) -> tuple[Sequence[Path], Read, Sequence[Path], Read]:
-    """Files and readers of training and test; rows are held out where there is no test file."""
-    train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
-    lines: Read = partial(read_lines, columns=encoder.columns)
-    if test:
-        return train, lines, test, lines
-    if dataset.test_rows is None:
-        raise InputError("dataset.test_rows", None, "is required to hold rows out of the only file", "set it")
-    hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
-    return train, hold_out.read_train, train, hold_out.read_test
-
-
 def _write_rows(
-    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read, target: Path
+    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read[Row], target: Path
 ) -> tuple[int, int, int | None]:
     """One JSON array of the usable rows; how many, how many were left out, tokens of the shortest prompt."""
     kept = left_out = 0
@@ -259,7 +245,7 @@ def _write_rows(
     return kept, left_out, shortest
 
 
-def _batches(files: Sequence[Path], read_rows: Read) -> Iterator[list[Row | BadLine]]:
+def _batches(files: Sequence[Path], read_rows: Read[Row]) -> Iterator[list[Row | BadLine]]:
     """Rows of each file apart: line numbers repeat from file to file."""
     for file in files:
         batch: list[Row | BadLine] = []

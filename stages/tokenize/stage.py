@@ -42,17 +42,7 @@ def run(context: Context) -> None:
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
     examples = "sft_data" in context.config
-    train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
-    read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
-    read_test = read_train
-    if not test:
-        if dataset.test_rows is None:
-            remedy = "set it, or give a test file"
-            raise InputError(
-                "dataset.test_rows", None, "is required to hold rows out of the only file", remedy
-            )
-        hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
-        test, read_train, read_test = train, hold_out.read_train, hold_out.read_test
+    train, read_train, test, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
 
     def progress(done: int, total: int) -> None:
         context.progress(done, total, unit="rows")
@@ -73,6 +63,25 @@ def run(context: Context) -> None:
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def both_splits(
+    fetched: Path, dataset: DatasetConfig, encoder: Encoder
+) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
+    """Files and readers of training and test; rows are held out where there is no test file.
+
+    Raises:
+        InputError: it is not said how many, or nothing would be left to train on.
+    """
+    train, test = (split_sources(fetched, split) for split in ("train", "test"))
+    lines: Read[Row] = partial(read_lines, columns=encoder.columns)
+    if test:
+        return train, lines, test, lines
+    if dataset.test_rows is None:
+        remedy = "set it, or give a test file"
+        raise InputError("dataset.test_rows", None, "is required to hold rows out of the only file", remedy)
+    hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
+    return train, hold_out.read_train, train, hold_out.read_test
 
 
 def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
