@@ -17,11 +17,30 @@ def test_lines_come_once_and_whole(tmp_path: Path) -> None:
 
 
 def test_any_log_that_grows_breaks_the_silence(tmp_path: Path) -> None:
-    silence = Silence(tmp_path)
-    first = silence.seconds()
-    assert silence.seconds() >= first
-    (tmp_path / "worker_7.log").write_text("x")
-    grown = silence.seconds()
-    assert grown < 0.5
-    os.utime(tmp_path / "worker_7.log", (0, 0))  # its size counts, not its time
-    assert silence.seconds() >= grown
+    silence, log = Silence(tmp_path), tmp_path / "worker_7.log"
+
+    def quiet() -> bool:
+        silence._last_word -= 100.0
+        return silence.seconds() >= 100.0
+
+    assert quiet()
+    log.write_text("x")
+    assert not quiet() and quiet()
+    os.utime(log, (0, 0))  # touched while Slurm's queue is waited in
+    assert not quiet() and quiet()
+    log.rename(tmp_path / "earlier")
+    assert not quiet() and quiet()
+
+
+def test_a_file_that_takes_its_place_is_read_from_its_start(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    follower = Follower(log)
+    log.write_text("one\ntwo\nhal")
+    assert follower.lines() == ["one", "two"] and follower.renewed
+    assert follower.lines() == [] and not follower.renewed
+    log.rename(tmp_path / "old")
+    assert follower.lines() == [] and not follower.renewed
+    log.write_text("three\nfour\nfive\n")
+    assert follower.lines() == ["three", "four", "five"] and follower.renewed
+    log.write_text("six\n")  # shorter: begun anew in the same file
+    assert follower.lines() == ["six"] and follower.renewed
