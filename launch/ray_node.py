@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import fcntl
 import importlib
 import logging
 import os
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a node's part to its end; returns the exit code."""
     options, start, program = _parse(arguments)
     _catch_signals()
+    _adopt_orphans()
     for name in MEETING:
         os.environ.pop(name, None)
     log = Path(options.log_dir) / "worker_0.log" if program else None
@@ -97,31 +100,71 @@ def _say(text: str, log: Path | None) -> None:
 class OwnRay:
     """This node's `ray start --block`."""
 
-    def __init__(self, command: list[str], name: str) -> None:
-        self._command, self._name, self._starts = command, name, 0
-        self._start()
+    def __init__(self, command: list[str], name: str, directory: Path, log: Path) -> None:
+        self._command, self._name, self._directory, self._log = command, name, directory, log
+        self.starts = STARTS
+        """How often it may still be started."""
+        self._child: subprocess.Popen[bytes] | None = None
 
-    def _start(self) -> None:
-        self._starts, self._since = self._starts + 1, time.monotonic()
-        try:
-            self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
-        except FileNotFoundError as error:
-            raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
+    def start(self) -> None:
+        """Start it; one at a time on a machine: two would take the same names for their sockets."""
+        with (self._directory / "starting").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sockets = self._sockets()
+            self.starts, self._since = self.starts - 1, time.monotonic()
+            try:
+                with self._log.open("ab") as output:  # apart: it tells of errors that are none
+                    child = self._child = subprocess.Popen(
+                        self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                    )
+            except FileNotFoundError as error:
+                raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
+            while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
+                if child.poll() is not None:
+                    break
+                time.sleep(POLL_S)
+
+    def _sockets(self) -> int:
+        return len(list(self._directory.glob("*/session_2*/sockets/*")))
 
     def check(self) -> None:
         """Raise unless it runs; one that was too slow to come up gets another chance."""
-        if self._child.poll() is None:
+        if self._child is None or self._child.poll() is None:
             return
         lasted = time.monotonic() - self._since
-        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self._starts < STARTS:
+        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0:
             print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
-            self._start()
+            self.start()
             return
-        raise Failed(f"Ray on node {self._name} ended with exit code {self._child.returncode}")
+        code = self._child.returncode
+        raise Failed(f"Ray on node {self._name} ended with exit code {code}, see {self._log}")
 
     def end(self) -> None:
-        """End it."""
-        _end(self._child)
+        """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
+        if self._child is not None:
+            _end(self._child)
+        while orphans := _children():
+            for orphan in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
+            for orphan in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(orphan, 0)
+
+
+def _adopt_orphans() -> None:
+    """Descendants whose parents end become this process's children, not init's."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            after_name = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            if int(after_name.split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
 
 
 def _other(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> int:
@@ -151,6 +194,8 @@ def _head(
     deadline = time.monotonic() + options.wait_timeout_s
     ray = _connect(options.address, own, deadline)
     ends.callback(lambda: ray.shutdown() if _reachable(options.address) else None)
+    if own is not None:
+        own.starts = 0  # this process would not survive a cluster in the place of the one that it has joined
     _catch_signals()  # ray.init has put its own in their place
     nodes = Nodes(ray)
     expected = _wait(nodes, options, own, deadline, log)
@@ -175,18 +220,20 @@ def _head(
 
 def _own(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> OwnRay:
     """Start this node's Ray, in a directory that others can't look into, whatever mode Ray gives its own."""
-    directory = Path(options.ray_dir)
+    directory, kept = Path(options.ray_dir), Path(options.log_dir) / f"ray_{options.name}"
+    kept.mkdir(exist_ok=True)
     mine = directory / f"made_by_{options.name.replace('/', '_')}"
     if mine.exists():  # a killed run's
         shutil.rmtree(directory)
     if not directory.exists():
         directory.mkdir(mode=0o700)
         mine.touch()
-        ends.callback(_clear, directory, Path(options.log_dir) / f"ray_{options.name}")
+        ends.callback(_clear, directory, kept)
     elif directory.is_symlink() or directory.stat().st_uid != os.getuid():
         raise Failed(f"{directory} belongs to another user")
-    own = OwnRay(start, options.name)
+    own = OwnRay(start, options.name, directory, kept / "ray_start.txt")
     ends.callback(own.end)
+    own.start()
     return own
 
 
@@ -279,9 +326,8 @@ def _wait(
 def _clear(directory: Path, kept: Path) -> None:
     """Remove Ray's directory, but for the ends of its logs; they are no logs of workers, and are named so."""
     with contextlib.suppress(OSError):
-        for log in directory.glob("*/session_latest/logs/*"):
+        for log in directory.glob("*/session_2*/logs/*"):
             if log.is_file() and log.stat().st_size > 0:
-                kept.mkdir(exist_ok=True)
                 with log.open("rb") as file:
                     file.seek(max(0, log.stat().st_size - SAVED_BYTES))
                     (kept / f"{log.name}.txt").write_bytes(file.read())

@@ -29,6 +29,7 @@ BASE = [
     "engine.workers=1",
     "engine.micro_batch_size=1",
     "engine.cpus_per_npu=1",
+    "tokenize.max_prompt_length=128",
     "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000']",
     "layout=dp1_mp2_pp1",
     f"train.steps={STEPS}",
