@@ -7,7 +7,6 @@ earliest counts. What is not known is said to be unknown, with the first error t
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -16,23 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.failures import FAILURES, TOLD, Failure, fill
+from launch.failures import Failure, fill
+from launch.symptoms import ORDER, Symptom, look
 
-HEAD_BYTES, TAIL_BYTES = 1 << 20, 8 << 20
-"""Of a log that are read: gigabytes of it are progress."""
 MOST_LOGS = 2000
+ENDINGS = ("*.log", "*.out", "*.err")
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)[-T ](\d\d:\d\d:\d\d)[.,](\d{1,6})")
 _RANK = re.compile(r"(?:worker|rank|node)_?(\d+)")
-_RAISED = re.compile(
-    r"^(?!RuntimeError: Distributed job exited)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*$", re.M
-)
-_TRACEBACK = re.compile(r"^.{0,200}?Traceback \(most recent call last\):", re.M)
-_ORDER = {"cause": 0, "unknown": 1, "end": 2, "follows": 3}
-_TALK = re.compile(r"^\[(?:INFO|DEBUG)\] .*$", re.M)
-"""MindSpore's lines that tell of no trouble, though they speak of failed attempts."""
 _WIDTH = 300
-_MESSAGE = 3000
-"""Characters of an exception's text."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +126,11 @@ class Diagnosis:
         else:
             shown = [f"diagnosis: {first.cause}", f"  at {where}: {first.text}"]
             shown += [f"  do: {first.remedy}"] if first.remedy else []
-        if first.kind == "follows" and absent:
+        if first.process is not None and self.culprit != first.log:
+            shown.append(f"  its log: {self.culprit}")
+        elif first.kind == "follows" and absent:
             text = ", ".join(map(str, absent[:8]))
             shown.append(f"  waited for: worker {text}, whose log tells no cause: {self.culprit}")
-        elif self.culprit != first.log:
-            shown.append(f"  its log: {self.culprit}")
         others = len(self.findings) - 1
         if others:
             follow = sum(finding.kind == "follows" for finding in self.findings[1:])
@@ -165,9 +155,9 @@ def diagnose(place: Path) -> Diagnosis:
         place: of several attempts below it the newest is read.
     """
     logs = tuple(logs_of(place))
-    found = [finding for log in logs if (finding := _explain(log)) is not None]
+    found = [_finding(log, symptom) for log in logs if (symptom := look(log)) is not None]
     # msrun copies its workers' last words into its own log: a worker's log goes first
-    found.sort(key=lambda finding: (_ORDER[finding.kind], finding.rank is None, finding.time))
+    found.sort(key=lambda finding: (ORDER[finding.kind], finding.rank is None, finding.time))
     return Diagnosis(logs, tuple(found))
 
 
@@ -176,8 +166,9 @@ def logs_of(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
     attempts = [path for path in place.glob("attempt_*") if path.is_dir()]
-    newest = max(attempts, key=lambda path: path.stat().st_mtime, default=place)
-    found = {log for ending in ("*.log", "*.out", "*.err") for log in newest.rglob(ending) if log.is_file()}
+    newest = max(attempts, key=lambda path: path.stat().st_mtime, default=None)
+    found = {log for ending in ENDINGS for log in (newest or place).rglob(ending) if log.is_file()}
+    found |= {log for ending in ENDINGS for log in place.glob(ending) if log.is_file()}
     return sorted(found)[:MOST_LOGS]
 
 
@@ -202,54 +193,17 @@ def _is_of(log: Path, process: int) -> bool:
         return re.search(rf"\w\({process}[,:]".encode(), file.read(1 << 16)) is not None
 
 
-@functools.cache
-def _patterns() -> tuple[tuple[Failure, re.Pattern[str]], ...]:
-    return tuple((one, re.compile(one.pattern, re.M)) for one in FAILURES)
-
-
-def _explain(log: Path) -> Finding | None:
-    """The entry that tells most; an error that none knows; or None."""
-    whole, skipped = _read(log)
-    text = _TALK.sub(lambda line: " " * len(line[0]), whole)  # of the same length: places stay
-    best: tuple[Failure, re.Match[str]] | None = None
-    for failure, pattern in _patterns():
-        if best is not None and _ORDER[best[0].kind] <= _ORDER[failure.kind]:
-            continue
-        match = pattern.search(text)
-        if match is not None:
-            best = failure, match
-    if best is None or best[0].kind != "cause":
-        unknown = _unknown(text)
-        if unknown is not None:
-            return _finding(log, whole, skipped, unknown, None)
-    return None if best is None else _finding(log, whole, skipped, best[1], best[0])
-
-
-def _unknown(text: str) -> re.Match[str] | None:
-    """The exception that ends the first traceback, unless it tells of waiting for others."""
-    begun = _TRACEBACK.search(text)
-    raised = None if begun is None else _RAISED.search(text, begun.end())
-    if begun is None or raised is None:
-        return None
-    told = text[begun.start() : raised.end() + _MESSAGE]
-    waits = any(one.kind == "follows" and pattern.search(told) for one, pattern in _patterns())
-    return None if waits else raised
-
-
-def _finding(log: Path, text: str, skipped: int, match: re.Match[str], failure: Failure | None) -> Finding:
-    begin = text.rfind("\n", 0, match.start()) + 1
-    if failure is not None and failure is not TOLD and "\n" in match[0]:  # the last of several lines says it
-        begin = text.rfind("\n", 0, match.end()) + 1
+def _finding(log: Path, symptom: Symptom) -> Finding:
+    text, match, failure = symptom.text, symptom.match, symptom.failure
     end = text.find("\n", match.end())
-    line = text[begin : end if end >= 0 else len(text)].strip()[:_WIDTH]
-    number = text.count("\n", 0, begin) + 1 + (skipped if begin > HEAD_BYTES else 0)
+    line = text[symptom.begin : end if end >= 0 else len(text)].strip()[:_WIDTH]
     cause, remedy = (fill(failure.cause, match), fill(failure.remedy, match)) if failure else ("", "")
-    pattern = match.re if failure is not None and failure.kind == "follows" else None
-    named = (other.groupdict().get("peer") for other in (pattern.finditer(text) if pattern else ()))
+    waits = failure is not None and failure.kind == "follows"
+    named = (other.groupdict().get("peer") for other in (match.re.finditer(text) if waits else ()))
     peers = tuple(dict.fromkeys(int(peer) for peer in named if peer))
-    process = match.groupdict().get("pid")
-    when = _time(log, text, begin)
-    return Finding(log, number, line, when, failure, cause, remedy, peers, int(process) if process else None)
+    pid = match.groupdict().get("pid")
+    when = _time(log, text, symptom.begin)
+    return Finding(log, symptom.line, line, when, failure, cause, remedy, peers, int(pid) if pid else None)
 
 
 def _time(log: Path, text: str, begin: int) -> float:
@@ -265,23 +219,6 @@ def _stamps(text: str) -> Iterator[float]:
         except ValueError:
             continue
         yield moment.timestamp()
-
-
-def _read(log: Path) -> tuple[str, int]:
-    """A log's beginning and end, and the number of lines between that were left out."""
-    with log.open("rb") as file:
-        size = log.stat().st_size
-        if size <= HEAD_BYTES + TAIL_BYTES:
-            return file.read().decode("utf-8", errors="replace"), 0
-        head = file.read(HEAD_BYTES)
-        skipped, left = 0, size - HEAD_BYTES - TAIL_BYTES
-        while left > 0:
-            block = file.read(min(left, 1 << 20))
-            if not block:
-                break
-            skipped += block.count(b"\n")
-            left -= len(block)
-        return (head + b"\n" + file.read()).decode("utf-8", errors="replace"), skipped
 
 
 def as_json(diagnosis: Diagnosis) -> str:

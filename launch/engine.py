@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.process import Outcome
-from launch.scripts import EngineStart, Node, last_line, write_scripts
+from launch.scripts import CHECK, EngineStart, Node, last_line, script, write_scripts
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -20,10 +21,21 @@ OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
     nodes = nodes_of(start.workers, launcher)
-    written = write_scripts(start, nodes, directory, logs)
+    texts = [script(start, node, nodes, logs) for node in nodes]
+    return write_all(texts, launcher, directory, logs, requeue=bool(start.resumable))
+
+
+def write_all(
+    texts: Sequence[str], launcher: LauncherConfig, directory: Path, logs: Path, requeue: bool = False
+) -> list[Path]:
+    """Write the nodes' scripts, and what starts them all where the launcher needs a file for it.
+
+    requeue: see launch.slurm.batch_script.
+    """
+    written = write_scripts(texts, directory)
     if launcher.name == "slurm":
         batch = directory / "job.sbatch"
-        text = slurm.batch_script(len(nodes), directory, logs, launcher.sbatch)
+        text = slurm.batch_script(len(texts), directory, logs, launcher.sbatch, requeue)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written
@@ -129,7 +141,7 @@ def follow(
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
     """What the first node starts at last, for a reader."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *last_line(start, nodes[0], nodes)]
+    return [*start.container, *last_line(start, nodes[0], nodes, start.program)]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
@@ -144,7 +156,7 @@ def start_nodes(
     if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
-        return slurm.command(directory / "job.sbatch")
+        return slurm.command(directory / "job.sbatch", logs)
     (directory / "supervise.sh").write_text(fan_out.SUPERVISE, encoding="utf-8")
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
@@ -161,6 +173,28 @@ def start_nodes(
     file = directory / "fan_out.json"
     file.write_text(json.dumps(plan, indent=1), encoding="utf-8")
     return [sys.executable, str(Path(fan_out.__file__)), str(file)]
+
+
+def lacking(
+    launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path
+) -> list[tuple[str, str]]:
+    """What the machines of launcher=ssh lack for a run, as (machine, what); asks them all.
+
+    Args:
+        launcher: names the machines.
+        workers: cards of the run.
+        paths: what each machine must have.
+        store: a directory that all must share; it need not exist yet.
+    """
+    hosts = hosts_of(launcher)[: len(nodes_of(workers, launcher))]
+    if len(hosts) < 2:
+        return []
+    there = next(path for path in (store, *store.parents) if path.exists())
+    text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$lacking"'])
+    try:
+        return fan_out.look(launcher.ssh, hosts, [text] * len(hosts), there)
+    except OSError as error:
+        return [(hosts[0], f"{there}: {error.strerror}; choose another store=")]
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:

@@ -89,7 +89,7 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         "vllm",
         "No module named 'vllm'",
-        r"^(?:ModuleNotFoundError|ImportError): .*(?:No module named '?vllm|\bvllm\S*/)",
+        r"^(?:ModuleNotFound|Import)Error: .*(?:No module named '?vllm|\bvllm\S*/)",
         "vLLM or vllm-mindspore is not installed, not built for this platform, or of a version that does"
         " not fit",
         "build vllm 0.8.4 with VLLM_TARGET_DEVICE=empty and vllm-mindspore 0.3.0 from source; " + _PIN,
@@ -180,9 +180,8 @@ FAILURES: tuple[Failure, ...] = (
     Failure(
         "heads",
         "n_kv_heads must be a multiple of model_parallel",
-        r"(?:n_kv_heads?|num_(?:key_value_|attention_)?heads|num_heads)\D{0,80}(?:multiple of"
-        r"|divisible by|must be"
-        r" divided).{0,80}(?:model|parallel|mp)",
+        r"(?:n_kv_|num_\w{0,20})heads?\b\D{0,80}(?:multiple of|divisible by|must be divided)"
+        r".{0,80}(?:model|parallel|mp)",
         "the heads do not divide by model_parallel (times the Ulysses part of context_parallel)",
         "choose a smaller layout.train.model_parallel: grpoflow layouts lists those that fit",
     ),
@@ -346,6 +345,13 @@ FAILURES: tuple[Failure, ...] = (
         " launcher=ssh tries every host",
     ),
     Failure(
+        "machine_lost",
+        "node HOST ended with exit code 255 (ssh lost it)",
+        r"^error: node (?P<host>\S+) ended with exit code 255 \(ssh lost it\)",
+        "the connection to {host} went away: the machine, or the network between",
+        "is it up again? Type the same command again: it goes on from the last checkpoint",
+    ),
+    Failure(
         "msrun_missing",
         "msrun: command not found",
         r"msrun: (?:command )?not found",
@@ -386,7 +392,7 @@ FAILURES: tuple[Failure, ...] = (
         "EI0002 / EI0006: … times out",
         r"EI0002|EI0006|wait execution of the Notify register times out|[Gg]etting socket times out"
         r"|connected p2p timeout|HCCL.{0,60}time(?:d )?out|507048"
-        r"|(?:remote rank|srcRank)\W{0,4}(?P<peer>\d+)\b(?!\.)",
+        r"|(?:remote |src)[Rr]ank\W{0,4}(?P<peer>\d+)\b(?!\.)",
         "this card waited for another one that never came: it failed, hangs, or works far longer",
         _PEER + "; if none failed: HCCL_CONNECT_TIMEOUT, HCCL_EXEC_TIMEOUT, the network (hccn_tool)",
         "follows",

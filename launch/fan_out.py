@@ -4,8 +4,9 @@ Run as a program (`python fan_out.py plan.json`), so that launch.process can wat
 child. The nodes' ends need nothing installed: supervise.sh runs the script there, and ends every process of
 the job when its standard input closes, which it does when this program ends in whatever way, or when it
 brings no sign of life any more: the network is gone.
-The nodes share a file system: the store, and with it configs, weights and checkpoints. Logs may lie on each
-node's own disk (STORE/.logs a link to it, say): the workers' are brought home when all nodes have ended.
+The nodes share a file system: the store, and with it configs, weights and checkpoints; each node is asked
+whether it does before any is started. Logs may lie on each node's own disk (STORE/.logs a link to it, say):
+the workers' are brought home when all nodes have ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +61,12 @@ done
 """Run on a node as (directory, marker, most bytes): sends each log's end, unless it sees the marker: the
 directory is then the one that we see."""
 _HEAD = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
+_LACKS = re.compile(r"error: node [^:]*: (.*)")
 MOST_BYTES = 64 * 2**20
 """Of one log that are brought home: its end."""
 BRING_S = 60.0
+LOOK_S = 60.0
+"""A node that does not answer for so long is told as one that cannot be reached."""
 FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 GAP_S = 0.1
 SIGN_OF_LIFE_S = 5.0
@@ -73,6 +78,13 @@ def main(arguments: list[str]) -> int:
     """Start all nodes, wait; 0 when all ended with 0, else the exit code of the first that did not."""
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     hosts, ssh = plan["hosts"], plan["ssh"]
+    directory = Path(plan["directory"])
+    scripts = [(directory / f"node_{rank}.sh").read_text(encoding="utf-8") for rank in range(len(hosts))]
+    lacking = look(ssh, hosts, scripts, directory)
+    for host, what in lacking:
+        print(f"error: node {host}: {what}", flush=True)
+    if lacking:
+        return 1
     address = plan["master_addr"] or _address(ssh, hosts[0])
     port = plan["master_port"] or _ask(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
     print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
@@ -82,6 +94,55 @@ def main(arguments: list[str]) -> int:
     reached = [host for host, node in ended if node.returncode != LOST and node.returncode >= 0]
     bring_home(ssh, reached, Path(plan["logs"]))
     return result
+
+
+def look(
+    ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], shared: Path
+) -> list[tuple[str, str]]:
+    """What the nodes lack, as (node, what); see launch.scripts.CHECK.
+
+    Args:
+        ssh: the ssh command.
+        hosts: the nodes.
+        scripts: what each runs, with the argument `check`.
+        shared: a directory that all must see; it may be written here.
+    """
+    marker = shared / f".shared-{secrets.token_hex(8)}"
+    marker.touch()
+    told: list[list[str]] = [[] for _ in hosts]
+    try:
+        threads = [
+            threading.Thread(target=_look, args=(ssh, host, script, marker, lines))
+            for host, script, lines in zip(hosts, scripts, told, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        marker.unlink()
+    return [(host, line) for host, lines in zip(hosts, told, strict=True) for line in lines]
+
+
+def _look(ssh: Sequence[str], host: str, script: str, marker: Path, told: list[str]) -> None:
+    command = shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])
+    must_work = f"`{shlex.join([*ssh, host, 'true'])}` must work"
+    try:
+        done = subprocess.run(
+            [*ssh, host, command], input=script, capture_output=True, text=True, timeout=LOOK_S
+        )
+    except subprocess.TimeoutExpired:
+        told.append(f"does not answer; {must_work}")
+        return
+    except OSError as error:
+        told.append(f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}")
+        return
+    lines = done.stderr.strip().splitlines()
+    if done.returncode == LOST:
+        what = lines[-1] if lines else "no connection"
+        told.append(f"{what}; {must_work}")
+    elif done.returncode != 0:
+        told += [match[1] for line in lines if (match := _LACKS.fullmatch(line))] or lines[-1:]
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -138,13 +138,24 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
 
 
 def _processes_of(job: str) -> list[psutil.Process]:
-    found = []
+    """Who carries the job's name, and who shares a session of theirs: Ray's processes overwrite the name.
+
+    Theirs is a session whose leader carries the name, or whose leader is gone.
+    """
+    alive: dict[int, tuple[int, psutil.Process]] = {}
+    found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            alive = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-            if alive and process.environ().get(JOB_VARIABLE) == job:
-                found.append(process)
-    return found
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            alive[process.pid] = (os.getsid(process.pid), process)
+            if process.pid != os.getpid() and process.environ().get(JOB_VARIABLE) == job:
+                found[process.pid] = process
+    sessions = {alive[pid][0] for pid in found}
+    theirs = {session for session in sessions if session in found or session not in alive}
+    found.update({pid: process for pid, (session, process) in alive.items() if session in theirs})
+    found.pop(os.getpid(), None)
+    return list(found.values())
 
 
 def _signal(processes: Sequence[psutil.Process], number: int) -> None:

@@ -7,12 +7,13 @@ hand; what waits, watches and ends beside it is ray_node.py.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch import engine, ray_node, slurm
+from launch import engine, ray_node
 from launch.config import LauncherConfig
 from launch.process import Outcome
 from launch.scripts import FREE_PORT, EngineStart, Node, quote, wrap
@@ -20,7 +21,7 @@ from launch.scripts import FREE_PORT, EngineStart, Node, quote, wrap
 RAY_PORT = 6379
 """Ray's own default, where a script cannot look for a free one: several nodes."""
 ADDRESS_OF = "$(python -c 'import socket, sys; print(socket.gethostbyname(sys.argv[1]))' \"$MASTER_ADDR\")"
-HAS_CLIENT = f"$(python -c 'import grpc' 2>/dev/null && echo --ray-client-server-port={FREE_PORT} || true)"
+HAS_CLIENT = "$(python -c 'import grpc' 2>/dev/null && echo --ray-client-server-port=$(free_port) || true)"
 """ray[default] starts a server more, at one port for all of a machine."""
 
 
@@ -45,17 +46,8 @@ def write(start: RayStart, launcher: LauncherConfig, directory: Path, logs: Path
     directory.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ray_node.__file__, directory / "ray_node.py")
     nodes, names = nodes_of(start, launcher)
-    written = []
-    for node in nodes:
-        path = directory / f"node_{node.rank}.sh"
-        path.write_text(script(start, node, nodes, names, directory, logs), encoding="utf-8")
-        path.chmod(0o755)
-        written.append(path)
-    if launcher.name == "slurm":
-        batch = directory / "job.sbatch"
-        batch.write_text(slurm.batch_script(len(nodes), directory, logs, launcher.sbatch), encoding="utf-8")
-        written.append(batch)
-    return written
+    texts = [script(start, node, nodes, names, directory, logs) for node in nodes]
+    return engine.write_all(texts, launcher, directory, logs)
 
 
 def run(
@@ -104,52 +96,54 @@ def first_line(start: RayStart, launcher: LauncherConfig) -> list[str]:
 def script(
     start: RayStart, node: Node, nodes: list[Node], names: list[str], directory: Path, logs: Path
 ) -> str:
-    """The start script of one node."""
-    name = names[node.rank]
-    address = quote(start.address) if start.address else '"$MASTER_ADDR:$MASTER_PORT"'
-    words = ["exec python " + quote(str(directory / "ray_node.py"))]
-    words += [f"--address={address}", '--log-dir="$LOG_DIR"', f"--name={quote(name)}"]
-    words.append(f"--wait-timeout-s={start.wait_timeout_s:g}")
+    """The start script of one node: ray_node.py with its options, `ray start` and the program."""
+    options = [f"--name={quote(names[node.rank])}", '--log-dir="$LOG_DIR"']
+    options.append(f"--wait-timeout-s={start.wait_timeout_s:g}")
+    lines, ray = ["unset RAY_ADDRESS"], []
     if start.address is None:
-        words.append('--ray-dir="$RAY_DIR"')
+        options += ['--address="$MASTER_ADDR:$MASTER_PORT"', '--ray-dir="$RAY_DIR"']
+        options.append(f"--nodes={quote(','.join(names))}")
+        lines += _variables(start, node, nodes, directory)
+        ray = _ray_start(start, node, names[node.rank])
+    else:
+        options.append(f"--address={quote(start.address)}")
+    program: list[str] = []
     if node.rank == 0:
-        words.append(f"--npus={start.engine.workers}")
-        words += [f"--nodes={quote(','.join(names))}"] if start.address is None else []
-    lines = ["unset RAY_ADDRESS"]
-    ray: list[str] = []
-    if start.address is None:
-        lines += _ray_environment(start, node, nodes, directory)
-        ray = _ray_start(start, node, name)
-    program = ["python", *start.engine.program] if node.rank == 0 else []
-    end = " ".join(["--", *ray]) + " \\\n  " + " ".join(["--", *(quote(word) for word in program)])
-    lines.append(" \\\n  ".join([*words, end]))
+        options.append(f"--npus={start.engine.workers}")
+        program = ["python", *map(quote, start.engine.program)]
+    parts = [" ".join(options), " ".join(["--", *ray])]
+    parts += [" ".join(["--", *program])] if program else []
+    lines.append(" \\\n  ".join([f"exec python {quote(str(directory / 'ray_node.py'))}", *parts]))
     return wrap(start.engine, node, nodes, logs, *lines, port=RAY_PORT)
 
 
-def _ray_environment(start: RayStart, node: Node, nodes: list[Node], directory: Path) -> list[str]:
+def _variables(start: RayStart, node: Node, nodes: list[Node], directory: Path) -> list[str]:
     digest = hashlib.sha256(str(directory).encode()).hexdigest()[:12]
-    lines = [f"RAY_DIR=/tmp/grpoflow-ray-{digest}  # short, as there are sockets below it"]
-    lines.append("export RAY_USAGE_STATS_ENABLED=0")
-    if len(nodes) == 1:
-        lines.append("export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0  # Ray stays on loopback, on Linux too")
+    lines = [
+        f"RAY_DIR=/tmp/grpoflow-ray-{digest}  # short, as there are sockets below it",
+        f"free_port() {{ echo {FREE_PORT}; }}",
+        "AGENT_PORT=$(free_port)",
+        "export RAY_USAGE_STATS_ENABLED=0",
+        "export RAY_prestart_worker_first_driver=0  # the first is ray_node.py, which has no work for any",
+    ]
+    if len(nodes) == 1:  # without the variable Ray takes the machine's own address for 127.0.0.1
+        lines += ["MASTER_ADDR=127.0.0.1", "export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"]
     else:
         lines.append(f"MASTER_ADDR={ADDRESS_OF}")
-    lines.append(f"AGENT_PORT={FREE_PORT}")
     if node.rank == 0:
-        port = FREE_PORT if start.dashboard_port is None else str(start.dashboard_port)
-        lines += [f"DASHBOARD_PORT=${{DASHBOARD_PORT:-{port}}}", f"CLIENT={HAS_CLIENT}"]
+        port = "$(free_port)" if start.dashboard_port is None else str(start.dashboard_port)
+        lines += [f"DASHBOARD_PORT={port}", f"CLIENT={HAS_CLIENT}"]
     return lines
 
 
 def _ray_start(start: RayStart, node: Node, name: str) -> list[str]:
-    words = ["ray start"]
+    words = ["ray start --block", f"--node-name={quote(name)}"]
     if node.rank == 0:
         words += ['--head --port="$MASTER_PORT" --node-ip-address="$MASTER_ADDR" --temp-dir="$RAY_DIR/ray"']
         words += ['--dashboard-host=127.0.0.1 --dashboard-port="$DASHBOARD_PORT" $CLIENT']
     else:
         words += ['--address="$MASTER_ADDR:$MASTER_PORT" ${NODE_ADDR:+--node-ip-address="$NODE_ADDR"}']
-    words.append(f"--block --node-name={quote(name)} --resources='{{\"NPU\": {node.workers}}}'")
-    # the system chooses workers' ports: two clusters that look for free ones at a time may find the same
+    words.append(f"--resources='{json.dumps({'NPU': node.workers})}'")
+    # workers' ports are chosen by the system: two clusters that look for free ones may find the same
     words.append('--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port="$AGENT_PORT"')
-    words += [quote(option) for option in start.ray_options]
-    return [" \\\n    ".join(words)]
+    return [" \\\n    ".join([*words, *map(quote, start.ray_options)])]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
+import fcntl
 import importlib
 import logging
 import os
@@ -19,8 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,7 +33,10 @@ POLL_S = 0.2
 LOOK_S = 2.0
 """Between two looks at the nodes."""
 PROGRESS_S = 15.0
-GRACE_S = 10.0
+GRACE_S = 5.0
+TOO_SLOW_S, STARTS = (25.0, 90.0), 3
+"""`ray start` gives up when its node is not registered after 30 s, which a busy machine may need: seconds
+between which an end counts as that, and how often it is started in all."""
 SAVED_BYTES = 64 * 2**10
 """Of each of Ray's own logs, its end, that are kept."""
 
@@ -42,28 +48,28 @@ class Failed(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Run a node's part to its end; returns the exit code."""
     options, start, program = _parse(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, _stop)
+    _catch_signals()
+    _adopt_orphans()
     for name in MEETING:
         os.environ.pop(name, None)
     log = Path(options.log_dir) / "worker_0.log" if program else None
-    try:
-        with contextlib.ExitStack() as ends:
-            if log is None:
-                return _other(options, start, ends)
-            return _head(options, start, program, log, ends)
-    except Failed as failure:  # told last, below what ending the others made them say
-        _say(f"error: {failure}", log)
-        return 1
+    with contextlib.ExitStack() as ends:
+        try:
+            own = _own(options, start, ends) if start and log else None
+            return _head(options, own, program, log, ends) if log else _other(options, start, ends)
+        except Failed as failure:  # told before Ray ends, which may take long when it is ill
+            _say(f"error: {failure}", log)
+            return 1
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
-    parts: list[list[str]] = [[]]
+    parts: list[list[str]] = [[], [], []]
+    part = 0
     for argument in arguments:
-        if argument == "--" and len(parts) < 3:
-            parts.append([])
+        if argument == "--" and part < 2:
+            part += 1
         else:
-            parts[-1].append(argument)
+            parts[part].append(argument)
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--address", required=True, help="HOST:PORT of the first node's Ray")
     parser.add_argument("--log-dir", required=True)
@@ -73,6 +79,11 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str], lis
     parser.add_argument("--wait-timeout-s", type=float, default=300.0)
     parser.add_argument("--ray-dir", default="", help="receives Ray's sockets and logs; removed at the end")
     return parser.parse_args(parts[0]), parts[1], parts[2]
+
+
+def _catch_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: object) -> NoReturn:
@@ -86,6 +97,72 @@ def _say(text: str, log: Path | None) -> None:
             file.write(text + "\n")
 
 
+class OwnRay:
+    """This node's `ray start --block`."""
+
+    def __init__(self, command: list[str], name: str, directory: Path) -> None:
+        self._command, self._name, self._directory = command, name, directory
+        self.starts = STARTS
+        """How often it may still be started."""
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; one at a time on a machine: two would take the same names for their sockets."""
+        with (self._directory / "starting").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sockets = self._sockets()
+            self.starts, self._since = self.starts - 1, time.monotonic()
+            try:
+                child = self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
+            except FileNotFoundError as error:
+                raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
+            while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
+                if child.poll() is not None:
+                    break
+                time.sleep(POLL_S)
+
+    def _sockets(self) -> int:
+        return len(list(self._directory.glob("*/session_2*/sockets/*")))
+
+    def check(self) -> None:
+        """Raise unless it runs; one that was too slow to come up gets another chance."""
+        if self._child is None or self._child.poll() is None:
+            return
+        lasted = time.monotonic() - self._since
+        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0:
+            print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
+            self.start()
+            return
+        raise Failed(f"Ray on node {self._name} ended with exit code {self._child.returncode}")
+
+    def end(self) -> None:
+        """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
+        if self._child is not None:
+            _end(self._child)
+        while orphans := _children():
+            for orphan in orphans:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(orphan, signal.SIGKILL)
+            for orphan in orphans:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(orphan, 0)
+
+
+def _adopt_orphans() -> None:
+    """Descendants whose parents end become this process's children, not init's."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def _children() -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has just ended
+            after_name = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            if int(after_name.split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    return found
+
+
 def _other(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> int:
     """A node but the first: there as long as the first is."""
     deadline = time.monotonic() + options.wait_timeout_s
@@ -93,13 +170,14 @@ def _other(options: argparse.Namespace, start: list[str], ends: contextlib.ExitS
         if time.monotonic() > deadline:
             raise Failed(f"Ray at {options.address} does not answer after {options.wait_timeout_s:.0f} s")
         time.sleep(1.0)
-    ray = _start(options, start, ends)
-    missed = 0
+    own, missed = _own(options, start, ends), 0
     while missed < 3:
-        if ray.poll() is not None:
+        try:
+            own.check()
+        except Failed:
             time.sleep(2.0)  # the first node ends at the same time when the run is over
             if _reachable(options.address):
-                raise Failed(f"Ray on node {options.name} ended with exit code {ray.returncode}")
+                raise
             return 0
         missed = 0 if _reachable(options.address) else missed + 1
         time.sleep(1.0)
@@ -107,38 +185,36 @@ def _other(options: argparse.Namespace, start: list[str], ends: contextlib.ExitS
 
 
 def _head(
-    options: argparse.Namespace,
-    start: list[str],
-    program: list[str],
-    log: Path,
-    ends: contextlib.ExitStack,
+    options: argparse.Namespace, own: OwnRay | None, program: list[str], log: Path, ends: contextlib.ExitStack
 ) -> int:
     deadline = time.monotonic() + options.wait_timeout_s
-    child = _start(options, start, ends) if start else None
-    ray = _connect(options.address, child, deadline)
-    ends.callback(ray.shutdown)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):  # ray.init has put its own
-        signal.signal(number, _stop)
-    expected = _wait(ray, options, child, deadline, log)
+    ray = _connect(options.address, own, deadline)
+    ends.callback(lambda: ray.shutdown() if _reachable(options.address) else None)
+    if own is not None:
+        own.starts = 0  # this process would not survive a cluster in the place of the one that it has joined
+    _catch_signals()  # ray.init has put its own in their place
+    nodes = Nodes(ray)
+    expected = _wait(nodes, options, own, deadline, log)
     environment = {**os.environ, "RAY_ADDRESS": options.address, "PYTHONUNBUFFERED": "1"}
-    with log.open("ab") as output, _ended(program, environment, output) as running:
-        next_look = 0.0
-        while running.poll() is None:
-            if time.monotonic() > next_look:
-                next_look = time.monotonic() + LOOK_S
-                _check(child)
-                living = {node["NodeID"] for node in _living(ray)}
-                lost = [label for key, label in expected.items() if key not in living]
+    with log.open("ab") as output:
+        running = subprocess.Popen(
+            program, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            while running.poll() is None:
+                if own is not None:
+                    own.check()
+                lost = expected.keys() - nodes.living.keys()
                 if lost:
-                    raise Failed(f"lost: {', '.join(lost)}")
-            time.sleep(POLL_S)
+                    raise Failed(f"lost: {', '.join(sorted(expected[key] for key in lost))}")
+                time.sleep(POLL_S)
+        finally:
+            _end(running)
     code = running.returncode
     return code if code >= 0 else 128 - code
 
 
-def _start(
-    options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack
-) -> subprocess.Popen[bytes]:
+def _own(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> OwnRay:
     """Start this node's Ray, in a directory that others can't look into, whatever mode Ray gives its own."""
     directory = Path(options.ray_dir)
     mine = directory / f"made_by_{options.name.replace('/', '_')}"
@@ -150,28 +226,20 @@ def _start(
         ends.callback(_clear, directory, Path(options.log_dir) / f"ray_{options.name}")
     elif directory.is_symlink() or directory.stat().st_uid != os.getuid():
         raise Failed(f"{directory} belongs to another user")
-    try:
-        return ends.enter_context(_ended(start, {**os.environ, "RAY_DISABLE_IMPORT_WARNING": "1"}, None))
-    except FileNotFoundError as error:
-        raise Failed(f"{start[0]} is not installed beside {sys.executable}") from error
+    own = OwnRay(start, options.name, directory)
+    ends.callback(own.end)
+    own.start()
+    return own
 
 
-@contextlib.contextmanager
-def _ended(command: list[str], environment: dict[str, str], output: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A child that does not outlive the block."""
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment
-    )
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        child.terminate()
     try:
-        yield child
-    finally:
-        if child.poll() is None:
-            child.terminate()
-        try:
-            child.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        child.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def _reachable(address: str) -> bool:
@@ -183,7 +251,7 @@ def _reachable(address: str) -> bool:
     return True
 
 
-def _connect(address: str, child: subprocess.Popen[bytes] | None, deadline: float) -> Any:
+def _connect(address: str, own: OwnRay | None, deadline: float) -> Any:
     """The ray module, joined to the cluster as a driver that does no work."""
     try:
         ray = importlib.import_module("ray")
@@ -191,7 +259,8 @@ def _connect(address: str, child: subprocess.Popen[bytes] | None, deadline: floa
         raise Failed(f"ray is not installed for {sys.executable}: {error}") from error
     problem: object = "nothing listens there"
     while True:
-        _check(child)
+        if own is not None:
+            own.check()
         if _reachable(address):
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -204,24 +273,35 @@ def _connect(address: str, child: subprocess.Popen[bytes] | None, deadline: floa
         time.sleep(1.0)
 
 
-def _living(ray: Any) -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
+class Nodes:
+    """The nodes that Ray takes for living, looked up beside: the question may hang for a minute."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self.living: dict[str, dict[str, Any]] = self._look()
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        while True:
+            time.sleep(LOOK_S)
+            with contextlib.suppress(Exception):  # no answer is no news
+                self.living = self._look()
+
+    def _look(self) -> dict[str, dict[str, Any]]:
+        return {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
 
 
 def _wait(
-    ray: Any,
-    options: argparse.Namespace,
-    child: subprocess.Popen[bytes] | None,
-    deadline: float,
-    log: Path,
+    nodes: Nodes, options: argparse.Namespace, own: OwnRay | None, deadline: float, log: Path
 ) -> dict[str, str]:
     """Wait for all NPUs; the nodes that are there then, as {Ray's id: what a reader calls it}."""
     told, next_told = "", 0.0
     while True:
-        _check(child)
-        nodes = _living(ray)
-        names = {node["NodeName"] for node in nodes}
-        npus = sum(int(node["Resources"].get("NPU", 0)) for node in nodes)
+        if own is not None:
+            own.check()
+        living = nodes.living
+        names = {node["NodeName"] for node in living.values()}
+        npus = sum(int(node["Resources"].get("NPU", 0)) for node in living.values())
         missing = [name for name in options.nodes.split(",") if name and name not in names]
         text = f"{npus} of {options.npus} NPUs are registered"
         if missing:
@@ -231,29 +311,29 @@ def _wait(
             _say(f"ray: {text}", log)
         if npus >= options.npus and not missing:
             return {
-                node["NodeID"]: f"node {node['NodeName']} ({node['NodeManagerAddress']})" for node in nodes
+                key: f"node {node['NodeName']} ({node['NodeManagerAddress']})" for key, node in living.items()
             }
         if time.monotonic() > deadline:
             raise Failed(f"after {options.wait_timeout_s:.0f} s {text}")
-        time.sleep(1.0)
-
-
-def _check(child: subprocess.Popen[bytes] | None) -> None:
-    if child is not None and child.poll() is not None:
-        raise Failed(f"Ray on the first node ended with exit code {child.returncode}")
+        time.sleep(POLL_S)
 
 
 def _clear(directory: Path, kept: Path) -> None:
-    """Remove Ray's directory, but for the ends of its logs."""
+    """Remove Ray's directory, but for the ends of its logs; they are no logs of workers, and are named so."""
     with contextlib.suppress(OSError):
-        for log in directory.glob("*/session_latest/logs/*"):
+        for log in directory.glob("*/session_2*/logs/*"):
             if log.is_file() and log.stat().st_size > 0:
                 kept.mkdir(exist_ok=True)
                 with log.open("rb") as file:
                     file.seek(max(0, log.stat().st_size - SAVED_BYTES))
-                    (kept / log.name).write_bytes(file.read())
+                    (kept / f"{log.name}.txt").write_bytes(file.read())
     shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        CODE = main(sys.argv[1:])
+    except SystemExit as stopped:
+        CODE = int(stopped.code or 0)
+    sys.stdout.flush()
+    os._exit(CODE)  # ray's own end at exit waits a minute for a cluster that is gone

@@ -10,6 +10,38 @@ from pathlib import Path
 MSRUN_PORT = 8118
 """msrun's own default port (mindspore 2.7.0), where a script cannot look for a free one: several nodes."""
 
+CHECK = r"""
+lacking=0
+lack() { echo "error: node $HOSTNAME: $1: $2" >&2; lacking=1; }
+need() { [ -e "$1" ] || lack "$1" "must exist on every node, at the same path"; }
+whole() {  # nothing below it may be a link to what this node lacks
+  need "$1"
+  link=$(find -L "$1" -type l -print -quit 2>/dev/null)
+  [ -z "$link" ] || lack "$link" "is a link to $(readlink "$link"), which must exist on every node"
+}
+if [ -n "${SHARED:-}" ] && ! { [ -e "$SHARED" ] && [ -w "${SHARED%/*}" ]; }; then
+  lack "${SHARED%/*}" "must be one directory for all nodes, writable on each, because workers read files \
+that workers of other nodes write; choose store= on a file system that the nodes share"
+  exit 1
+fi
+""".strip()
+"""Does this node have what a run needs? SHARED is a file that whoever starts the nodes has just made."""
+
+END = r"""
+end() {  # whatever ended or stopped it, no worker outlives it
+  trap '' TERM INT HUP
+  kill -TERM $(left) 2>/dev/null || true
+  for _ in $(seq 50); do [ -n "$(left)" ] || break; sleep 0.1; done
+  while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done
+  exit "$1"
+}
+trap 'end 143' TERM INT HUP
+""".strip()
+"""`left` is defined by _alone."""
+
+PROGRAM = '"${program[@]}"'
+"""Stands for the program in a script that decides about it when it runs."""
+
 _FREE = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 FREE_PORT = f"$(python -c '{_FREE}')"
 """In bash: a port that is free on the node where the script runs."""
@@ -37,6 +69,11 @@ class EngineStart:
     """Command prefix that runs the script elsewhere."""
     directory: str
     """Working directory of the workers."""
+    resumable: tuple[str, ...] = ()
+    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3);
+    it may run on all nodes at once. Empty: it always begins."""
+    again: tuple[str, ...] = ()
+    """The program and its arguments when it goes on."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +86,13 @@ class Node:
     workers: int
 
 
-def write_scripts(start: EngineStart, nodes: Sequence[Node], directory: Path, logs: Path) -> list[Path]:
+def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
     """Write node_0.sh, node_1.sh, ... and return them."""
     directory.mkdir(parents=True, exist_ok=True)
     written = []
-    for node in nodes:
-        path = directory / f"node_{node.rank}.sh"
-        path.write_text(script(start, node, nodes, logs), encoding="utf-8")
+    for rank, text in enumerate(texts):
+        path = directory / f"node_{rank}.sh"
+        path.write_text(text, encoding="utf-8")
         path.chmod(0o755)
         written.append(path)
     return written
@@ -66,13 +103,23 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
     """
-    return wrap(start, node, nodes, logs, "exec " + " \\\n  ".join(map(_word, last_line(start, node, nodes))))
+    words = ["env", mark(start, node), *last_line(start, node, nodes, (PROGRAM,))]
+    line = " \\\n  ".join(map(_word, words))
+    return wrap(start, node, nodes, logs, *_program(start), END, line + " &", "wait $! || end $?", "end 0")
+
+
+def mark(start: EngineStart, node: Node) -> str:
+    """The variable by which a node's processes are found; the script does not export it to its own tools."""
+    return f"GRPOFLOW_NODE={start.directory} {node.rank}"
 
 
 def wrap(
     start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
 ) -> str:
     """A node's script that ends in `last`: environment, meeting place, logs and working directory before it.
+
+    With the argument `check` it only looks whether the node has what the run needs. It may be started again
+    after any end.
 
     Args:
         start: what is started, see EngineStart.
@@ -83,10 +130,14 @@ def wrap(
         port: where several nodes meet unless MASTER_PORT says otherwise.
     """
     several = len(nodes) > 1
+    ranks = _ranks(node, nodes)
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {_ranks(node, nodes)} of {max(1, start.workers)}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {ranks[0]} to {ranks[1]} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
+        *check(start),
+        '[ "${1:-}" != check ] || exit "$lacking"',
+        '[ "$lacking" = 0 ] || exit 1',
         *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
         *[f"export {name}={quote(value)}" for name, value in start.env.items()],
@@ -101,15 +152,62 @@ def wrap(
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         f"cd {quote(start.directory)}",
+        *_alone(mark(start, node), *ranks),
         *last,
     ]
     return "\n".join(lines) + "\n"
 
 
-def last_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str]:
+def check(start: EngineStart) -> list[str]:
+    """The lines that look whether a node has what the run needs."""
+    names = [part.partition("=")[2] if part.startswith("--") else part for part in start.program[1:]]
+    read = [name for name in names if name.startswith("/") and Path(name).exists()]  # the others are made
+    return [
+        CHECK,
+        *[f"need {quote(path)}" for path in installed(start)],
+        *[f"whole {quote(path)}" for path in dict.fromkeys(read)],
+    ]
+
+
+def installed(start: EngineStart) -> list[str]:
+    """What every node must have of its own or see; the program first."""
+    named = [start.program[0], *([] if start.python is None else [start.python])]
+    return [path for path in (*named, *start.python_path, *start.env_scripts) if path.startswith("/")]
+
+
+def _alone(marked: str, first: int, last: int) -> list[str]:
+    """End what an earlier start left here (msrun's workers outlive it), and keep its logs."""
+    return [
+        f"left() {{ grep -lzxF {quote(marked)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
+        'while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done',
+        f"for log in {'' if first else 'scheduler '}worker_{{{first}..{last}}}; do",
+        '  [ -e "$LOG_DIR/$log.log" ] || continue',
+        '  mkdir -p "$LOG_DIR/earlier"',
+        '  mv "$LOG_DIR/$log.log" "$LOG_DIR/earlier/$log-$(date -r "$LOG_DIR/$log.log" +%Y%m%dT%H%M%S).log"',
+        "done",
+    ]
+
+
+def _program(start: EngineStart) -> list[str]:
+    """The array PROGRAM."""
+    lines = [f"program=({_join(start.program)})"]
+    if start.resumable:
+        lines += [
+            f"code=0; python {_join(start.resumable)} || code=$?",
+            f"[ $code != 0 ] || program=({_join(start.again)})",
+            "[ $code = 0 ] || [ $code = 3 ] || exit $code",
+        ]
+    return lines
+
+
+def _join(parts: Sequence[str]) -> str:
+    return " \\\n  ".join(quote(part) for part in parts)
+
+
+def last_line(start: EngineStart, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
     """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
     if start.workers == 0:
-        return ["python", *start.program]
+        return ["python", *program]
     return [
         "msrun",
         f"--worker_num={start.workers}",
@@ -118,12 +216,14 @@ def last_line(start: EngineStart, node: Node, nodes: Sequence[Node]) -> list[str
         *MEETING,
         "--join=True",
         "--cluster_time_out=600",
-        *start.program,
+        *program,
     ]
 
 
 def _word(part: str) -> str:
-    """A word of a bash command; only MEETING's variables are expanded."""
+    """A word of a bash command; only the variables of MEETING and PROGRAM are expanded."""
+    if part == PROGRAM:
+        return part
     if part not in MEETING:
         return quote(part)
     option, _, variable = part.partition("=")
@@ -144,9 +244,10 @@ def _meeting(nodes: Sequence[Node], port: int) -> list[str]:
     ]
 
 
-def _ranks(node: Node, nodes: Sequence[Node]) -> str:
+def _ranks(node: Node, nodes: Sequence[Node]) -> tuple[int, int]:
+    """The first and the last worker of a node."""
     first = sum(other.workers for other in nodes if other.rank < node.rank)
-    return f"{first} to {first + node.workers - 1}"
+    return first, first + node.workers - 1
 
 
 def quote(text: str) -> str:

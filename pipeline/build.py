@@ -15,6 +15,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
+from pipeline.config import load
 from pipeline.errors import StageFailed, StoreError
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
@@ -182,9 +183,11 @@ def diagnosis(logs: Path) -> list[str]:
 
 
 def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> dict[str, Any]:
+    # The report tells what differs from them; they are code, like its templates, hence no part of the spec.
+    defaults = {"defaults": load([]).plain()} if spec.name == "report" else {}
     return {
         "stage": spec.name,
-        "config": spec.config,
+        "config": {**spec.config, **defaults},
         "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
         "output": str(seat.staging),
         "work": str(seat.work),

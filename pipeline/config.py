@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 from launch.config import LauncherConfig
 from pipeline import engines, rules
 from pipeline.compose_cache import compose_cached
+from pipeline.engines.stage import as_text
 from pipeline.errors import ConfigError
 from stages.config import read
 from stages.convert_config import ConvertConfig
@@ -118,16 +119,11 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
         engine = derived["engine"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
-                section["env"] = {key: _text(value) for key, value in section["env"].items()}
+                section["env"] = {key: as_text(value) for key, value in section["env"].items()}
         engines.of(engine["name"]).derive(derived)
     except (KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived
     return derived
-
-
-def _text(value: Any) -> Any:
-    """A number is a variable's text, too; true is not, for it could mean 1."""
-    return str(value) if type(value) in (int, float) else value
 
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from launch import doctor as look
 from launch import windows
 from launch.doctor import Check
-from launch.engine import hosts_of
+from launch.engine import hosts_of, lacking
 from launch.environment import RULES, installed
 from launch.install_script import ENGINES as SCRIPTED
 from launch.install_script import script
@@ -23,6 +23,7 @@ from launch.windows import Window
 from pipeline import engines
 from pipeline.checkouts import CHECKOUTS, Checkout
 from pipeline.config import Config, load
+from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Problem
 from pipeline.graph import stages
 from stages.fetch.redact import redact
@@ -109,6 +110,9 @@ def examine(config: Config, online: bool, given: Mapping[str, str] | None = None
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
         machine += look.hosts(hosts_of(config.launcher), config.launcher.ssh)
+        store = Path(config.store).absolute()
+        told = lacking(config.launcher, config.cards, needed(config), store)
+        machine += [Check(f"host {host}", "problem", what) for host, what in told]
     if online:
         endpoint = config.fetch.endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or HUB
         machine.append(look.reachable(endpoint, redact(endpoint)))

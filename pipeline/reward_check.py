@@ -30,8 +30,8 @@ def warnings(plan: Plan, store: Store) -> list[str]:
         plan: what would run.
         store: where a fetched dataset may be.
     """
-    if not _is_quick(plan.config.reward):
-        return []
+    if plan.config.engine.name == "mindspeed_rl" or not _is_quick(plan.config.reward):
+        return []  # its prompts and rewards are its own: engine.prompt_type, engine.verifier_function
     key = _key(plan)
     known = recall(KIND, key)
     if isinstance(known, list):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -63,7 +64,12 @@ def export_run(options: Namespace, wanted: str, out: Path | None) -> int:
 
 def _best_kept(root: Path, record: Record) -> str:
     result = json.loads((root / record.artifacts["grpo"] / "result.json").read_text(encoding="utf-8"))
-    again = f"grpoflow run {' '.join(record.overrides)} train.keep_best=true"
+    engine = record.config["engine"]["name"]
+    if engine != "local":
+        raise StoreError(
+            f"run {record.id}: engine={engine} compares no checkpoints; export it without --best"
+        )
+    again = f"grpoflow run {shlex.join(record.overrides)} train.keep_best=true"
     if result.get("best_step") is None:
         raise StoreError(
             f"run {record.id}: no checkpoint was ever compared with another (train.validate_every=0); "
@@ -97,7 +103,7 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
             "train.validate_every=N, from the first check on"
         )
     checkpoint = states[-1].parent.with_name(f"step_{best['step']:06d}")
-    model = read(ModelConfig, record.config["model"], "model")
+    model = read(ModelConfig, _sections(record)["model"], "model")
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))
     with complete_directory(out) as directory:
         export(tensors, root / record.artifacts["fetch"], directory, model, None)
@@ -116,7 +122,7 @@ def serve_check(options: Namespace) -> int:
     else:
         root = _root(options)
         record = history.find(root, wanted)
-        directory, config = _exported(root, record), record.config
+        directory, config = _exported(root, record), _sections(record)
         inputs = {"tokenize": root / record.artifacts["tokenize"]}
         prompts = options.prompt
         expected = None if prompts else _answers_of(root / record.artifacts["evaluate"] / "samples.jsonl")
@@ -172,6 +178,12 @@ def _serve(directory: Path, inputs: Mapping[str, Path], config: Mapping[str, Any
 def _program() -> str:
     found = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
     return "transformers" if found else "local"
+
+
+def _sections(record: Record) -> dict[str, Any]:
+    """A run's sections; keys that are younger than the run have their defaults."""
+    usual = derive(compose_cached([], None))
+    return {name: {**usual[name], **record.config[name]} for name in ("model", "rollout")}
 
 
 def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:

@@ -7,10 +7,8 @@ index.html. The ID follows from the command line, so the same command goes on wi
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib.util
-import io
 import json
 import logging
 import os
@@ -19,42 +17,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from pipeline import explain, history, notify, summary
+from pipeline import history, notify, summary
 from pipeline.errors import REPORTED, ConfigError, Problem
 from pipeline.fingerprint import canonical
 from pipeline.graph import Plan
-from pipeline.progress import console, elapsed
+from pipeline.progress import console
 from pipeline.run import Run, prepare_plan
 from pipeline.store import Store
+from pipeline.sweep_points import Point, accuracy, describe, show, show_merged, table, varied
 
-ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 EXIT_DONE, EXIT_FAILED, EXIT_INVALID = 0, 1, 2
-
-
-@dataclass
-class Point:
-    """One point of a sweep."""
-
-    number: int
-    overrides: list[str]
-    state: str = "pending"
-    """pending, finished, failed, or invalid (its configuration is refused; it is left out)."""
-    message: str = ""
-    """Why it is invalid, or what failed."""
-    run: str | None = None
-    """Id of the run that it was."""
-    result: dict[str, Any] = field(default_factory=dict)
-    """The evaluation's result."""
-    artifacts: dict[str, str] = field(default_factory=dict)
-    """Stage -> STAGE/FIRST-16-DIGITS."""
 
 
 def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_dir: Path | None) -> int:
@@ -100,14 +76,10 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
     if plan_only:
         return EXIT_INVALID if set(states) == {"invalid"} else EXIT_DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
-    best = max((point.result for point in points if point.result), key=_accuracy, default={})
+    best = max((point.result for point in points if point.result), key=accuracy, default={})
     name = shlex.join(overrides)
     notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
     return EXIT_DONE if done else EXIT_FAILED
-
-
-def _accuracy(result: Mapping[str, Any]) -> float:
-    return float(result.get("accuracy_grpo", -1.0))
 
 
 def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
@@ -264,76 +236,3 @@ def _replace(file: Path, text: str) -> None:
     temporary = file.with_name(f".{file.name}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(file)
-
-
-def varied(points: Sequence[Point]) -> list[str]:
-    """Keys whose values differ between points."""
-    values: dict[str, set[str]] = {}
-    for point in points:
-        for override in point.overrides:
-            key, _, value = override.partition("=")
-            values.setdefault(key, set()).add(value)
-    return [key for key, seen in values.items() if len(seen) > 1]
-
-
-def describe(point: Point, among: Sequence[Point]) -> str:
-    """A point by what tells it from the others."""
-    keys = varied(among)
-    return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
-
-
-def table(points: Sequence[Point]) -> str:
-    """One CSV row per point: number, state, the keys that differ, its result."""
-    keys = varied(points)
-    results = list(dict.fromkeys(key for point in points for key in point.result))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["point", "state", *keys, *results, "run", "message"])
-    for point in points:
-        chosen = dict(override.partition("=")[::2] for override in point.overrides)
-        row = [point.number, point.state, *(chosen.get(key, "") for key in keys)]
-        writer.writerow(
-            [*row, *(point.result.get(key, "") for key in results), point.run or "", point.message]
-        )
-    return text.getvalue()
-
-
-def show(points: Sequence[Point], out: Console) -> None:
-    """Points with what tells them apart and their accuracies, the best first."""
-    keys = varied(points)
-    shown = Table()
-    for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
-        shown.add_column(column, overflow="fold")
-    for point in sorted(points, key=lambda one: -_accuracy(one.result)):
-        chosen = dict(override.partition("=")[::2] for override in point.overrides)
-        figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
-        state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
-        shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
-    out.print(shown)
-
-
-def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
-    """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
-    sharing: dict[str, list[int]] = {}
-    rows: dict[str, explain.Row] = {}
-    for point in points:
-        if point.number in plans and store is not None:
-            for row in explain.explain(plans[point.number], store):
-                rows.setdefault(row.fingerprint, row)
-                sharing.setdefault(row.fingerprint, []).append(point.number)
-    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
-    for column in ("stage", "state", "points", "cards", "last took", "reason"):
-        shown.add_column(column, overflow="fold")
-    for fingerprint, row in rows.items():
-        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
-        numbers = ", ".join(map(str, sharing[fingerprint]))
-        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
-    out.print(shown)
-    left = [row for row in rows.values() if row.state != "CACHED"]
-    apart = sum(len(sharing[row.fingerprint]) for row in left)
-    known = [row.last_duration_s for row in left if row.last_duration_s is not None]
-    out.print(f"{len(left)} stages to run; {apart} if each point ran alone")
-    if left:
-        unknown = len(left) - len(known)
-        more = f", and {unknown} stages that have never run" if unknown else ""
-        out.print(f"by their last durations: {elapsed(sum(known))}{more}")

@@ -20,7 +20,9 @@ from typing import Any
 import luigi
 import luigi.scheduler
 import luigi.server
+import tornado.httpserver
 import tornado.ioloop
+import tornado.netutil
 import tornado.web
 
 from launch.environment import cards_here
@@ -45,14 +47,15 @@ def ui(options: Namespace) -> int:
     application.add_handlers(r"(127\.0\.0\.1|localhost)", _handlers(root))
     loop = tornado.ioloop.IOLoop.current()
     try:
-        server = application.listen(options.port, address=LOOPBACK)
+        sockets = tornado.netutil.bind_sockets(options.port, address=LOOPBACK)
     except OSError as error:
         remedy = "choose another, or --port 0 for any that is free"
         raise ConfigError(
             [Problem("--port", options.port, f"must be free: {error.strerror}", remedy)]
         ) from error
-    port = next(iter(server._sockets.values())).getsockname()[1]
-    url = f"http://{LOOPBACK}:{port}"
+    server = tornado.httpserver.HTTPServer(application)
+    server.add_sockets(sockets)
+    url = f"http://{LOOPBACK}:{sockets[0].getsockname()[1]}"
     (root / ADDRESS).write_text(json.dumps({"url": url, "cards": cards}), encoding="utf-8")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.add_callback_from_signal(loop.stop))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pipeline.errors import ConfigError, Problem
 
@@ -18,7 +20,7 @@ def address(root: Path, cards: int) -> str:
         cards: what the run needs; a scheduler with fewer would let it wait for ever.
 
     Raises:
-        ConfigError: there is none, or it has too few cards.
+        ConfigError: there is none, it does not answer, or it has too few cards.
     """
     try:
         told = json.loads((root / ADDRESS).read_text(encoding="utf-8"))
@@ -28,6 +30,12 @@ def address(root: Path, cards: int) -> str:
     if cards > told["cards"]:
         rule = f"more than the {told['cards']} cards of grpoflow ui at {told['url']}"
         raise ConfigError([Problem("cards", cards, rule, f"start it with --cards {cards}")])
+    try:
+        place = urlsplit(told["url"])
+        socket.create_connection((place.hostname, place.port), timeout=5).close()
+    except OSError as error:  # killed: Luigi would go on asking it for minutes
+        rule, remedy = f"does not answer at {told['url']}", f"start it again: grpoflow ui store={root}"
+        raise ConfigError([Problem("--ui", None, rule, remedy)]) from error
     return str(told["url"])
 
 

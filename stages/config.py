@@ -34,6 +34,8 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
 
+    Fields with a default may be absent; those of the configuration have none, their values stand in conf.
+
     Raises:
         ConfigError: with one Problem per unknown key, missing key, wrong type or broken bound.
     """
@@ -64,6 +66,7 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
         return None
     hints = _hints(cls)
     names = [field.name for field in dataclasses.fields(cls)]
+    defaults = {f.name for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
     before = len(problems)
     for key in values:
         if key not in names:
@@ -74,7 +77,7 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
     for name in names:
         if name in values:
             arguments[name] = _value(hints[name], values[name], _join(path, name), problems)
-        else:
+        elif name not in defaults:
             problems.append(
                 Problem(_join(path, name), None, "is required", "set it in conf or as an override")
             )

@@ -29,6 +29,7 @@ from stages.weights.transfer import read_tensor
 if TYPE_CHECKING:
     from stages.grpo.data import Prompts, Vocabulary
     from stages.grpo.rollout import Decoder
+    from stages.rewards import RewardScores
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Answers:
     """Greedy, one per prompt."""
     right: NDArray[np.bool_]
     """Whether each is right [prompts]."""
-    rewards: NDArray[np.float32]
-    """Total reward of each [prompts]."""
+    rewards: RewardScores
+    """Total and parts of each [prompts]."""
     sampled_right: NDArray[np.bool_]
     """Whether each sampled completion is right [sample_prompts, num_samples]."""
 
@@ -114,7 +115,7 @@ def answer(
     draws = uniforms((seed, sampled), len(repeated), decoder.T)
     sampled_texts = complete(decoder, repeated, vocabulary, draws)[0] if sampled else []
     sampled_right = np.array(accuracy_reward(sampled_texts, list(repeated.solutions))) > 0
-    return Answers(texts, right, scores.total, sampled_right.reshape(-1, config.num_samples))
+    return Answers(texts, right, scores, sampled_right.reshape(-1, config.num_samples))
 
 
 def complete(
@@ -185,6 +186,8 @@ def samples(prompts: Prompts, before: Answers, after: Answers, count: int) -> It
             "solution": prompts.solutions[i],
             "before": before.texts[i],
             "after": after.texts[i],
-            "before_reward": float(before.rewards[i]),
-            "after_reward": float(after.rewards[i]),
+            "before_reward": float(before.rewards.total[i]),
+            "after_reward": float(after.rewards.total[i]),
+            "before_parts": {name: float(values[i]) for name, values in before.rewards.parts.items()},
+            "after_parts": {name: float(values[i]) for name, values in after.rewards.parts.items()},
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from pathlib import Path
 
@@ -10,13 +12,22 @@ class Follower:
     """The lines that are added to a file."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._offset, self._rest = path, 0, b""
+        self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
+        self.renewed = False
+        """Whether the last call found another file than the one before: a job that Slurm started again."""
 
     def lines(self) -> list[str]:
         """Whole lines since the last call; none while the file does not exist."""
-        if not self.path.exists():
+        self.renewed = False
+        try:
+            file = self.path.open("rb")
+        except FileNotFoundError:
             return []
-        with self.path.open("rb") as file:
+        with file:
+            state = os.fstat(file.fileno())
+            self.renewed = state.st_ino != self._inode or state.st_size < self._offset
+            if self.renewed:
+                self._inode, self._offset, self._rest = state.st_ino, 0, b""
             file.seek(self._offset)
             data = file.read()
         self._offset += len(data)
@@ -25,16 +36,19 @@ class Follower:
 
 
 class Silence:
-    """Watches the sizes of all logs in a directory."""
+    """Watches all logs of a directory."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
-        self._sizes: dict[Path, int] = {}
+        self._times: dict[Path, int] = {}
         self._last_word = time.monotonic()
 
     def seconds(self) -> float:
-        """Since a process last wrote a line."""
-        sizes = {path: path.stat().st_size for path in self.logs.glob("*.log")}
-        if sizes != self._sizes:
-            self._sizes, self._last_word = sizes, time.monotonic()
+        """Since a process last wrote a line, or Slurm's queue was waited in."""
+        times = {}
+        for path in self.logs.glob("*.log"):
+            with contextlib.suppress(FileNotFoundError):  # a restart has just moved it away
+                times[path] = path.stat().st_mtime_ns
+        if times != self._times:
+            self._times, self._last_word = times, time.monotonic()
         return time.monotonic() - self._last_word

@@ -35,6 +35,11 @@ class Start:
     container: tuple[str, ...]
     directory: str
     """Where the workers run: they write output/ and caches there."""
+    resumable: tuple[str, ...] = ()
+    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3).
+    Empty: it always begins, or the program finds out itself."""
+    again: tuple[str, ...] = ()
+    """`program` of a run that goes on."""
 
 
 def write_start(work: Path, start: Any, **told: Any) -> None:
@@ -61,7 +66,7 @@ class Program(Protocol):
     """What a module `program` holds."""
 
     def fresh(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-        """How a run is started that begins anew; `inputs` need not be there yet."""
+        """How a run is started; `inputs` need not be there yet."""
 
     def write_files(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
         """Write the files that such a run reads, as far as they follow from the configuration."""

@@ -48,7 +48,8 @@ class LuigiLauncher(Launcher):
 
         wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
         options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
-        wanted += [option for option in options if not option.startswith(OURS)]
+        # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
+        wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
         self._sweep, self._tell = Sweep(wanted, *self._options), task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:

@@ -69,4 +69,6 @@ def needs(config: Config) -> Iterator[Problem]:
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
     first = supervised().notes(config) if config.engine.sft == "mindformers" else ()
-    return (*first, *of(config.engine.name).notes(config))
+    from pipeline.engines.machines import shared
+
+    return (*first, *of(config.engine.name).notes(config), *shared(config))

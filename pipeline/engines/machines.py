@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch import engine as launch
 from pipeline.errors import Problem
+from stages.engine_config import HOMES
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -34,3 +36,26 @@ def machines(
     if launcher.name == "ssh" and container:
         rule = "is for launcher=local: with ssh, name hosts that are inside the containers"
         yield Problem(path, list(container), rule)
+    if launcher.name == "ssh" and len(launch.hosts_of(launcher)) >= nodes:  # before hours are spent on inputs
+        store = Path(config.store).absolute()
+        for host, what in launch.lacking(launcher, workers, installed(config), store):
+            yield Problem("launcher.hosts", host, what)
+
+
+def shared(config: Config) -> Iterator[str]:
+    """What a plan says of a run on several nodes."""
+    nodes = len(launch.nodes_of(config.cards, config.launcher))
+    if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
+        return
+    own = "".join(f"; each must have {path}" for path in installed(config))
+    yield (
+        f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
+        f"workers of other nodes write{own}. The nodes are asked before any worker starts"
+    )
+
+
+def installed(config: Config) -> list[str]:
+    """What every node of the engine's run must have, at the same path."""
+    named = ("python", *HOMES)
+    paths = [getattr(config.engine, name, None) for name in named]
+    return [path for path in (*paths, *getattr(config.engine, "env_scripts", ())) if path is not None]

@@ -85,7 +85,7 @@ def derive(values: dict[str, Any]) -> None:
     """The contract of the user's checkout, and the files that mindrlhf reads."""
     engine, convert, split = values["engine"], values["convert"], values["split"]
     if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"])
+        engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
     if engine["load_ckpt_format"] == "ms_safetensors":
         convert["materialize"] = True
     elif engine["load_ckpt_format"] == "ckpt":

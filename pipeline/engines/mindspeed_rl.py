@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
 from pipeline.engines.machines import machines
-from pipeline.engines.stage import Load, Stage, part
+from pipeline.engines.stage import Load, Stage, as_text, part
 from pipeline.errors import Problem
 from stages.memory import RoleMemory
 from stages.mindspeed_rl import contract, rules
@@ -40,7 +40,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
             ("model", "dataset", "tokenize", "engine"),
             {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
             external=contract.files_read(engine.mindspeed_rl_home),
-            unread=_reads("contract", "prompt_type"),
+            unread=_reads("contract", "prompt_type", "sft"),
             engine="mindspeed_rl_tokenize",
         ),
         Stage("strategy", (), skipped=own),
@@ -77,6 +77,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
 def derive(values: dict[str, Any]) -> None:
     """The contract of the user's checkout."""
     engine = values["engine"]
+    for key in ("convert_env", "runtime_env"):
+        engine[key] = {name: as_text(value) for name, value in engine[key].items()}
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindspeed_rl_home"])
 

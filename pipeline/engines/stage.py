@@ -58,6 +58,11 @@ TOKENIZE = Stage(
 )
 
 
+def as_text(value: Any) -> Any:
+    """A variable's text, which a number is, too; true is not, for it could mean 1."""
+    return str(value) if type(value) in (int, float) else value
+
+
 def rank_bytes(config: Config) -> dict[str, int]:
     """Bytes of one role's rank directories, all ranks together."""
     layouts = {role: config.layout.role(role) for role in ROLES}

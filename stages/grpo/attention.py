@@ -35,7 +35,7 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
         q: [P*S, Q, D], scaled.
         k: [P*S, K, D].
         v: [P*S, K, D].
-        mask: added to the scores [P, 1, S, S].
+        mask: added to the scores [P, Q, S, S].
 
     Returns:
         attended [P*S, Q*D]; keys and values as [P*K, S, D].
@@ -62,7 +62,7 @@ def attend_with_prompt(
         v: [P*G*T, K, D].
         keys: the prompts' [P*K, S, D].
         values: the prompts' [P*K, S, D].
-        mask: added to the scores [P, 1, T, S+T].
+        mask: added to the scores [P, Q*G, T, S+T].
         G: completions per prompt.
 
     Returns:

@@ -48,14 +48,15 @@ class Resharded:
             self.target.model.load(self.weights())
 
 
-def all_ended(world: Gather, place: Place) -> Callable[[bool], bool]:
-    """Whether workers may stop generating, each told whether its own completions have ended.
+def most_running(world: Gather, place: Place) -> Callable[[int], int]:
+    """How many completions are still running, at most, on workers that must step together.
 
-    Workers that compute together must stop together, and on a CPU all of them do: see collectives.
+    Each worker is told how many of its own are. Workers that compute together must stop together and
+    decode equally many rows, and on a CPU all of them do: see collectives.
     """
     if place.model_parallel == 1 or place.data_parallel == 1:
-        return bool
-    return lambda ended: bool(world.arrays(np.array([ended], np.int32)).all())
+        return int
+    return lambda running: int(world.arrays(np.array([running], np.int32)).max())
 
 
 class Generator:
@@ -89,7 +90,7 @@ class Generator:
         mine = place.rows(len(prompts))
         draws = uniforms((self.seed, step, attempt), len(prompts) * G, self.config.max_tokens)
         draws = draws[mine.start * G : mine.stop * G]
-        together = all_ended(self.world, place)
+        together = most_running(self.world, place)
         own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws, together)
         ids = everyone(self.world, place, own.ids)
         return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
@@ -115,7 +116,7 @@ class GreedyAccuracy:
 
     def __call__(self) -> float:
         """Of the model's current weights."""
-        together = all_ended(self.world, self.place)
+        together = most_running(self.world, self.place)
         done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, together)
         ids = everyone(self.world, self.place, done.ids)[: len(self.prompts)]
         count, _ = lengths(ids, self.vocabulary.special.eos)

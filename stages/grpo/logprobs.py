@@ -9,6 +9,7 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather
 from stages.grpo.learner import tensors
 from stages.grpo.parallel import Place
@@ -32,16 +33,21 @@ class LogProbs:
 
         self.forward = forward
 
-    def __call__(self, prompt: Array, length: Array, completion: Array) -> Array:
-        """[P, S], [P], [P, G, T] of all workers to [P, G, T] on every worker; each computes its own rows."""
-        mine = self.place.rows(len(prompt))
-        batches = zip(
-            *(np.split(array[mine], self.micro_batches) for array in (prompt, length, completion)),
-            strict=True,
-        )
-        logprobs = np.concatenate([self.forward(*tensors(batch)).asnumpy() for batch in batches])
-        rows = everyone(self.world, self.place, logprobs.reshape(-1, *completion.shape[1:]))
-        return rows
+    def __call__(self, prompt: Array, length: Array, completion: Array, tokens: Array) -> Array:
+        """Log-probabilities [P, G, T] on every worker, each having computed its own rows; 0 beyond a bucket.
+
+        Args:
+            prompt: [P, S] of all workers.
+            length: [P].
+            completion: [P, G, T].
+            tokens: of each completion [P, G].
+        """
+        result = np.zeros(completion.shape, np.float32)
+        for bucket in buckets(tokens, completion.shape[2], self.place, self.micro_batches):
+            rows, slots = bucket.rows, bucket.slots
+            batch = tensors([prompt[rows], length[rows], completion[rows, :, :slots]])
+            result[rows, :, :slots] = self.forward(*batch).asnumpy().reshape(len(rows), -1, slots)
+        return everyone(self.world, self.place, result[self.place.rows(len(result))])
 
 
 def everyone(world: Gather, place: Place, rows: Array) -> Array:

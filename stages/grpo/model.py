@@ -25,24 +25,101 @@ from stages.grpo.parallel import SINGLE, Place
 from stages.model_config import ModelConfig
 
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
+plain_product = ops.MatMul()
+transposed_product = ops.MatMul(transpose_a=True)
+
+PIECE = 2**19  # logits that are computed at a time: 2 MiB of float32, about one core's cache
 
 
-def rotary_table(model: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """Cos and signed sin [positions, D] of the rotary embedding.
+def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Tensor, Tensor]:
+    """Cos and signed sin [positions, (Q+K)*D] of the rotary embedding, for Q query and K key heads.
 
-    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves and the sign that
-    transformers' rotate_half puts on the swapped part stands in the table.
+    rotate(x) = x * cos + swap(x) * sin, where swap exchanges the halves of each head and the sign that
+    transformers' rotate_half puts on the swapped part stands in the table; so does the factor 1/sqrt(D)
+    of the queries. Every head has columns of its own: see `outer` for what stretching costs.
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
     """
-    frequencies = model.rope_theta ** (-np.arange(0, model.head_dim, 2, dtype=np.float64) / model.head_dim)
-    angles = np.outer(np.arange(positions), frequencies)
-    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-    return Tensor(np.concatenate([cos, cos], 1)), Tensor(np.concatenate([-sin, sin], 1))
+    D = model.head_dim
+    angles = np.outer(np.arange(positions), model.rope_theta ** (-np.arange(0, D, 2, dtype=np.float64) / D))
+    cos, sin = np.cos(angles), np.sin(angles)
+    scale = np.repeat([D**-0.5, 1.0], [Q * D, K * D])
+    tables = (np.concatenate([cos, cos], 1), np.concatenate([-sin, sin], 1))
+    wide = [Tensor((np.tile(table, Q + K) * scale).astype(np.float32)) for table in tables]
+    return wide[0], wide[1]
+
+
+def outer(column: Tensor, row: Tensor) -> Tensor:
+    """Column [N, 1] times row [1, M]: [N, M].
+
+    Stands where a broadcast would be shorter: MindSpore's CPU kernels of + - * keep four copies of the
+    result for good and take four times as long when they must stretch an operand (2.7.0); a product is
+    not slower than the memory, neither forward nor backward.
+    """
+    return plain_product(column, row)
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """X [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
-    return x * ops.rsqrt(ops.mean(x * x, -1, True) + epsilon) * weight
+    H = x.shape[1]
+    mean = plain_product(x * x, ops.full((H, 1), 1 / H, dtype=ms.float32))
+    return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
+
+
+class LogSumExp(nn.Cell):
+    """Logarithm of the sum of exp(logits), some rows at a time, so that what is needed stays in the cache.
+
+    The gradient is two products with the probabilities; logits and their gradient never exist whole.
+    Source of working in pieces: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
+    """
+
+    def __init__(self, H: int, V: int) -> None:
+        """Take over the hidden size and the card's share of the vocabulary."""
+        super().__init__()
+        self.row, self.column = Tensor(np.ones((1, H), np.float32)), Tensor(np.ones((V, 1), np.float32))
+
+    def construct(self, x: Tensor, head: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+        """Of logits x @ head.T.
+
+        Args:
+            x: [N, H].
+            head: [V, H].
+
+        Returns:
+            log-sums [N, 1]; the logits' mean under their softmax [N, 1], without gradient; and that softmax
+            in pieces of some rows, for the gradient.
+        """
+        sums, means, softmaxes = [], [], []
+        N, rows = x.shape[0], piece_rows(x.shape, head.shape[0])
+        for start in range(0, N, rows):
+            logits = product(x[start : min(start + rows, N)], head)
+            logprobs = ops.log_softmax(logits, -1)
+            softmax = ops.exp(logprobs)
+            sums.append(logits[:, :1] - logprobs[:, :1])
+            means.append(plain_product(softmax * logits, self.column))
+            softmaxes.append(softmax)
+        return ops.concat(sums), ops.concat(means), tuple(softmaxes)
+
+    def bprop(
+        self, x: Tensor, head: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of x and head from that of the log-sums."""
+        # No calls of functions here: the graph compiler of 2.7.0 loses them in a bprop.
+        weight = plain_product(dout[0], self.row)
+        weighted, rows = x * weight, out[2][0].shape[0]
+        to_x, to_head = [], None
+        for i, softmax in enumerate(out[2]):
+            to_x.append(plain_product(softmax, head))
+            part = transposed_product(softmax, weighted[i * rows : i * rows + softmax.shape[0]])
+            to_head = part if i == 0 else to_head + part
+        return ops.concat(to_x) * weight, to_head
+
+
+def piece_rows(shape: tuple[int, int], vocabulary: int) -> int:
+    """Rows of x [N, H] whose logits have about PIECE elements.
+
+    Not below H, nor so few that there are more than 16 pieces: each adds a gradient of the head's size.
+    """
+    return max(PIECE // vocabulary, shape[1], -(-shape[0] // 16))
 
 
 def local_ids(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
@@ -72,7 +149,7 @@ class Layer(nn.Cell):
         H, D = model.hidden_size, model.head_dim
         self.Q = model.num_attention_heads // model_parallel
         self.K = model.num_key_value_heads // model_parallel
-        self.D, self.F = D, model.intermediate_size // model_parallel
+        self.D, F = D, model.intermediate_size // model_parallel
         self.epsilon = model.rms_norm_eps
         prefix = f"layers.{index}"
         self.attention_norm = _zeros(f"{prefix}.attention_norm", H)
@@ -80,25 +157,30 @@ class Layer(nn.Cell):
         self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
         self.output = _zeros(f"{prefix}.output", H, self.Q * D)
         self.ffn_norm = _zeros(f"{prefix}.ffn_norm", H)
-        self.gate_up = _zeros(f"{prefix}.gate_up", 2 * self.F, H)
-        self.down = _zeros(f"{prefix}.down", H, self.F)
+        self.gate = _zeros(f"{prefix}.gate", F, H)
+        self.up = _zeros(f"{prefix}.up", F, H)
+        self.down = _zeros(f"{prefix}.down", H, F)
         self.enter = CopyToGroup(group) if group else nn.Identity()
         self.leave = SumOverGroup(group) if group else nn.Identity()
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X [N, H], cos and sin [N, 1, D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
-        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv) + self.qkv_bias
-        y = y.reshape((-1, self.Q + 2 * self.K, self.D))
-        qk = y[:, : self.Q + self.K]
-        swapped = ops.concat((qk[:, :, self.D // 2 :], qk[:, :, : self.D // 2]), -1)
+        """X [N, H], cos and sin [N, (Q+K)*D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
+        Q, K, D = self.Q, self.K, self.D
+        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv)
+        ones = ops.full((x.shape[0], 1), 1.0, dtype=ms.float32)
+        y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
+        qk = y[:, : (Q + K) * D]
+        heads = qk.reshape((-1, D))
+        swapped = ops.concat((heads[:, D // 2 :], heads[:, : D // 2]), 1).reshape((-1, (Q + K) * D))
         qk = qk * cos + swapped * sin
-        return qk[:, : self.Q] * self.D**-0.5, qk[:, self.Q :], y[:, self.Q + self.K :]
+        query, key, value = qk[:, : Q * D], qk[:, Q * D :], y[:, (Q + K) * D :]
+        return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
         x = x + self.leave(product(attended, self.output))
-        y = product(self.enter(rms_norm(x, self.ffn_norm, self.epsilon)), self.gate_up)
-        return x + self.leave(product(ops.silu(y[:, : self.F]) * y[:, self.F :], self.down))
+        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon))
+        return x + self.leave(product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down))
 
 
 class Qwen2(nn.Cell):
@@ -137,7 +219,8 @@ class Qwen2(nn.Cell):
         self.head = self.embedding if model.tie_word_embeddings else _zeros("head", self.V, self.H)
         # Taken now: MindSpore puts prefixes before them once this cell becomes part of another.
         self.names = tuple(parameter.name for parameter in self.trainable_params())
-        self.cos, self.sin = rotary_table(model, positions)
+        self.cos, self.sin = rotary_table(model, positions, self.layers[0].Q, self.layers[0].K)
+        self.log_sum_exp = LogSumExp(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
             self.all_gather = AllGather(group)
@@ -160,10 +243,8 @@ class Qwen2(nn.Cell):
         return self.leave(ops.gather(self.embedding, local, 0) * here.expand_dims(1))
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Positions [N] to cos and sin [N, 1, D]."""
-        return ops.gather(self.cos, positions, 0).expand_dims(1), ops.gather(
-            self.sin, positions, 0
-        ).expand_dims(1)
+        """Positions [N] to cos and sin [N, (Q+K)*D]."""
+        return ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
 
     def logits(self, x: Tensor) -> Tensor:
         """X [N, H] after the last layer to this card's logits [N, V]."""
@@ -199,8 +280,9 @@ class Qwen2(nn.Cell):
         last = ops.gather(hidden[: P * S], ops.arange(P) * S + length - 1, 0)
         last = ops.broadcast_to(last.reshape((P, 1, 1, self.H)), (P, G, 1, self.H))
         before = ops.concat((last, hidden[P * S :].reshape((P, G, T - 1, self.H))), 2)
-        logits = self.logits(before.reshape((-1, self.H))) / temperature
-        logprob, entropy = self.token_logprobs(logits, completion.reshape((-1,)))
+        logprob, entropy = self.token_logprobs(
+            before.reshape((-1, self.H)), completion.reshape((-1,)), temperature
+        )
         return logprob.reshape((P * G, T)), entropy.reshape((P * G, T))
 
     def hidden(self, prompt: Tensor, length: Tensor, completion: Tensor) -> Tensor:
@@ -210,11 +292,12 @@ class Qwen2(nn.Cell):
         prompt_positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S))
         positions = ops.broadcast_to(ops.arange(T).reshape((1, 1, T)), (P, G, T)) + length.reshape((P, 1, 1))
         cos, sin = self.rotary(ops.concat((prompt_positions.reshape((-1,)), positions.reshape((-1,)))))
-        within = prompt_mask(length, S) + causal_mask(S)
+        heads = self.layers[0].Q
+        within = ops.broadcast_to(prompt_mask(length, S) + causal_mask(S), (P, heads, S, S))
         beside = ops.concat(
             (
-                ops.broadcast_to(prompt_mask(length, S), (P, 1, T, S)),
-                ops.broadcast_to(causal_mask(T), (P, 1, T, T)),
+                ops.broadcast_to(prompt_mask(length, S), (P, heads * G, T, S)),
+                ops.broadcast_to(causal_mask(T), (P, heads * G, T, T)),
             ),
             -1,
         )
@@ -226,21 +309,23 @@ class Qwen2(nn.Cell):
             x = layer.finish(x, ops.concat((first, rest), 0))
         return x
 
-    def token_logprobs(self, logits: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of ids [N] under logits [N, V], and entropy [N], over all cards' vocabulary.
+    def token_logprobs(self, x: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probability of ids [N] after the last layer's output x [N, H], and entropy [N].
 
+        Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """
-        largest = ops.stop_gradient(ops.amax(logits, -1))
+        x = rms_norm(x, self.norm, self.epsilon) / temperature
         if self.split_head:
-            largest = ops.amax(self.all_gather(largest).reshape((self.cards, -1)), 0)
-        shifted = logits - largest.expand_dims(1)
-        exponents = ops.exp(shifted)
-        total = exponents.sum(-1)
+            x = self.enter(x)
+        log_sum, mean, _ = self.log_sum_exp(x, self.head)
+        log_sum, mean = log_sum.reshape((-1,)), mean.reshape((-1,))
         local, here = local_ids(ids, *self.head_ids)
-        chosen = ops.gather_elements(shifted, 1, local.expand_dims(1)).reshape((-1,)) * here
-        mean = ops.stop_gradient((exponents * shifted).sum(-1))
+        chosen = (x * ops.gather(self.head, local, 0)).sum(-1) * here
         if self.split_head:
-            total, chosen, mean = self.leave(total), self.leave(chosen), self.leave(mean)
-        log_total = ops.log(total)
-        return chosen - log_total, ops.stop_gradient(log_total - mean / total)
+            largest = ops.amax(self.all_gather(ops.stop_gradient(log_sum)).reshape((self.cards, -1)), 0)
+            share = ops.exp(log_sum - largest)
+            total = self.leave(share)
+            mean = self.leave(ops.stop_gradient(mean * share)) / total
+            log_sum, chosen = ops.log(total) + largest, self.leave(chosen)
+        return chosen - log_sum, ops.stop_gradient(log_sum - mean)

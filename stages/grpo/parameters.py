@@ -1,7 +1,8 @@
 """The model's parameters by our names, and by those of checkpoints.
 
-Query, key and value are one matrix here, and so are gate and up: fewer and larger products. Both are
-put together from a card's own rows, so they can be taken apart again without talking to anybody.
+Query, key and value are one matrix here: one larger product instead of three. It is put together from a
+card's own rows, so it can be taken apart again without talking to anybody. Gate and up stay two: cutting
+what one product gives in two costs more, forward and above all backward, than the second product.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def parts(model: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield f"{ours}.qkv_bias", tuple(f"{theirs}.attention.{name}.bias" for name in ("wq", "wk", "wv"))
         yield f"{ours}.output", (f"{theirs}.attention.wo.weight",)
         yield f"{ours}.ffn_norm", (f"{theirs}.ffn_norm.weight",)
-        yield f"{ours}.gate_up", tuple(f"{theirs}.feed_forward.{name}.weight" for name in ("w1", "w3"))
+        yield f"{ours}.gate", (f"{theirs}.feed_forward.w1.weight",)
+        yield f"{ours}.up", (f"{theirs}.feed_forward.w3.weight",)
         yield f"{ours}.down", (f"{theirs}.feed_forward.w2.weight",)
     yield "norm", ("model.norm_out.weight",)
     if not model.tie_word_embeddings:
@@ -58,7 +60,7 @@ def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
 def unfuse(model: ModelConfig, fused: Mapping[str, Array]) -> dict[str, Array]:
     """The inverse of `fuse`: views by the checkpoint's names."""
     heads, kv = model.num_attention_heads, model.num_key_value_heads
-    shares = {3: (heads, kv, kv), 2: (1, 1), 1: (1,)}  # rows of the stacked tensors, in proportion
+    shares = {3: (heads, kv, kv), 1: (1,)}  # rows of the stacked tensors, in proportion
     result: dict[str, Array] = {}
     for name, targets in parts(model):
         share = shares[len(targets)]

@@ -22,7 +22,9 @@ from stages.grpo.config import RolloutConfig
 from stages.grpo.model import Qwen2
 from stages.grpo.sampling import NextToken, lengths, penalised
 
-CHECK_EVERY = 4  # steps between looks at whether all completions have ended; a look waits for the graph
+CHECK_EVERY = 4  # steps between looks at how many completions are still running; a look waits for the graph
+FEWEST = 32  # rows below which a step takes no less time (measured: README of the benchmarks)
+WORTHWHILE = 64  # tokens that must be left: a decoder of another size is compiled once, for some seconds
 
 
 @dataclass(frozen=True)
@@ -63,54 +65,98 @@ class Decoder(nn.Cell):
             pad: id after the end.
         """
         super().__init__()
-        self.model, self.eos, self.pad = model, tuple(eos), pad
+        self.model, self.config, self.eos, self.pad = model, config, tuple(eos), pad
         self.P, self.G, self.S, self.T = prompts, group_size, prompt_slots, config.max_tokens
+        self.B = prompts * group_size
         layer, count = model.layers[0], len(model.layers)
         self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
         self.prompt_keys = _cache("prompt_keys", count, prompts * self.K, self.S, self.D)
         self.prompt_values = _cache("prompt_values", count, prompts * self.K, self.S, self.D)
-        rows = prompts * self.K * group_size
+        rows = self.B * self.K
         self.keys = _cache("keys", count, rows, self.T, self.D)
         self.values = _cache("values", count, rows, self.T, self.D)
         self.rows = Tensor(np.arange(rows, dtype=np.int32).reshape(-1, 1))
         self.next_token = NextToken(config, eos, model.vocab_size)
+        self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
         self.penalty = config.repetition_penalty
-        seen = (prompts * group_size, model.vocab_size) if self.penalty != 1 else (1, 1)
+        seen = (self.B, model.vocab_size) if self.penalty != 1 else (1, 1)
         self.seen = Parameter(Tensor(np.zeros(seen, np.float32)), name="seen", requires_grad=False)
-        self.every_row = Tensor(np.arange(prompts * group_size, dtype=np.int32).reshape(-1, 1))
+        self.every_row = Tensor(np.arange(self.B, dtype=np.int32).reshape(-1, 1))
+        self._smaller: dict[int, Decoder] = {}
 
     def generate(
         self,
         prompt: NDArray[Any],
         length: NDArray[Any],
         uniform: NDArray[np.float32] | None,
-        all_ended: Callable[[bool], bool] = bool,
+        most: Callable[[int], int] = int,
     ) -> Completions:
         """Complete P prompts.
+
+        Once half of the completions have ended, the others are carried over to a decoder of half the
+        rows, and so on: the longest completions do not hold up the rest's cores.
 
         Args:
             prompt: ids [P, S], padded on the right.
             length: true lengths [P].
             uniform: numbers that decide the draws [P*G, T]; None: greedy.
-            all_ended: given whether these completions have ended, says whether to stop.
+            most: given how many of these completions are still running, says how many that is at most
+                among the workers that must step together.
         """
         greedy = uniform is None
         if uniform is None:
-            uniform = np.zeros((self.P * self.G, self.T), np.float32)
-        draws = [Tensor(np.ascontiguousarray(column)) for column in uniform.T]
-        lengths_tensor = Tensor(length.astype(np.int32))
+            uniform = np.zeros((self.B, self.T), np.float32)
+        length = length.astype(np.int32)
         if self.penalty != 1:
             self.seen.set_data(Tensor(self._held(prompt, length)))
+        decoder, rows = self, np.arange(self.B)
+        lengths_tensor, draws = Tensor(length), columns(uniform)
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), lengths_tensor, draws[0], greedy)
-        tokens = [token]
+        drawn = [(rows, token)]
         for t in range(1, self.T):
-            if t % CHECK_EVERY == 0 and all_ended(bool(done.asnumpy().all())):
-                break
-            token, done = self.step(token, done, lengths_tensor, Tensor(t, ms.int32), draws[t], greedy)
-            tokens.append(token)
-        ids = np.full((self.P * self.G, self.T), self.pad, np.int32)
-        ids[:, : len(tokens)] = np.stack([token.asnumpy() for token in tokens], 1)
+            if t % CHECK_EVERY == 0:
+                ended = done.asnumpy()
+                running = most(int((~ended).sum()))
+                if not running:
+                    break
+                smaller = decoder.fitting(running, self.T - t)
+                if smaller is not decoder:
+                    kept = np.argsort(ended, kind="stable")[: smaller.B]  # who has ended only fills up
+                    smaller.take_over(decoder, kept)
+                    token, done = Tensor(token.asnumpy()[kept]), Tensor(ended[kept])
+                    decoder, rows = smaller, rows[kept]
+                    lengths_tensor, draws = Tensor(length[rows // self.G]), columns(uniform[rows])
+            token, done = decoder.step(token, done, lengths_tensor, Tensor(t, ms.int32), draws[t], greedy)
+            drawn.append((rows, token))
+        ids = np.full((self.B, self.T), self.pad, np.int32)
+        for t, (rows, token) in enumerate(drawn):
+            ids[rows, t] = token.asnumpy()
         return Completions(ids, *lengths(ids, self.eos))
+
+    def fitting(self, running: int, left: int) -> Decoder:
+        """A decoder for `running` completions that have `left` tokens to go; this one where that is best."""
+        size = self.B
+        while size % 2 == 0 and size // 2 >= max(running, FEWEST):
+            size //= 2
+        if size == self.B or left < WORTHWHILE:
+            return self
+        if size not in self._smaller:
+            self._smaller[size] = Decoder(self.model, self.config, size, 1, self.S, self.eos, self.pad)
+        return self._smaller[size]
+
+    def take_over(self, other: Decoder, kept: NDArray[Any]) -> None:
+        """Fill the caches with those of completions `kept` [B] of another decoder; here G is 1."""
+        heads = np.arange(self.K)
+        prompts = (kept[:, None] // other.G * self.K + heads).reshape(-1)
+        own = ((kept // other.G)[:, None] * self.K + heads) * other.G + (kept % other.G)[:, None]
+        pairs = [(self.prompt_keys, other.prompt_keys, prompts), (self.keys, other.keys, own.reshape(-1))]
+        pairs += [(self.prompt_values, other.prompt_values, prompts)]
+        pairs += [(self.values, other.values, own.reshape(-1))]
+        for to, source, rows in pairs:
+            for cache, full in zip(to, source, strict=True):
+                cache.set_data(Tensor(full.asnumpy()[rows]))
+        if self.penalty != 1:
+            self.seen.set_data(Tensor(other.seen.asnumpy()[kept]))
 
     def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """1.0 where a row's prompt holds a token [B, V]."""
@@ -135,6 +181,7 @@ class Decoder(nn.Cell):
         positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S)).reshape((-1,))
         cos, sin = self.model.rotary(positions)
         mask = prompt_mask(length, S) + causal_mask(S)
+        mask = ops.broadcast_to(mask, (P, self.K * self.R, S, S))
         x = self.model.embed(prompt.reshape((-1,)))
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
@@ -171,6 +218,7 @@ class Decoder(nn.Cell):
         cos, sin = self.model.rotary(positions)
         unwritten = (ops.arange(T) >= t).astype(ms.float32).reshape((1, 1, 1, T)) * HIDDEN
         mask = ops.concat((prompt_mask(length, S), ops.broadcast_to(unwritten, (P, 1, 1, T))), -1)
+        mask = ops.broadcast_to(mask, (P, self.K, G * self.R, S + T))
         indices = ops.concat((self.rows, ops.full_like(self.rows, 0) + (t - 1)), 1)
         x = self.model.embed(token)
         for i, layer in enumerate(self.model.layers):
@@ -199,7 +247,9 @@ class Decoder(nn.Cell):
 
     def ends(self, token: Tensor) -> Tensor:
         """Which of token [B] end a completion."""
-        result = token == self.eos[0]
-        for other in self.eos[1:]:
-            result = ops.logical_or(result, token == other)
-        return result
+        return ops.gather(self.is_end, token, 0)
+
+
+def columns(uniform: NDArray[np.float32]) -> list[Tensor]:
+    """Each column of uniform [B, T]."""
+    return [Tensor(np.ascontiguousarray(column)) for column in uniform.T]

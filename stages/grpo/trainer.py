@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, grpo
+from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary
@@ -55,6 +56,11 @@ class Job:
 def cut(layout: RoleLayout) -> tuple[int, int, bool]:
     """What decides which part of the weights a worker holds."""
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
+
+
+def rows_of(array: Array) -> Array:
+    """[P, G, N] as [P*G, N]."""
+    return array.reshape(-1, array.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -181,12 +187,13 @@ class Trainer:
         advantages = grpo.group_advantages(sampled.grouped_rewards, config.scale_advantages)
         prompt, length = sampled.prompts.ids, sampled.prompts.lengths
         completion = sampled.completions.ids.reshape(len(prompt), G, -1)
+        lengths = sampled.completions.lengths.reshape(len(prompt), G)
         reference = old = np.zeros(completion.shape, np.float32)
         with clock("reference"):
             if self.reference is not None:
-                reference = self.reference_logprobs(prompt, length, completion)
+                reference = self.reference_logprobs(prompt, length, completion, lengths)
             if config.num_iterations > 1:
-                old = self.old_logprobs(prompt, length, completion)
+                old = self.old_logprobs(prompt, length, completion, lengths)
         mask = sampled.mask
         if config.mask_truncated_completions:
             mask = dapo.without_cut(mask, sampled.completions.cut)
@@ -195,7 +202,7 @@ class Trainer:
         arrays = (prompt, length, completion, old, reference, advantages[..., None], weight, tokens)
         with clock("train"):
             for _ in range(config.num_iterations):
-                sums, norm, rate = self.learner.update(self._micro_batches(arrays))
+                sums, norm, rate = self.learner.update(self._micro_batches(arrays, lengths))
             sums = everyone(self.world, self.policy.place, sums[None]).sum(0)
         loss, kl, entropy, low, high = (float(value) for value in sums / [1, *[max(mask.sum(), 1)] * 4])
         found = {
@@ -221,14 +228,19 @@ class Trainer:
             else None
         )
 
-    def _micro_batches(self, arrays: Sequence[Array]) -> list[list[Array]]:
-        """This worker's rows of arrays [P, ...] in micro-batches; the loss's arrays become [p*G, ...]."""
-        mine = self.policy.place.rows(len(arrays[0]))
-        count = self.job.layout.train.micro_batch_num
-        pieces = [np.split(array[mine], count) for array in arrays]
+    def _micro_batches(self, arrays: Sequence[Array], lengths: Array) -> list[list[Array]]:
+        """This worker's rows of arrays [P, ...] in micro-batches, of completions with `lengths` [P, G].
+
+        The loss's arrays [P, G, T or 1] become [p*G, slots or 1].
+        """
+        parts = buckets(lengths, arrays[2].shape[2], self.policy.place, self.job.layout.train.micro_batch_num)
         return [
-            [*batch[:3], *(array.reshape(-1, array.shape[-1]) for array in batch[3:])]
-            for batch in zip(*pieces, strict=True)
+            [
+                *(array[part.rows] for array in arrays[:2]),
+                arrays[2][part.rows, :, : part.slots],
+                *(rows_of(array[part.rows, :, : part.slots]) for array in arrays[3:]),
+            ]
+            for part in parts
         ]
 
     def _move_reference(self) -> None:

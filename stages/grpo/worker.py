@@ -24,10 +24,15 @@ def start() -> tuple[int, int]:
     """
     # One line per reconnection attempt is noise; errors still show.
     os.environ.setdefault("GLOG_v", "3")
+    threads = share_of_cores()
+    if threads is not None:
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     import mindspore as ms
     from mindspore.communication import get_group_size, get_rank, init
 
     ms.set_context(mode=ms.GRAPH_MODE)
+    if threads is not None:
+        ms.device_context.cpu.op_tuning.threads_num(threads)
     if role() is None:
         return 0, 1
     if role() == "MS_SCHED":
@@ -36,6 +41,17 @@ def start() -> tuple[int, int]:
     wait_for_scheduler(os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]), timeout_s=60.0)
     init()
     return int(get_rank()), int(get_group_size())
+
+
+def share_of_cores() -> int | None:
+    """Threads for this worker's kernels where several workers share this machine; None: MindSpore's choice.
+
+    Each takes all cores otherwise, and threads that wait for work spin in the way of the others.
+    """
+    workers = int(os.environ.get("MS_WORKER_NUM", "1"))
+    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
+        return None
+    return max(1, len(os.sched_getaffinity(0)) // workers)
 
 
 def wait_for_scheduler(host: str, port: int, timeout_s: float) -> None:

@@ -4,25 +4,31 @@ Layout: PART/rank_N/PREFIX_rank_N-EPOCH_STEP.safetensors and meta.json; mindrlhf
 and ref, mindformers' checkpoint (core/callback/callback.py, CheckpointMonitor). mindrlhf writes
 meta.json without truncating it (utils.py, record_last_ckpt_to_json): 0_1865 followed by 1_0 leaves bytes
 behind that make it no JSON. File names tell what it should say.
+
+A copy of this file stands beside the start scripts, which ask it at every start whether the run goes on
+(`python checkpoints.py DIRECTORY WORKERS`). So it needs Python 3.9 and nothing else, not even its own room;
+and the scripts of several nodes may run it at once.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
+import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from stages.errors import InputError
-from stages.weights.header import read_header
 
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
 Together = tuple[str, ...]
 """Parts that must be of one moment."""
 MINDRLHF: tuple[Together, ...] = (("train", "optimizer"), ("ref",))
 """The reference never changes, so its own newest moment serves."""
+RESUMED = "resumed.json"
+"""In the checkpoints' directory: [epoch, step] that the latest start went on from, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
 
 
@@ -77,39 +83,67 @@ def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLH
     Returns:
         The moment, or None when the run must begin anew.
     """
-    found = [_newest(root, together, workers) for together in parts]
-    if None in found:
+    found = newest(root, workers, parts)
+    if found is None:
         return None
-    for together, moment in zip(parts, found, strict=True):
-        assert moment is not None
+    for together, moment in zip(parts, found):  # noqa: B905 (strict= came with Python 3.10)
         for part, rank in itertools.product(together, range(workers)):
             _remove_later(root / part / f"rank_{rank}", moment)
             _write_meta(file(root, part, rank, moment), moment)
     return found[0]
 
 
-def _newest(root: Path, together: Together, workers: int) -> Moment | None:
-    common = set.intersection(*(set(moments(root, part, workers)) for part in together))
-    return max(common, default=None)
+def newest(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> list[Moment] | None:
+    """The newest moment of each group of parts; None when one has none. Changes nothing."""
+    found = []
+    for together in parts:
+        common = set.intersection(*(set(moments(root, part, workers)) for part in together))
+        if not common:
+            return None
+        found.append(max(common))
+    return found
 
 
 def _write_meta(path: Path, moment: Moment) -> None:
     meta = {"last_epoch": moment.epoch, "last_step": moment.step, "last_ckpt_file": path.name}
-    temporary = path.with_name("meta.json.new")
-    temporary.write_text(json.dumps(meta), encoding="utf-8")
-    temporary.replace(path.with_name("meta.json"))
+    _write(path.with_name("meta.json"), meta)
+
+
+def _write(path: Path, content: object) -> None:
+    temporary = path.with_name(f"{path.name}.{os.uname().nodename}-{os.getpid()}")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(path)
 
 
 def _remove_later(directory: Path, moment: Moment) -> None:
     for path in directory.glob("*.safetensors"):
         match = _NAME.fullmatch(path.name)
         if match is None or Moment(int(match["epoch"]), int(match["step"])) > moment:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _is_whole(path: Path) -> bool:
+    """Whether a file has all the bytes that its header promises; a kill cuts files off."""
     try:
-        read_header(path)  # compares the header's offsets with the file's size
-    except (InputError, OSError):
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            size = os.fstat(stream.fileno()).st_size
+            header = json.loads(stream.read(length)) if length <= size else {}
+            entries = [entry for name, entry in header.items() if name != "__metadata__"]
+            return 8 + int(length) + max(int(entry["data_offsets"][1]) for entry in entries) == size
+    except (OSError, struct.error, ValueError, KeyError, IndexError, TypeError, AttributeError):
         return False
-    return True
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 when the run goes on, with its checkpoints ready; 3 when it begins anew."""
+    root = Path(arguments[0])
+    moment = prepare_resume(root, int(arguments[1]))
+    root.mkdir(parents=True, exist_ok=True)
+    _write(root / RESUMED, None if moment is None else [moment.epoch, moment.step])
+    print("begins" if moment is None else f"goes on from checkpoint {moment}", flush=True)
+    return 3 if moment is None else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -116,29 +116,34 @@ def arguments(version: Version) -> frozenset[str]:
     return frozenset([*_ARGUMENTS.split(), *own])
 
 
-def of(home: str | None) -> Version:
+def of(home: str | None, deepseek: bool = False) -> Version:
     """The version whose keys and arguments a checkout accepts; the newest known one without a checkout.
+
+    Args:
+        home: the checkout.
+        deepseek: ask DeepSeek-V3's tutorial, of which 0cd087455 has an older one that does not run.
 
     Raises:
         ConfigError: it is no checkout, or accepts neither version's keys.
     """
     if home is None:
         return VERSIONS[0]
-    root = Path(home)
+    root, main = Path(home), DEEPSEEK_MAIN if deepseek else MAIN
     try:
-        declared = _ARGUMENT.findall((root / MAIN).read_text(encoding="utf-8"))
+        declared = _ARGUMENT.findall((root / main).read_text(encoding="utf-8"))
         fields = _fields((root / CONFIGS).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of mindspore-ai/mindrlhf: {MAIN} and {CONFIGS} must be readable ({error})"
+        rule = f"must be a checkout of mindspore-ai/mindrlhf: {main} and {CONFIGS} must be readable ({error})"
         raise ConfigError([Problem("engine.mindrlhf_home", home, rule)]) from None
-    unknown = {version: _unknown(version, frozenset(declared), fields) for version in VERSIONS}
+    versions = VERSIONS[:1] if deepseek else VERSIONS
+    unknown = {version: _unknown(version, frozenset(declared), fields) for version in versions}
     for version, names in unknown.items():
         if not names:
             return version
     lacking = "; ".join(
         f"for {version} it lacks {', '.join(names[:3])}" for version, names in unknown.items()
     )
-    remedy = f"check out one of {', '.join(VERSIONS)}"
+    remedy = f"check out {' or '.join(versions)}"
     raise ConfigError(
         [Problem("engine.mindrlhf_home", home, f"accepts no contract that is known here: {lacking}", remedy)]
     )

@@ -17,11 +17,13 @@ _NUM_BLOCKS = 1024
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate, reference and reshard; a card needs the largest of them.
+    """train, generate, reference and reshard; a card needs the largest of them. Of DeepSeek-V3 none is known.
 
     Raises:
         ConfigError: a layout does not fit the model.
     """
+    if job.family == "deepseek":
+        return ()
     return (_train(job), _generate(job), _reference(job), _reshard(job))
 
 
@@ -43,7 +45,7 @@ def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
             f"memory: {one.role} {verdict} into engine.device_memory_gib={job.engine.device_memory_gib}: "
             f"{shown(one.low, one.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
         )
-    if job.engine.use_vllm:
+    if job.engine.use_vllm and found:
         need = sum(term.low for term in found[1].terms)
         budget = _vllm_budget(job)
         if need > budget and found[1].fits(device_bytes(job)) != "no":

@@ -14,15 +14,15 @@ from stages.program import Start, Tell
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How a run is started that begins anew."""
+    """How a run is started."""
     job = Job.of(config)
-    return start(job, _places(job, inputs, work), resume=False)
+    return start(job, _places(job, inputs, work))
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the YAML files of such a run."""
+    """Write the YAML files of a run."""
     job = Job.of(config)
-    write_configs(job, _places(job, inputs, work), resume=False)
+    write_configs(job, _places(job, inputs, work))
 
 
 def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:

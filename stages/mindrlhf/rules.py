@@ -51,6 +51,7 @@ def notes(job: Job) -> list[str]:
             "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
             " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index"
         )
+        found.append("DeepSeek-V3: what a card must hold is not estimated")
     if job.train.weight_decay != 0.1:
         found.append(
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "

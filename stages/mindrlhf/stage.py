@@ -25,7 +25,7 @@ from stages.tokenize.tokenizer import special_ids
 
 
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work; a run that was stopped is continued.
+    """Write all files of the run into context.work; its scripts continue a run that was stopped.
 
     Raises:
         ConfigError: a rule is broken.
@@ -35,20 +35,12 @@ def prepare(context: Context) -> None:
     problems = rules.check(job, sft_enabled=False)
     if problems:
         raise ConfigError(problems)
-    fresh = link_inputs(job, context)
-    moment = checkpoints.prepare_resume(fresh.checkpoints, job.layout.train.cards)
-    places = fresh if moment is None else resumed(fresh)
-    write_configs(job, places, resume=moment is not None)
+    places = link_inputs(job, context)
+    write_configs(job, places)
     (places.root / "run").mkdir(exist_ok=True)
-    resumed_from = None if moment is None else [moment.epoch, moment.step]
-    write_start(context.work, start(job, places, resume=moment is not None), resumed=resumed_from)
-    context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
-
-
-def resumed(places: Places) -> Places:
-    """The same run continued from its own checkpoints; the optimizer is found beside train/."""
-    root = places.checkpoints
-    return dataclasses.replace(places, actor=root / "train", reference=root / "ref")
+    write_start(context.work, start(job, places))
+    found = checkpoints.newest(places.checkpoints, job.layout.train.cards)
+    context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
 
 
 def places_of(job: Job, work: Path, dataset: Path) -> Places:
@@ -104,7 +96,7 @@ def collect(context: Context) -> None:
     result = {
         "steps": rows[-1]["step"] if rows else 0,
         "final_reward": rows[-1].get("reward") if rows else None,
-        "resumed_from": begun["resumed"],
+        "resumed_from": json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8")),
         "checkpoint": str(moment),
         "contract": job.version,
     }

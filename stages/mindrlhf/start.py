@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from stages.mindrlhf import checkpoints
 from stages.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
 from stages.mindrlhf.grpo_yaml import grpo_config
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.model_yaml import model_configs
 from stages.program import Start
 
+RESUME_CONFIG = "grpo_config_resume.yaml"
 HOME_UNKNOWN = "/path/to/mindrlhf"
 """Stands in --dry-run's files where engine.mindrlhf_home is not set."""
 
 
-def write_configs(job: Job, places: Places, resume: bool) -> None:
-    """grpo_config.yaml and the three model files."""
+def write_configs(job: Job, places: Places) -> None:
+    """grpo_config.yaml of a run that begins and of one that goes on, the model files, and what decides."""
     places.configs.mkdir(parents=True, exist_ok=True)
-    for name, values in all_configs(job, places, resume).items():
+    files = {**all_configs(job, places, resume=False), RESUME_CONFIG: resume_config(job, places)}
+    for name, values in files.items():
         (places.configs / name).write_text(dump(values), encoding="utf-8")
+    shutil.copyfile(checkpoints.__file__, places.configs / "checkpoints.py")
+
+
+def resume_config(job: Job, places: Places) -> dict[str, Any]:
+    """grpo_config.yaml of a run that goes on; the model files are the same."""
+    return grpo_config(job, resumed(places), resume=True)
+
+
+def resumed(places: Places) -> Places:
+    """The same run continued from its own checkpoints; the optimizer is found beside train/."""
+    root = places.checkpoints
+    return dataclasses.replace(places, actor=root / "train", reference=root / "ref")
 
 
 def all_configs(job: Job, places: Places, resume: bool) -> dict[str, dict[str, Any]]:
@@ -35,15 +52,18 @@ def dump(values: dict[str, Any]) -> str:
     return text
 
 
-def start(job: Job, places: Places, resume: bool) -> Start:
-    """How to start the run whose files lie at `places`."""
+def start(job: Job, places: Places) -> Start:
+    """How to start the run whose files lie at `places`, now and after any end."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     paths = [home, engine.mindformers_home, engine.msadapter_home]
-    main = MAIN if job.family == "qwen" else DEEPSEEK_MAIN
+    main = str(Path(home) / (MAIN if job.family == "qwen" else DEEPSEEK_MAIN))
+    decides, workers = places.configs / "checkpoints.py", job.layout.train.cards
     return Start(
-        program=(str(Path(home) / main), *arguments(job, places, resume)),
-        workers=job.layout.train.cards,
+        program=(main, *arguments(job, places, resume=False)),
+        resumable=(str(decides), str(places.checkpoints), str(workers)),
+        again=(main, *arguments(job, resumed(places), resume=True)),
+        workers=workers,
         python=engine.python,
         env={**environment(job, places), **engine.env},
         python_path=tuple(path for path in paths if path),
@@ -56,7 +76,7 @@ def start(job: Job, places: Places, resume: bool) -> Start:
 def arguments(job: Job, places: Places, resume: bool) -> list[str]:
     """main.py's arguments; they override the YAML, which says the same."""
     named = {
-        "config": places.configs / "grpo_config.yaml",
+        "config": places.configs / (RESUME_CONFIG if resume else "grpo_config.yaml"),
         **(
             {"model_name": job.family, "tokenizer_type": job.family}
             if job.version == "e8a8fc1"

@@ -41,6 +41,7 @@ class Watcher:
         self._metrics: StepLog | None = None
         self._completions: StepLog | None = None
         self._silence = Silence(logs)
+        self._written = 0
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -50,7 +51,10 @@ class Watcher:
         """
         for line in self._first_log.lines():
             self._waiting += [(time.monotonic(), row) for row in self.reader.read(line)]
-        for line in self._last_log.lines() if self._last_log else ():
+        new = self._last_log.lines() if self._last_log else []
+        if self._last_log and self._last_log.renewed:
+            self._losses.clear()
+        for line in new:
             self._losses.update({row["step"]: row for row in self.last.read(line)})
         while self._waiting:
             arrived, row = self._waiting[0]
@@ -67,9 +71,10 @@ class Watcher:
 
     def _step(self, row: Row) -> None:
         step = int(row["step"])
-        if self._metrics is None or self._completions is None:
+        if self._metrics is None or self._completions is None or step <= self._written:
             self._metrics = StepLog(self.work / "metrics.jsonl", step - 1)
             self._completions = StepLog(self.work / "completions.jsonl", step - 1)
+        self._written = step
         self._metrics.append([{**row, "step": step, "time_s": time.time()}])
         for number, path in self.reader.completions:
             self._completions.append(completions(path, number, self.logged))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 _ITERATION = re.compile(r"\biteration: (\d+) / (\d+) \|(.*)")
 _PAIR = re.compile(rf"([\w./-]+) : ({NUMBER})(?=\s|\||$)")
-_ERASED = re.compile("\x1b\\[[0-9;]*m")
+COLOURS = re.compile("\x1b\\[[0-9;]*m")
 """Colours that Ray puts around a worker's name."""
 _VERIFIER = re.compile(r"(\w+)_rewards/mean")
 NAMES = {
@@ -63,7 +63,7 @@ def read_line(line: str, cards: int) -> Iteration | None:
         line: of the driver's log.
         cards: that its rates are divided by.
     """
-    match = _ITERATION.search(_ERASED.sub("", line))
+    match = _ITERATION.search(COLOURS.sub("", line))
     if match is None:
         return None
     found = {name: float(value) for name, value in _PAIR.findall(match[3])}

@@ -12,8 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from stages.config import read
 from stages.context import Context
 from stages.errors import InputError
 from stages.fetch.config import DatasetConfig
-from stages.fetch.jsonl import Row, read_lines
-from stages.fetch.records import BadLine, split_sources
+from stages.fetch.jsonl import Row
+from stages.fetch.records import BadLine
 from stages.mindspeed_rl import contract
 from stages.mindspeed_rl.job import engine_of
 from stages.mindspeed_rl.start import DATASET_NAME, preprocess
@@ -33,8 +32,8 @@ from stages.program import START_FILE, Start, Tell, write_start
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder
-from stages.tokenize.hold_out import HoldOut
-from stages.tokenize.stage import make_encoder
+from stages.tokenize.source import Read
+from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.text import ground_truth
 
@@ -42,7 +41,6 @@ PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
 _MAGIC = b"MMIDIDX\x00\x00"
 _BATCH = 1024
-Read = Callable[[Path], Iterator[Row | BadLine]]
 
 
 def data_files(prefix: Path) -> list[Path]:
@@ -106,10 +104,11 @@ def prepare(context: Context) -> None:
         return
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    files, read_train, _, _ = _sources(context, dataset, encoder)
-    kept, left_out = _write_rows(encoder, dataset, files, read_train, work / "train.json")
+    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
     if not kept:
-        raise InputError(files[0], None, f"no row is left of {left_out}", "raise tokenize.max_prompt_length")
+        rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
+        raise InputError(files[0], None, rule, "raise tokenize.max_prompt_length")
     write_start(work, start, rows=kept, left_out=left_out)
     context.progress(0, kept, f"{kept} rows, {left_out} left out", "rows")
 
@@ -130,9 +129,11 @@ def collect(context: Context) -> None:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
     encoder = _encoder(context, dataset)
-    _, _, tests, read_test = _sources(context, dataset, encoder)
+    train, read_train, tests, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
     target = context.output / "test.mindrecord"
     cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
+    if engine_of(context.config).sft == "mindformers":
+        cards |= _examples(context, encoder, train, read_train)
     result = {
         "files": cards,
         "train": {"rows": begun["rows"], "left_out": begun["left_out"], "prefix": PREFIX},
@@ -140,6 +141,20 @@ def collect(context: Context) -> None:
     }
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def _examples(
+    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
+) -> dict[str, Any]:
+    """sft.mindrecord, which mindformers trains on before everything else."""
+    target = context.output / "sft.mindrecord"
+    if "sft_data" in context.config:
+        return tokenize_own(context, encoder.config, target)
+    records = context.work / "train.mindrecord"  # not wanted
+    for file in (records, records.with_suffix(".mindrecord.db")):
+        file.unlink(missing_ok=True)
+    limit = encoder.dataset.train_rows
+    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
 
 
 def sequences(index: Path) -> int:
@@ -204,30 +219,18 @@ def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
     return Encoder(plain.tokenizer, plain.ids, dataset, config, ChatTemplate(source, special, place))
 
 
-def _sources(
-    context: Context, dataset: DatasetConfig, encoder: Encoder
-) -> tuple[Sequence[Path], Read, Sequence[Path], Read]:
-    """Files and readers of training and test; rows are held out where there is no test file."""
-    train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
-    lines: Read = partial(read_lines, columns=encoder.columns)
-    if test:
-        return train, lines, test, lines
-    if dataset.test_rows is None:
-        raise InputError("dataset.test_rows", None, "is required to hold rows out of the only file", "set it")
-    hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
-    return train, hold_out.read_train, train, hold_out.read_test
-
-
 def _write_rows(
-    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read, target: Path
-) -> tuple[int, int]:
-    """One JSON array of the usable rows; returns how many, and how many were left out."""
+    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read[Row], target: Path
+) -> tuple[int, int, int | None]:
+    """One JSON array of the usable rows; how many, how many were left out, tokens of the shortest prompt."""
     kept = left_out = 0
+    shortest: int | None = None
     with target.open("w", encoding="utf-8") as out:
         for batch in _batches(files, read_train):
             rows = [row for row in batch if isinstance(row, Row)]
             encoded, _ = encoder.encode(rows, with_answers=False)
             fitting = {one.line for one in encoded if len(one.prompt) <= encoder.config.max_prompt_length}
+            shortest = min((len(one.prompt) for one in encoded), default=shortest)
             before = kept
             for row in rows:
                 if row.line in fitting and (dataset.train_rows is None or kept < dataset.train_rows):
@@ -239,10 +242,10 @@ def _write_rows(
             if dataset.train_rows is not None and kept >= dataset.train_rows:
                 break
         out.write("]\n" if kept else "[]\n")
-    return kept, left_out
+    return kept, left_out, shortest
 
 
-def _batches(files: Sequence[Path], read_rows: Read) -> Iterator[list[Row | BadLine]]:
+def _batches(files: Sequence[Path], read_rows: Read[Row]) -> Iterator[list[Row | BadLine]]:
     """Rows of each file apart: line numbers repeat from file to file."""
     for file in files:
         batch: list[Row | BadLine] = []

@@ -66,12 +66,30 @@ def prepare(context: Context) -> None:
     stand_in(context.inputs["fetch"], places.tokenizer)
     link_mcore(context.inputs["weights"] / "mcore", places.weights)
     link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)
-    optimizer = job.actor.enable_parallel_optimizer
-    iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    iteration = _resumed(job, places)
     write_configs(job, places, resume=iteration is not None)
     (places.root / "run").mkdir(exist_ok=True)
     write_start(context.work, start(job, places), resumed=iteration)
     context.progress(0, 1, "begins" if iteration is None else f"goes on from iteration {iteration}", "")
+
+
+def _resumed(job: Job, places: Places) -> int | None:
+    """The iteration that the run goes on from.
+
+    The last one serves only if its metrics were read before the kill: without an iteration to train,
+    upstream would say nothing that could prove the end.
+    """
+    optimizer = job.actor.enable_parallel_optimizer
+    iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    if iteration == job.train.steps and not _was_told(places.root, iteration):
+        shutil.rmtree(checkpoints.directory(places.checkpoints, iteration))
+        iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    return iteration
+
+
+def _was_told(work: Path, iteration: int) -> bool:
+    rows = read_rows(work / "metrics.jsonl")
+    return bool(rows) and rows[-1]["step"] == iteration
 
 
 def collect(context: Context) -> None:
@@ -82,11 +100,16 @@ def collect(context: Context) -> None:
     """
     job, places = Job.of(context.config), places_of(context.work)
     begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
-    place = prove(Path(begun["logs"]), places.checkpoints, job, begun["begun"])
+    if begun["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
+        place = checkpoints.directory(places.checkpoints, job.train.steps)  # ended before it was killed
+    else:
+        place = prove(Path(begun["logs"]), places.checkpoints, job, begun["begun"])
     checkpoints.bring_home(place, context.output / "mcore", job.actor)
     rows = read_rows(context.work / "metrics.jsonl")
     TensorBoard(context.output / "tensorboard", rows).close()
-    shutil.copyfile(context.work / "metrics.jsonl", context.output / "metrics.jsonl")
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
     shutil.copytree(places.configs, context.output / "configs")
     result = {
         "steps": rows[-1]["step"],

@@ -10,6 +10,7 @@ from stages.grpo.metrics import StepLog
 from stages.mindspeed_rl import checkpoints
 from stages.mindspeed_rl.job import Job
 from stages.mindspeed_rl.logs import Iteration, read_line
+from stages.mindspeed_rl.samples import SampleReader
 from stages.program import Tell
 
 DRIVER_LOG = "worker_0.log"
@@ -49,24 +50,33 @@ class Watcher:
 
 
 class TrainWatcher(Watcher):
-    """Turns iterations into rows of metrics.jsonl, and removes checkpoints beyond train.keep_checkpoints."""
+    """Writes metrics.jsonl and completions.jsonl; removes checkpoints beyond train.keep_checkpoints."""
 
     def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
         """Begin; `work` is where metrics.jsonl grows and checkpoints/ lies."""
         super().__init__(logs, DRIVER_LOG, job.engine.silence_timeout_s, tell)
         self._work, self._job = work, job
         self._metrics: StepLog | None = None
+        self._completions: StepLog | None = None
+        self._reader, self._samples = SampleReader(), list[dict[str, str]]()
         self._last: Iteration | None = None
 
     def read(self, line: str) -> None:
         """Take in one line; an iteration that Ray repeats counts once."""
+        sample = self._reader.read(line)
+        if sample is not None and len(self._samples) < self._job.train.logged_completions:
+            self._samples.append(sample)
         found = read_line(line, self._job.npus)
         if found is None or (self._last is not None and found.number <= self._last.number):
             return
         self._last = found
-        if self._metrics is None:  # what a killed attempt wrote from here on is written again
+        if self._metrics is None or self._completions is None:
+            # what a killed attempt wrote from here on is written again
             self._metrics = StepLog(self._work / "metrics.jsonl", found.number - 1)
+            self._completions = StepLog(self._work / "completions.jsonl", found.number - 1)
         self._metrics.append([{**found.row, "step": found.number, "time_s": time.time()}])
+        self._completions.append({"step": found.number, **sample} for sample in self._samples)
+        self._samples.clear()
         reward, length = (found.row.get(name, float("nan")) for name in ("reward", "completion_length"))
         self.tell(found.number, found.total, f"reward {reward:.3f}, length {length:.1f}")
         checkpoints.prune(self._work / "checkpoints", self._job.train.keep_checkpoints)

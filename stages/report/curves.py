@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +31,8 @@ class Spec:
     explanation: str
     share: bool = False
     """Values are 0 to 1 and shown in percent."""
-    band: str = ""
-    """Key of the standard deviation to shade around the first series."""
+    band: bool = False
+    """Shade what the mean over the step's groups may be (see `half_widths`)."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,11 @@ class Drawing:
 
 GRPO = (
     Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions. "
-         "Band: one standard deviation either way.", band="reward_std"),
-    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True),
-    Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting."),
+         "Band: its 95 % interval over the step's groups, at most.", band=True),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right. Band: 95 % "
+         "interval.", share=True, band=True),
+    Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting. Band: 95 % "
+         "interval.", band=True),
     Spec("KL to the reference", ("kl",), "How far the policy has moved from its start (k3 estimate, nats)."),
     Spec("Loss", ("loss",), "Clipped surrogate with the KL term. It is no measure of progress."),
     Spec("Entropy", ("entropy",), "Of the next token, nats. Near zero, sampling explores no more."),
@@ -78,7 +81,8 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: s
         series = {key: points(rows, key) for key in _keys(spec, rows)}
         series = {key: found for key, found in series.items() if found}
         if series:
-            drawings.append(_draw(spec, series, points(rows, spec.band) if spec.band else [], f"{prefix}{i}"))
+            bands = {key: half_widths(rows, key, spec.share) for key in series} if spec.band else {}
+            drawings.append(_draw(spec, series, bands, f"{prefix}{i}"))
     return drawings
 
 
@@ -118,6 +122,25 @@ def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     return sorted(found.items())
 
 
+def half_widths(rows: Sequence[Mapping[str, Any]], key: str, share: bool) -> Points:
+    """(step, half the width) of the 95 % interval of a mean over the step's groups.
+
+    Completions of one group answer the same prompt and are alike, so that only groups count. How far their
+    means spread is at most how far all completions spread (the law of total variance), which the trainer
+    records as `…_std`; a share's spread follows from itself. Steps that lack either are left out.
+    """
+    found = []
+    for row in rows:
+        mean, groups = number(row.get(key)), number(row.get("sampled_groups"))
+        name, slash, function = key.partition("/")
+        spread = number(row.get(f"{name}_std{slash}{function}"))
+        if share and mean is not None and 0 <= mean <= 1:
+            spread = math.sqrt(mean * (1 - mean))
+        if spread is not None and groups:
+            found.append({"step": row.get("step"), key: 1.96 * spread / math.sqrt(max(groups, 1))})
+    return points(found, key)
+
+
 def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     keys: list[str] = []
     for key in spec.keys:
@@ -152,15 +175,15 @@ def smooth(found: Points) -> Points:
     return result
 
 
-def _draw(spec: Spec, series: Mapping[str, Points], band: Points, name: str) -> Drawing:
+def _draw(spec: Spec, series: Mapping[str, Points], bands: Mapping[str, Points], name: str) -> Drawing:
     canvas, plot = svg.axes()
     alts, lasts = [], []
     show = percent if spec.share else figure
     for (key, whole), colour in zip(series.items(), svg.COLOURS, strict=False):
         found = thin(whole)
-        if band and colour == svg.COLOURS[0]:
-            _band(plot, found, dict(thin(band)), colour)
-        _line(plot, found, colour, noisy=len(found) >= 40)
+        noisy = len(found) >= 40
+        _band(plot, found, dict(thin(bands.get(key, []))), colour, noisy, spec.share)
+        _line(plot, found, colour, noisy)
         alts.append(_describe(_label(key), whole, show))
         lasts.append(show(whole[-1][1]))
     _scale(plot, series.values(), spec.share)
@@ -179,12 +202,17 @@ def _line(plot: Axes, found: Points, colour: str, noisy: bool) -> None:
     plot.plot(steps[-1:], values[-1:], color=colour, marker="o", markersize=5, linestyle="", clip_on=False)
 
 
-def _band(plot: Axes, found: Points, spread: Mapping[float, float], colour: str) -> None:
-    both = [(step, value, spread[step]) for step, value in found if step in spread]
-    if len(both) > 1:
-        steps = [step for step, _, _ in both]
-        low, high = [v - s for _, v, s in both], [v + s for _, v, s in both]
-        plot.fill_between(steps, low, high, color=colour, alpha=0.13, linewidth=0)
+def _band(
+    plot: Axes, found: Points, widths: Mapping[float, float], colour: str, noisy: bool, share: bool
+) -> None:
+    both = [(step, value, widths[step]) for step, value in found if step in widths]
+    if len(both) < 2:
+        return
+    edges = [[(step, value + sign * width) for step, value, width in both] for sign in (-1, 1)]
+    if noisy:  # around the trend, as the strong line is
+        edges = [smooth(edge) for edge in edges]
+    low, high = ([min(max(y, 0.0), 1.0) if share else y for _, y in edge] for edge in edges)
+    plot.fill_between([step for step, _, _ in both], low, high, color=colour, alpha=0.13, linewidth=0)
 
 
 def _scale(plot: Axes, series: Collection[Points], share: bool) -> None:

@@ -44,13 +44,19 @@ class Live:
     """One per stage: its name, its state, and the other columns."""
 
 
-def render(inputs: Mapping[str, Path], config: ReportConfig, live: Live | None = None) -> str:
+def render(
+    inputs: Mapping[str, Path],
+    config: ReportConfig,
+    live: Live | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> str:
     """The whole page as text.
 
     Args:
         inputs: stage name -> artifact directory; any may be missing or incomplete.
         config: section `report`.
         live: of a run that has not ended well: how far it is.
+        defaults: the configuration without any override; None: not known.
     """
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
@@ -82,6 +88,8 @@ def render(inputs: Mapping[str, Path], config: ReportConfig, live: Live | None =
         ],
         "drawn": tables.drawn(completions, min(3, config.samples), config.text_limit),
         "sections": _sections(run),
+        "differing": tables.differing(run, defaults or {}),
+        "has_defaults": bool(defaults),
         "environment": tables.environment(run),
         "artifacts": tables.artifacts(run),
         "notes": run.notes,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.context import Context
+from stages.report.artifacts import mapping
 from stages.report.config import ReportConfig
 from stages.report.page import render
 
@@ -14,23 +16,27 @@ from stages.report.page import render
 def run(context: Context) -> None:
     """Write the report of a run."""
     context.progress(0, 1, "drawing")
-    write_report(context.inputs, context.output, context.section(ReportConfig, "report"))
+    config, defaults = context.section(ReportConfig, "report"), mapping(context.config.get("defaults"))
+    write_report(context.inputs, context.output, config, defaults)
     context.progress(1, 1, "written")
 
 
-def write_report(inputs: Mapping[str, Path], output: Path, config: ReportConfig) -> Path:
+def write_report(
+    inputs: Mapping[str, Path], output: Path, config: ReportConfig, defaults: Mapping[str, Any] | None = None
+) -> Path:
     """Render the page of a run into the directory `output`.
 
     Args:
         inputs: stage name -> artifact directory; missing stages and files are named on the page.
         output: existing directory.
         config: section `report`.
+        defaults: the configuration without any override; None: not known.
 
     Returns:
         The path of index.html.
     """
     page = output / "index.html"
-    content = render(inputs, config).encode("utf-8")
+    content = render(inputs, config, defaults=defaults).encode("utf-8")
     page.write_bytes(content)
     (output / "result.json").write_text(json.dumps({"bytes": len(content)}) + "\n", encoding="utf-8")
     return page

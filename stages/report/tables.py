@@ -71,6 +71,19 @@ def plain(value: object) -> str:
     return shorten(json.dumps(value, ensure_ascii=False, default=str), MAX_VALUE)
 
 
+def differing(run: Run, defaults: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(key, value, default) of every value that a stage read and that is not the default's; all as text."""
+    if not defaults:
+        return []
+    read: dict[str, Any] = {}
+    for manifest in run.manifests.values():
+        for name, value in mapping(manifest.get("config")).items():
+            read[name] = {**mapping(value), **mapping(read.get(name))} if isinstance(value, dict) else value
+    given, usual = flat(read), dict(flat({name: value for name, value in defaults.items() if name in read}))
+    rows = [(key, text, usual.get(key, "–")) for key, text in given if text != usual.get(key)]
+    return rows[:MAX_ROWS]
+
+
 def training(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Per metric: name, first, last, mean of the last tenth, lowest, highest."""
     names = sorted({key for row in metrics for key in row if isinstance(key, str)} - {"step", "time_s"})

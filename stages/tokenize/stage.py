@@ -41,18 +41,8 @@ def run(context: Context) -> None:
     dataset = context.section(DatasetConfig, "dataset")
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
-    examples = context.section(SftDataConfig, "sft_data") if "sft_data" in context.config else None
-    train, test = (split_sources(context.inputs["fetch_dataset"], split) for split in ("train", "test"))
-    read_train: Read[Row] = partial(read_lines, columns=encoder.columns)
-    read_test = read_train
-    if not test:
-        if dataset.test_rows is None:
-            remedy = "set it, or give a test file"
-            raise InputError(
-                "dataset.test_rows", None, "is required to hold rows out of the only file", remedy
-            )
-        hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
-        test, read_train, read_test = train, hold_out.read_train, hold_out.read_test
+    examples = "sft_data" in context.config
+    train, read_train, test, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
 
     def progress(done: int, total: int) -> None:
         context.progress(done, total, unit="rows")
@@ -66,15 +56,43 @@ def run(context: Context) -> None:
         progress=progress,
         read=read_train,
     )
-    if examples and examples.path:
-        own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
-        speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
-        files |= tokenize_conversations(speaker, [Path(examples.path)], context.output / "sft.mindrecord")
+    if examples:
+        files |= tokenize_own(context, config, context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
     (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def both_splits(
+    fetched: Path, dataset: DatasetConfig, encoder: Encoder
+) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
+    """Files and readers of training and test; rows are held out where there is no test file.
+
+    Raises:
+        InputError: it is not said how many, or nothing would be left to train on.
+    """
+    train, test = (split_sources(fetched, split) for split in ("train", "test"))
+    lines: Read[Row] = partial(read_lines, columns=encoder.columns)
+    if test:
+        return train, lines, test, lines
+    if dataset.test_rows is None:
+        remedy = "set it, or give a test file"
+        raise InputError("dataset.test_rows", None, "is required to hold rows out of the only file", remedy)
+    hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
+    return train, hold_out.read_train, train, hold_out.read_test
+
+
+def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
+    """The user's own examples for supervised training (section sft_data) as a MindRecord; its data card."""
+    examples = context.section(SftDataConfig, "sft_data")
+    if examples.path is None:
+        return {}
+    own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
+    model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
+    speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
+    return tokenize_conversations(speaker, [Path(examples.path)], target)
 
 
 def make_encoder(

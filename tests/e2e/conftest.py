@@ -114,3 +114,22 @@ def without(copy: Path) -> Callable[..., Path]:
 def manifests(store: Path) -> dict[str, float]:
     """Stage -> time of its commit (one artifact per stage)."""
     return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/*/manifest.json")}
+
+
+@pytest.fixture(scope="session")
+def mindrlhf_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
+    from tests.e2e import mindrlhf
+
+    store = tmp_path_factory.mktemp("mindrlhf") / "store"
+    done = mindrlhf.run(store, mindrlhf.standin("die@0:1"))
+    assert done.exit_code == 1 and "out of memory, said worker 1" in done.stderr, done.stderr
+    for left in (".logs", ".work"):  # how far the other worker came is chance
+        shutil.rmtree(store / left)
+    return store
+
+
+@pytest.fixture
+def mindrlhf_store(mindrlhf_prepared: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(mindrlhf_prepared, tmp_path / "store", symlinks=True))

@@ -47,9 +47,14 @@ def result(store: Path, stage: str) -> dict:
 
 def weights_moved(store: Path, before: str = "fetch", after: str = "export") -> set[float]:
     """By how many of the stand-ins' steps each weight of a Hugging Face directory differs from another's."""
+    return moved(artifact(store, before), artifact(store, after))
+
+
+def moved(before: Path, after: Path) -> set[float]:
+    """The same of two directories."""
     from stages.weights.tensors import load
 
-    old, new = load(artifact(store, before)), load(artifact(store, after))
+    old, new = load(before), load(after)
     assert old.keys() == new.keys()
     return set(
         np.round(np.concatenate([((new[name] - old[name]) * 2**10).ravel() for name in old]), 2).tolist()

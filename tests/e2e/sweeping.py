@@ -20,7 +20,14 @@ from pipeline.verify import verify
 from tests.e2e import crash
 from tests.e2e.conftest import CHEAP, Finished
 
-CHEAPEST = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", "train.checkpoint_every=2"]
+CHEAPEST = [
+    *CHEAP,
+    "layout=dp1_mp1_pp1",
+    "train.steps=2",
+    "train.checkpoint_every=2",
+    "sft.steps=120",  # of a point's time two fifths go to what is shared, as with the default settings
+    "sft.check_every=60",
+]
 PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
 """Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
 
@@ -89,6 +96,16 @@ def artifacts(store: Path) -> dict[str, tuple[int, float]]:
 def count(store: Path) -> Counter[str]:
     """Stage -> number of its artifacts, by their manifests."""
     return Counter(Path(name).parent.name for name in artifacts(store))
+
+
+def busiest(store: Path) -> int:
+    """Most cards that were in use at one moment, by the manifests of the stages that compute on one each."""
+    moments = []
+    for file in store.glob("[!.]*/*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        if manifest["stage"] in ("sft", "grpo", "evaluate"):
+            moments += [(manifest["started"], 1), (manifest["ended"], -1)]
+    return max(itertools.accumulate(change for _, change in sorted(moments)))
 
 
 def killed_trial(
@@ -166,5 +183,6 @@ def whole(place: Path, grid: Grid, cards: int) -> float:
     took = time.monotonic() - began
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
+    assert busiest(store) == cards  # never more than there are, and all of them at times
     shutil.rmtree(store.parent)
     return took

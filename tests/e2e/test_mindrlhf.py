@@ -4,73 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import outside
-from tests.e2e.conftest import Finished, luigi, run_plain
-from tests.e2e.outside import DATA, STEPS, artifact, living, weights_moved
-from tests.launch.namespaces import Machines, machines
-
-HOME = DATA / "mindrlhf_standin"
-BASE = [
-    *outside.BASE,
-    "engine=mindrlhf",
-    f"engine.mindrlhf_home={HOME / 'e8a8fc1'}",
-    "engine.use_vllm=0",
-    "train.checkpoint_every=2",
-]
-
-
-def run(store: Path, *overrides: str) -> Finished:
-    return run_plain(store, *BASE, *overrides)
-
-
-def standin(fault: str) -> str:
-    return f"+engine.env.STANDIN='{fault}'"
-
-
-def rows(store: Path, name: str = "metrics.jsonl") -> list[dict]:
-    return outside.rows(store, "grpo", name)
-
-
-def hanging(store: Path) -> int:
-    """Workers that have come to step 7."""
-    return sum(
-        "step: 7 start" in log.read_text() for log in store.glob(".logs/grpo-*/attempt_*/worker_*.log")
-    )
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
-    store = tmp_path_factory.mktemp("mindrlhf") / "store"
-    done = run(store, standin("die@0:1"))
-    assert done.exit_code == 1, done.stderr
-    for left in (".logs", ".work"):  # how far the other worker came is chance
-        shutil.rmtree(store / left)
-    return store
+from tests.e2e import sweeping
+from tests.e2e.mindrlhf import BASE, HOME, begin, rows, run, standin, wait_for_hanging
+from tests.e2e.outside import STEPS, artifact, living, moved, weights_moved
 
 
 @pytest.fixture
-def store(prepared: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(prepared, tmp_path / "store", symlinks=True))
+def store(mindrlhf_store: Path) -> Path:
+    return mindrlhf_store
 
 
 def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Path) -> None:
-    command = luigi(store, *BASE, standin("hang@7"))
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and hanging(store) < 2:
-        time.sleep(0.1)
+    first = begin(store)
+    wait_for_hanging(first, store, 2)
     first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.communicate()
     assert living(store)  # nobody was left to end the workers
     done = run(store)
     assert done.exit_code == 0, done.stderr
@@ -144,26 +99,27 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("contract", "form", "layout"),
-    [
-        ("e8a8fc1", "ms_safetensors", "dp1_mp2_pp1"),
-        ("e8a8fc1", "ckpt", "dp1_mp2_pp1"),
-        ("0cd087455", "hf_safetensors", "dp1_mp2_pp1"),
-        ("e8a8fc1", "hf_safetensors", "dp1_mp2_pp2"),  # four workers
-    ],
-)
-def test_every_format_version_and_layout_comes_home(
-    store: Path, contract: str, form: str, layout: str
-) -> None:
-    engine = [f"engine.mindrlhf_home={HOME / contract}", f"engine.load_ckpt_format={form}"]
-    done = run(store, *engine, f"layout={layout}")
+def test_four_workers_from_rank_directories_come_home(store: Path) -> None:
+    done = run(store, "engine.load_ckpt_format=ckpt", "layout=dp1_mp2_pp2")
     assert done.exit_code == 0, done.stderr
     losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
-    last = 3 if layout.endswith("pp2") else 0
-    assert losses == pytest.approx([1 / step + last for step in range(1, STEPS + 1)])
+    assert losses == pytest.approx([1 / step + 3 for step in range(1, STEPS + 1)])
     assert weights_moved(store) == {float(STEPS)}
-    assert json.loads((artifact(store, "grpo") / "result.json").read_text())["contract"] == contract
+
+
+@pytest.mark.slow
+def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
+    homes = ",".join(str(HOME / version) for version in ("e8a8fc1", "0cd087455"))
+    others = [one for one in BASE if not one.startswith("engine.mindrlhf_home=")]
+    flat = "engine.load_ckpt_format=ms_safetensors"
+    done = sweeping.run(store, *others, flat, f"engine.mindrlhf_home={homes}")
+    assert done.exit_code == 0, done.stderr
+    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
+    results = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
+    assert {result["contract"] for result in results} == {"e8a8fc1", "0cd087455"}
+    exports = list(store.glob("export/[0-9a-f]*"))
+    assert len(exports) == 2 and sweeping.count(store)["convert"] == 1
+    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{float(STEPS)}, {float(STEPS)}]
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
@@ -177,55 +133,3 @@ def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
     assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr
     assert "run grpo train end" in (store.parent / "logs" / "worker_0.log").read_text()
     assert os.path.exists(store.parent / "logs" / "worker_1.log")
-
-
-def on_machines(made: Machines) -> list[str]:
-    """Overrides for one worker on each machine."""
-    return [
-        "launcher=ssh",
-        f"launcher.hosts=[{','.join(made.addresses)}]",
-        f"launcher.ssh={json.dumps(made.ssh)}",
-        "launcher.cards_per_node=1",
-        "launcher.grace_s=2",
-        "+engine.env.STANDIN_MEET=1",
-    ]
-
-
-@pytest.mark.nodes
-@pytest.mark.slow
-def test_one_command_runs_it_on_two_machines(store: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with machines(2, tmp_path_factory.mktemp("machines")) as made:
-        done = run(store, *on_machines(made))
-    assert done.exit_code == 0, done.stderr
-    (logs,) = store.glob(".logs/grpo-*/attempt_*")
-    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
-    assert "nodes 10.77.0.1, 10.77.0.2" in (logs / "start.log").read_text()
-    assert weights_moved(store) == {float(STEPS)}
-    assert living(store) == []
-
-
-@pytest.mark.nodes
-@pytest.mark.slow
-def test_a_run_on_four_machines_that_loses_one_names_it_and_goes_on(
-    store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    four = [*BASE, "layout=dp1_mp2_pp2"]
-    with machines(4, tmp_path_factory.mktemp("machines")) as made:
-        command = luigi(store, *four, *on_machines(made), standin("hang@7"))
-        first = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=store.parent
-        )
-        deadline = time.monotonic() + 120
-        while first.poll() is None and time.monotonic() < deadline and hanging(store) < 4:
-            time.sleep(0.1)
-        made.cut(2)
-        _, told = first.communicate(timeout=120)
-        assert first.returncode == 1
-        assert "node 10.77.0.3 ended with exit code 255 (ssh lost it)" in told
-        made.mend(2)
-        done = run_plain(store, *four, *on_machines(made))
-    assert done.exit_code == 0, done.stderr
-    result = json.loads((artifact(store, "grpo") / "result.json").read_text())
-    assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
-    assert weights_moved(store) == {float(STEPS)}
-    assert living(store) == []

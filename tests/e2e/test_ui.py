@@ -121,3 +121,6 @@ def test_a_run_without_a_ui_or_with_too_few_cards_says_so(store: Path) -> None:
     (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 1}')
     small = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert small.returncode == 2 and "start it with --cards 2" in small.stderr
+    (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 2}')
+    dead = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert dead.returncode == 2 and "does not answer at http://127.0.0.1:1" in dead.stderr

@@ -1,4 +1,4 @@
-"""A Slurm cluster of one machine, as the user root: munged, slurmctld, slurmd, in a directory of its own."""
+"""A Slurm cluster as the user root: munged, slurmctld and a slurmd per node, in a directory of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from launch.msrun import find_port
+from tests.launch.namespaces import OUTSIDE, Machines
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
 
 
 @contextlib.contextmanager
-def cluster(directory: Path) -> Iterator[None]:
-    """Start the daemons with SLURM_CONF set; skips, saying why, where that cannot be done."""
+def cluster(directory: Path, nodes: Machines | None = None) -> Iterator[None]:
+    """Start the daemons with SLURM_CONF set; skips, saying why, where that cannot be done.
+
+    Args:
+        directory: of the daemons' files.
+        nodes: machines out of network namespaces, a slurmd on each; None: one node, this machine.
+    """
     missing = [name for name in PROGRAMS if shutil.which(name, path="/usr/sbin:/usr/bin") is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root and {', '.join(missing)} (apt-get install slurm-wlm munge)")
@@ -29,15 +37,18 @@ def cluster(directory: Path) -> Iterator[None]:
     started: list[subprocess.Popen[bytes]] = []
     old = dict(os.environ)
     try:
-        os.environ["SLURM_CONF"] = str(_config(directory, socket_file))
+        os.environ["SLURM_CONF"] = str(_config(directory, socket_file, nodes))
         munge = ["munged", "-F", "-f", f"--key-file={key}", f"--socket={socket_file}"]
         munge += [f"--pid-file={directory}/munge.pid", f"--log-file={directory}/munge.log"]
         munge += [f"--seed-file={directory}/seed"]
-        for command in (munge, ["slurmctld", "-D"], ["slurmd", "-D", "-N", "here"]):
-            log = (directory / f"{command[0]}.out").open("wb")
+        inside = [[]] if nodes is None else nodes.insides
+        daemons = [[*prefix, "slurmd", "-D", "-N", f"node{n}"] for n, prefix in enumerate(inside)]
+        for command in (munge, ["slurmctld", "-D"], *daemons):
+            log = (directory / f"{len(started)}_{command[0]}.out").open("wb")
             started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=directory))
-            time.sleep(0.5)
-        _wait(directory)
+            if command is munge:
+                _wait(socket_file.exists, directory, "munged")
+        _wait(lambda: _states() == {"idle"}, directory, "Slurm")
         yield
     finally:
         for daemon in reversed(started):
@@ -45,49 +56,58 @@ def cluster(directory: Path) -> Iterator[None]:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 daemon.wait(10)
             daemon.kill()
+            daemon.wait()
         os.environ.clear()
         os.environ.update(old)
 
 
-def _config(directory: Path, munge: Path) -> Path:
+def _config(directory: Path, munge: Path, nodes: Machines | None) -> Path:
     host, cpus = socket.gethostname(), os.cpu_count()
-    for name in ("state", "spool"):
-        (directory / name).mkdir()
+    addresses = ["127.0.0.1"] if nodes is None else nodes.addresses
+    controller = "127.0.0.1" if nodes is None else OUTSIDE
+    (directory / "state").mkdir()
+    for number in range(len(addresses)):
+        (directory / f"spool_node{number}").mkdir()
+    # cred_expire: a job that is requeued waits until its old credential has expired, two minutes otherwise.
     text = f"""
 ClusterName=test
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort=16817
-SlurmdPort=16818
+SlurmctldHost={host}({controller})
+SlurmctldPort={find_port(controller, None)}
+SlurmdPort={find_port("127.0.0.1", None)}
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={munge}
+AuthInfo=socket={munge},cred_expire=5
 CredType=cred/munge
 StateSaveLocation={directory}/state
-SlurmdSpoolDir={directory}/spool
+SlurmdSpoolDir={directory}/spool_%n
 SlurmctldPidFile={directory}/slurmctld.pid
-SlurmdPidFile={directory}/slurmd.pid
+SlurmdPidFile={directory}/slurmd_%n.pid
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 ReturnToService=2
+KillWait=2
 MpiDefault=none
-NodeName=here NodeAddr=127.0.0.1 NodeHostname={host} CPUs={cpus} State=UNKNOWN
-PartitionName=all Nodes=here Default=YES MaxTime=INFINITE State=UP
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+    for number, address in enumerate(addresses):
+        text += f"NodeName=node{number} NodeAddr={address} NodeHostname={host} CPUs={cpus} State=UNKNOWN\n"
     path = directory / "slurm.conf"
     path.write_text(text)
     return path
 
 
-def _wait(directory: Path) -> None:
+def _states() -> set[str]:
+    shown = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], capture_output=True, text=True)
+    return set(shown.stdout.split())
+
+
+def _wait(condition: object, directory: Path, what: str) -> None:
     deadline = time.monotonic() + 30
-    while True:
-        shown = subprocess.run(["sinfo", "-h", "-o", "%T"], capture_output=True, text=True)
-        if shown.stdout.strip() == "idle":
-            return
+    while not condition():  # type: ignore[operator]
         if time.monotonic() > deadline:
             logs = "\n".join(path.read_text(errors="replace")[-600:] for path in directory.glob("*.out"))
-            pytest.skip(f"Slurm does not start here: {shown.stdout}{shown.stderr}\n{logs}")
-        time.sleep(0.5)
+            pytest.skip(f"{what} does not start here\n{logs}")
+        time.sleep(0.2)

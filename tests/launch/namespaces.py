@@ -19,14 +19,17 @@ TAG = f"gf{os.getpid()}"  # a killed run leaves its names behind; they must not 
 BRIDGE = f"{TAG}_br"  # 15 characters at most
 
 
+OUTSIDE = "10.77.0.254"
+
+
 @dataclass
 class Machines:
     """A bridge with namespaces at 10.77.0.1, 10.77.0.2, ...; ssh runs inside the first."""
 
     addresses: list[str]
     ssh: list[str]
-    inside: list[str]
-    """Prefix that runs a command on the first machine."""
+    insides: list[list[str]]
+    """Prefixes that run a command on each."""
     daemons: list[subprocess.Popen[bytes]]
 
     def cut(self, number: int) -> None:
@@ -48,14 +51,16 @@ def ip(*arguments: str) -> None:
 
 
 @contextlib.contextmanager
-def machines(count: int, directory: Path) -> Iterator[Machines]:
-    """Build and take down; skips, saying why, where that cannot be done."""
+def machines(count: int, directory: Path, outside: bool = False) -> Iterator[Machines]:
+    """Build and take down; skips, saying why, where that cannot be done. outside: OUTSIDE is our address."""
     if os.geteuid() != 0 or shutil.which("ip") is None or not os.access(SSHD, os.X_OK):
         pytest.skip("needs root, iproute2 and openssh-server (apt-get install openssh-server iproute2)")
     made: list[subprocess.Popen[bytes]] = []
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("link", "set", BRIDGE, "up")
+        if outside:
+            ip("addr", "add", f"{OUTSIDE}/24", "dev", BRIDGE)
     except (subprocess.CalledProcessError, PermissionError) as error:
         pytest.skip(f"network namespaces cannot be made here: {error}")
     try:
@@ -66,12 +71,13 @@ def machines(count: int, directory: Path) -> Iterator[Machines]:
             made.append(_machine(number, directory, key))
         options = ["-i", str(key), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
         options += ["-o", "LogLevel=ERROR", "-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=3"]
-        inside = ["ip", "netns", "exec", f"{TAG}_0"]
-        ssh = [*inside, "ssh", *options]
+        # not `ip netns exec`, which mounts a /sys of its own, without the cgroups that slurmd looks for
+        insides = [["nsenter", f"--net=/run/netns/{TAG}_{number}"] for number in range(count)]
+        ssh = [*insides[0], "ssh", *options]
         addresses = [f"10.77.0.{number + 1}" for number in range(count)]
         for address in addresses:
             _wait_for(ssh, address)
-        yield Machines(addresses, ssh, inside, made)
+        yield Machines(addresses, ssh, insides, made)
     finally:
         for daemon in made:
             daemon.kill()

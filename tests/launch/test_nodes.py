@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -23,13 +24,15 @@ from tests.launch.namespaces import Machines, machines
 pytestmark = [pytest.mark.nodes, pytest.mark.slow]
 WORKER = """
 import os, sys, time
-from mindspore.communication import get_group_size, get_rank, init
-init()
-if os.environ["MS_ROLE"] == "MS_WORKER":
+if "meet" in sys.argv:
+    from mindspore.communication import get_group_size, get_rank, init
+    init()
     print(f"met as rank {get_rank()} of {get_group_size()}", flush=True)
-    if len(sys.argv) > 1 and sys.argv[1] == "stay":
+if os.environ["MS_ROLE"] == "MS_WORKER":
+    print("here", flush=True)
+    if "stay" in sys.argv:
         time.sleep(300)
-    if len(sys.argv) > 1 and sys.argv[1] == str(get_rank()):
+    if os.environ["RANK_ID"] in sys.argv:
         raise RuntimeError("out of memory")
 """
 
@@ -57,7 +60,7 @@ def start(directory: Path, workers: int, *arguments: str) -> EngineStart:
 
 def run(directory: Path, begun: EngineStart, settings: LauncherConfig) -> Path:
     logs = directory / "logs"
-    logs.mkdir()
+    logs.mkdir(exist_ok=True)
     engine.run(
         begun, job=str(directory), directory=directory / "launch", logs=logs, launcher=settings,
         on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
@@ -76,39 +79,67 @@ def living(directory: Path) -> list[int]:
     return found
 
 
+def own_logs(two: Machines, directory: Path) -> Path:
+    """The second machine writes its logs on a disk of its own."""
+    logs = directory / "logs"
+    logs.mkdir()
+    two.own_disk(1, logs)
+    return logs
+
+
 def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two: Machines, tmp_path: Path) -> None:
-    logs = run(tmp_path, start(tmp_path, 2), launcher(two))
+    logs = own_logs(two, tmp_path)
+    run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
     for rank in (0, 1):
         assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()
     assert "they meet at 10.77.0.1:" in (logs / "start.log").read_text()
-    assert living(tmp_path) == []
+    assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
-def test_a_worker_that_fails_ends_the_run_on_every_machine(two: Machines, tmp_path: Path) -> None:
+def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(
+    two: Machines, tmp_path: Path
+) -> None:
+    (tmp_path / "launch").mkdir()
+    two.own_disk(1, tmp_path / "launch")
+    (tmp_path / "logs").mkdir()
+    begun = start(tmp_path, 2)
+    home = tmp_path / "home"
+    home.mkdir()
+    with pytest.raises(ProcessFailed) as failure:
+        run(tmp_path, replace(begun, python_path=(str(home),)), launcher(two))
+    directory = tmp_path / "launch"
+    (told,) = [line for line in failure.value.tail if line.startswith("error: ")]
+    assert told.startswith(f"error: node 10.77.0.2: {directory}: must be one directory for all nodes")
+    assert not list((tmp_path / "logs").glob("worker_*.log")) and living(tmp_path) == []
+    assert not list(directory.glob(".shared-*"))
+
+
+def test_every_machine_is_asked_what_it_lacks(two: Machines, tmp_path: Path) -> None:
+    home, store = tmp_path / "home", tmp_path / "store"
+    for directory in (home, store):
+        directory.mkdir()
+    (home / "checkout").touch()
+    paths = [sys.executable, str(home / "checkout")]
+    assert engine.lacking(launcher(two), 2, paths, store / "to" / "be" / "made") == []
+    two.own_disk(1, home)
+    told = engine.lacking(launcher(two), 2, paths, store)
+    assert told == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
+    nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))
+    options = ("-o", "ConnectTimeout=2")
+    ((host, what),) = engine.lacking(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
+    assert host == "10.77.0.99" and what.endswith("10.77.0.99 true` must work")
+    assert list(store.iterdir()) == []
+
+
+def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_home(
+    two: Machines, tmp_path: Path
+) -> None:
+    logs = own_logs(two, tmp_path)
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
-    assert failure.value.log.name == "worker_1.log"
+    assert failure.value.log == logs / "worker_1.log"
     assert any("out of memory" in line for line in failure.value.tail)
-    assert living(tmp_path) == []
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_logs_on_a_machines_own_disk_come_home(two: Machines, tmp_path: Path, fails: bool) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    two.own_disk(1, logs)
-    begun, settings = start(tmp_path, 2, *(["1"] if fails else [])), launcher(two)
-    try:
-        engine.run(
-            begun, job=str(tmp_path), directory=tmp_path / "launch", logs=logs, launcher=settings,
-            on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
-        )  # fmt: skip
-        assert not fails
-    except ProcessFailed as failure:
-        assert fails and failure.log == logs / "worker_1.log"
-    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
-    assert "met as rank 0 of 2" in (logs / "worker_0.log").read_text()
-    assert not list(logs.glob(".here-*"))
+    assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
 def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path) -> None:
@@ -118,7 +149,7 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     engine.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
     command = engine.command(begun, str(tmp_path), tmp_path / "launch", tmp_path / "logs", settings)
     child = subprocess.Popen(command, env={**os.environ, JOB_VARIABLE: str(tmp_path)})
-    wait_until(lambda: met(tmp_path) == 2)
+    wait_until(lambda: arrived(tmp_path) == 2)
     child.kill()
     child.wait()
     assert living(tmp_path)
@@ -133,7 +164,7 @@ def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
     begun = start(tmp_path, 2, "stay")
 
     def cut() -> None:
-        if met(tmp_path) == 2 and not (tmp_path / "cut").exists():
+        if arrived(tmp_path) == 2 and not (tmp_path / "cut").exists():
             (tmp_path / "cut").touch()
             two.cut(1)
 
@@ -147,8 +178,8 @@ def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
     wait_until(lambda: living(tmp_path) == [])  # there, too: no sign of life came any more
 
 
-def met(directory: Path) -> int:
-    return sum("met as rank" in log.read_text() for log in (directory / "logs").glob("worker_*.log"))
+def arrived(directory: Path) -> int:
+    return sum("here" in log.read_text() for log in (directory / "logs").glob("worker_*.log"))
 
 
 def wait_until(condition: object) -> None:

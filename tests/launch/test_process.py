@@ -113,3 +113,16 @@ def test_tail_survives_bytes_that_are_not_text(tmp_path: Path) -> None:
     log.write_bytes(b"\xff\xfe broken\n" + b"x" * 100_000 + b"\nlast\n")
     assert process.tail(log, lines=1) == ["last"]
     assert process.tail(tmp_path / "absent") == []
+
+
+def test_whoever_is_in_the_jobs_session_is_ended_though_it_hides_the_variable(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    hides = f"echo $$ > {pid_file}; exec sleep 300"
+    code = f"env -u {process.JOB_VARIABLE} sh -c '{hides}' & sleep 300"
+    job = f"test-session-{tmp_path}"
+    env = {**os.environ, process.JOB_VARIABLE: job}
+    leader = subprocess.Popen(["bash", "-c", code], env=env, start_new_session=True)
+    hidden = wait_for(pid_file)
+    assert set(process.end_job(job, grace_s=0.0)) >= {leader.pid, hidden}
+    leader.wait()
+    assert not living(hidden)

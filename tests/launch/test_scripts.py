@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,17 +27,20 @@ def start(tmp_path: Path) -> EngineStart:
     (binaries / "msrun").write_text(MSRUN)
     (binaries / "msrun").chmod(0o755)
     os.symlink("/bin/true", binaries / "python")
+    for name in ("main.py", "rlhf", "mf"):
+        (tmp_path / name).mkdir()
     (tmp_path / "set_env.sh").write_text("export CANN=$UNSET_BY_INTENT/cann\n")
     return EngineStart(
-        program=("/home/main.py", "--config=/a b/$HOME.yaml"), workers=2, python=str(binaries / "python"),
-        env={"QUOTED": "it's $HOME"}, python_path=("/rlhf", "/mf"),
+        program=(str(tmp_path / "main.py"), "--config=/a b/$HOME.yaml"), workers=2,
+        python=str(binaries / "python"), env={"QUOTED": "it's $HOME"},
+        python_path=(str(tmp_path / "rlhf"), str(tmp_path / "mf")),
         env_scripts=(str(tmp_path / "set_env.sh"),), container=(), directory=str(tmp_path / "run dir"),
     )  # fmt: skip
 
 
-def run(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     env = {"PATH": "/usr/bin:/bin", **variables}
-    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
+    return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
 
 
 def test_one_node_finds_a_port_and_quotes_everything(start: EngineStart, tmp_path: Path) -> None:
@@ -43,7 +48,8 @@ def test_one_node_finds_a_port_and_quotes_everything(start: EngineStart, tmp_pat
     done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr
     first, *arguments = done.stdout.splitlines()
-    assert first == f"cwd={tmp_path}/run dir pythonpath=/rlhf:/mf:/own quoted=it's $HOME cann=/cann"
+    paths = f"{tmp_path}/rlhf:{tmp_path}/mf:/own"
+    assert first == f"cwd={tmp_path}/run dir pythonpath={paths} quoted=it's $HOME cann=/cann"
     assert "<--config=/a b/$HOME.yaml>" in arguments
     assert {"<--worker_num=2>", "<--local_worker_num=2>", "<--master_addr=127.0.0.1>"} <= set(arguments)
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
@@ -60,9 +66,96 @@ def test_several_nodes_need_the_first_ones_address(start: EngineStart, tmp_path:
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
 
 
-def test_our_own_virtual_environment_does_not_leak() -> None:
-    import sys
+def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: EngineStart, tmp_path: Path) -> None:
+    decides = tmp_path / "decides.py"
+    os.unlink(tmp_path / "venv/bin/python")
+    os.symlink(sys.executable, tmp_path / "venv/bin/python")
+    again = (start.program[0], "--again")
+    able = replace(start, resumable=(str(decides), "a b"), again=again)
+    node = Node(0, None, 2)
+    text = script(able, node, [node], tmp_path / "logs")
+    for code, goes_on in ((0, True), (3, False), (0, True)):
+        decides.write_text(f"import sys; assert sys.argv[1:] == ['a b']; sys.exit({code})")
+        done = run(text)
+        assert done.returncode == 0, done.stderr
+        assert ("<--again>" in done.stdout) is goes_on
+        assert ("<--config=/a b/$HOME.yaml>" in done.stdout) is not goes_on
+    decides.write_text("raise OSError('stale file handle')")
+    done = run(text)  # an error is no reason to begin anew
+    assert done.returncode == 1 and "msrun" not in done.stdout and "worker_num" not in done.stdout
 
+
+def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: EngineStart, tmp_path: Path) -> None:
+    logs, nodes = tmp_path / "logs", engine.nodes_of(12, LOCAL)
+    logs.mkdir()
+    for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
+        (logs / f"{name}.log").write_text(name)
+    done = run(script(replace(start, workers=12), nodes[1], nodes, logs), MASTER_ADDR="10.0.0.1")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in logs.glob("*.log")) == ["scheduler.log", "worker_7.log"]
+    assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
+
+
+def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_path: Path) -> None:
+    node = Node(0, None, 2)
+    text = script(start, node, [node], tmp_path / "logs")
+    msrun = tmp_path / "venv/bin/msrun"
+    quick = msrun.read_text()
+    # a worker in a session of its own, as msrun's are
+    stays = "#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\nexec sleep 300 >/dev/null 2>&1\n"
+    msrun.write_text(stays)
+
+    def left() -> list[str]:
+        grep = ["grep", "-lzF", f"GRPOFLOW_NODE={start.directory} 0"]
+        grep += [str(path) for path in Path("/proc").glob("[0-9]*/environ")]
+        return subprocess.run(grep, capture_output=True, text=True).stdout.split()
+
+    def started() -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"})
+        deadline = time.monotonic() + 30
+        while len(left()) != 2:  # msrun and its worker
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return child
+
+    killed = started()
+    killed.kill()
+    killed.wait()
+    assert left()
+    msrun.write_text(quick)
+    assert run(text).returncode == 0  # the next start ends them
+    assert left() == []
+    msrun.write_text(stays)
+    stopped = started()
+    stopped.terminate()
+    assert stopped.wait() == 143
+    assert left() == []
+
+
+def test_a_node_says_what_it_lacks_and_starts_nothing(start: EngineStart, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "weights").symlink_to(tmp_path / "elsewhere")
+    node = Node(0, None, 2)
+    whole = replace(start, program=(start.program[0], f"--load={model}", f"--save={tmp_path}/to_be_made"))
+    text = script(whole, node, [node], tmp_path / "logs")
+    (tmp_path / "rlhf").rmdir()
+    for argument in ("check", ""):
+        done = run(text, argument, HOSTNAME="n2")
+        assert done.returncode == 1 and "worker_num" not in done.stdout
+        assert done.stderr.splitlines() == [
+            f"error: node n2: {tmp_path}/rlhf: must exist on every node, at the same path",
+            f"error: node n2: {model}/weights: is a link to {tmp_path}/elsewhere, "
+            "which must exist on every node",
+        ]
+    (tmp_path / "rlhf").mkdir()
+    (tmp_path / "elsewhere").touch()
+    assert run(text, "check").stderr == "" and run(text, "check").stdout == ""
+    other = run(text, "check", SHARED=f"{tmp_path}/.shared-never-made")
+    assert other.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in other.stderr
+
+
+def test_our_own_virtual_environment_does_not_leak() -> None:
     own = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
     assert engine.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}

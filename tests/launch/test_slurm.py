@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,8 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
     print("worker", os.environ["RANK_ID"], "job", os.environ["SLURM_JOB_ID"], flush=True)
     if "stay" in sys.argv:
         time.sleep(300)
+    if "again" in sys.argv:
+        print("goes on", flush=True)
     if "fail" in sys.argv:
         raise RuntimeError("out of memory")
 """
@@ -33,18 +35,23 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def run(directory: Path, *arguments: str, **changes: object) -> Path:
-    (directory / "worker.py").write_text(WORKER)
+def run(
+    directory: Path, *arguments: str, on_poll: Callable[[], None] = lambda: None, **changes: object
+) -> Path:
+    worker, decides = directory / "worker.py", directory / "decides.py"
+    worker.write_text(WORKER)
+    decides.write_text(f"import os, sys; sys.exit(0 if os.path.exists({str(directory / 'saved')!r}) else 3)")
     begun = EngineStart(
-        program=(str(directory / "worker.py"), *arguments), workers=2, python=sys.executable, env={},
+        program=(str(worker), *arguments), workers=2, python=sys.executable, env={},
         python_path=(), env_scripts=(), container=(), directory=str(directory / "run"),
+        resumable=(str(decides),), again=(str(worker), "again"),
     )  # fmt: skip
     logs = directory / "logs"
     logs.mkdir()
     engine.run(
         begun, job=str(directory), directory=directory / "launch", logs=logs,
         launcher=local_launcher(name="slurm", grace_s=3, **changes),
-        on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
+        on_poll=on_poll, silent_s=lambda: 0.0, silence_timeout_s=None,
     )  # fmt: skip
     return logs
 
@@ -53,9 +60,9 @@ def jobs() -> str:
     return subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout
 
 
-def test_the_script_asks_for_nodes_and_forbids_a_second_start(tmp_path: Path) -> None:
-    text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"])
-    assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --no-requeue\n" in text
+def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> None:
+    text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"], requeue=True)
+    assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --requeue\n" in text
     assert "#SBATCH --partition=npu\n" in text
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
 
@@ -66,6 +73,31 @@ def test_a_job_runs_to_its_end(running: None, tmp_path: Path) -> None:
     for rank in (0, 1):
         assert f"worker {rank} job" in (logs / f"worker_{rank}.log").read_text()
     assert ": COMPLETED" in (logs / "start.log").read_text()
+
+
+@pytest.mark.slurm
+def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path: Path) -> None:
+    """As after preemption; the queue is waited in, and what the first start left running is ended."""
+    logs = tmp_path / "logs"
+
+    def requeue() -> None:
+        texts = [log.read_text() for log in logs.glob("worker_*.log")]
+        if not (tmp_path / "saved").exists() and len(texts) == 2 and all("worker" in text for text in texts):
+            (tmp_path / "saved").touch()
+            (number,) = {text.split()[3] for text in texts}
+            subprocess.run(["scontrol", "requeue", number], check=True)
+
+    run(tmp_path, "stay", on_poll=requeue)
+    told = [line.rpartition(": ")[2] for line in (logs / "start.log").read_text().splitlines()]
+    assert "PENDING" in told[1:] and told[-1] == "COMPLETED"
+    for rank in (0, 1):
+        assert "goes on" in (logs / f"worker_{rank}.log").read_text()
+        (earlier,) = (logs / "earlier").glob(f"worker_{rank}-*.log")
+        assert f"worker {rank} job" in earlier.read_text()
+    assert not list((tmp_path / "launch").glob(".shared-*"))
+    left = [*Path("/proc").glob("[0-9]*/environ")]
+    mark = f"GRPOFLOW_NODE={tmp_path}/run 0"
+    assert not subprocess.run(["grep", "-lzF", mark, *left], capture_output=True, text=True).stdout
 
 
 @pytest.mark.slurm

@@ -17,6 +17,7 @@ COMMANDS = [
     "doctor",
     "sweep",
     "watch",
+    "ui",
     "report",
     "verify",
     "gc",
@@ -27,7 +28,7 @@ COMMANDS = [
 SHAPE = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2"]
 SHAPE += ["model.num_key_value_heads=2", "model.intermediate_size=16", "model.vocab_size=32"]
 SHAPE += ["model.tie_word_embeddings=false"]
-COMMANDS += ["strategy", "convert", "split", "merge", "reshard", "export", "tokenize", "probe"]
+COMMANDS += ["strategy", "convert", "split", "merge", "reshard", "export", "tokenize", "probe", "serve-check"]
 
 
 @pytest.fixture(autouse=True)
@@ -224,3 +225,13 @@ def test_tokenize_makes_instructions_of_a_json_array(
 def test_a_run_wants_questions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "tokenize=conversations"]) == 2
     assert "tokenize.kind=conversations: must be grpo in a run" in capsys.readouterr().err
+
+
+def test_overrides_may_follow_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs.jsonl").touch()
+    assert main(["report", "last", "--open", f"store={tmp_path}"]) == 2
+    assert f"fits 0 runs of {tmp_path}" in capsys.readouterr().err
+    for wrong in ("--opne", "nonsense"):
+        with pytest.raises(SystemExit) as exit:
+            main(["report", "last", "--open", wrong])
+        assert exit.value.code == 2

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from pipeline.config import load
@@ -105,3 +107,17 @@ def test_variables_of_an_engine_are_free_names() -> None:
 def test_a_setting_of_another_engine_is_an_unknown_key() -> None:
     assert "unknown key" in told("engine.use_vllm=1")
     assert "did you mean engine.use_vllm?" in told("engine=mindrlhf", "engine.use_vlm=1")
+
+
+def test_a_layout_named_beside_an_experiment_wins(tmp_path: Path) -> None:
+    for name in ("model", "data"):
+        (tmp_path / name).mkdir()
+    given = [
+        "experiment=mindrlhf_7b",
+        f"model.path={tmp_path / 'model'}",
+        f"dataset.path={tmp_path / 'data'}",
+    ]
+    shipped, larger = load(given), load([*given, "layout=dp8_mp4_pp1"])
+    assert (shipped.layout.name, shipped.cards) == ("dp1_mp4_pp2", 8)
+    assert (larger.layout.name, larger.cards) == ("dp8_mp4_pp1", 32)
+    assert shipped.layout.train.recompute and larger.layout.train.recompute

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,13 @@ def test_a_failed_stage_shows_cause_and_remedy(tmp_path: Path) -> None:
 def test_what_a_stage_says_itself_is_not_said_twice(tmp_path: Path) -> None:
     (tmp_path / "stage.log").write_text("error: model.path=x: must be a directory\n")
     assert diagnosis(tmp_path) == []
+
+
+def test_a_run_tells_why_its_stage_failed(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "pipeline.cli", "run", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"]
+    line += ["fetch.endpoint=http://no-such-host.invalid", "fetch.attempts=1", f"store={tmp_path / 'store'}"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "error: stage fetch failed: exit code 1" in done.stderr
+    assert "diagnosis: a host's name is not known here" in done.stderr
+    assert "do: for the hub: a proxy, fetch.endpoint" in done.stderr

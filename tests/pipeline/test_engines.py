@@ -56,6 +56,18 @@ def test_the_plan_shows_the_msrun_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(word in script for word in command[program:])
 
 
+def test_the_plan_says_what_several_nodes_must_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = ["launcher=slurm", "launcher.cards_per_node=2", f"engine.mindrlhf_home={HOME / 'e8a8fc1'}"]
+    for arguments, told in (([*overrides("ckpt"), *nodes], True), (overrides("ckpt"), False)):
+        cli.main(["plan", "--json", f"store={tmp_path}", *arguments])
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        found = [note for note in notes if f"2 nodes: store={tmp_path} must be one directory" in note]
+        assert bool(found) is told
+        assert not told or f"each must have {HOME / 'e8a8fc1'}" in found[0]
+
+
 @pytest.mark.parametrize("form", list(SKIPPED))
 def test_grpo_starts_from_what_the_table_says(form: str) -> None:
     config = load(overrides(form))

@@ -8,17 +8,11 @@ whoever adds a rule adds an entry.
 
 from __future__ import annotations
 
-import ast
 import copy
 import dataclasses
 import functools
-import inspect
-import sys
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 import pytest
@@ -33,7 +27,8 @@ import stages.rewards.config
 import stages.tokenize.config
 from pipeline.config import Config, load
 from stages.config import read
-from stages.errors import ConfigError, Problem
+from stages.errors import ConfigError
+from tests.pipeline.rule_cases import check, problems, rule, without_entry
 
 MODULES = (
     pipeline.rules,
@@ -44,34 +39,11 @@ MODULES = (
     stages.fetch.config,
     stages.fetch.sources,
 )
-ELSEWHERE = {
-    "moving": "warns, refuses nothing",
-    "source_warnings": "warns, refuses nothing",
-}
-"""Functions of these modules that make Problems which are no rules."""
-
-DEFAULT = ("engine=local",)
 SEVEN = ("engine=mindrlhf", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp1_mp4_pp2")
 SMALL = ("engine=mindrlhf", "model=qwen2_5_1_5b", "model.path=/models/qwen", "layout=dp4_mp2_pp1")
 DEEP = ("experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek")
 GSM8K = ("dataset=gsm8k",)
 ANSWER = "https://example.org/train.jsonl"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One rule."""
-
-    breaks: tuple[str, ...]
-    path: str
-    told: str
-    """Part of the message."""
-    keeps: tuple[str, ...]
-    base: tuple[str, ...] = DEFAULT
-
-
-def rule(breaks: str, path: str, told: str, keeps: str = "", base: tuple[str, ...] = DEFAULT) -> Rule:
-    return Rule(tuple(breaks.split()), path, told, tuple(keeps.split()), base)
 
 
 RULES = {
@@ -375,58 +347,19 @@ RULES = {
 }  # fmt: skip
 
 
-def problems(overrides: tuple[str, ...]) -> tuple[Problem, ...]:
-    try:
-        load(overrides)
-    except ConfigError as error:
-        return error.problems
-    return ()
-
-
 @pytest.mark.parametrize("name", RULES)
 def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name: str) -> None:
-    one = RULES[name]
-    broken = problems((*one.base, *one.breaks))
-    assert any(problem.path == one.path and one.told in problem.rule for problem in broken), broken
-    assert problems((*one.base, *one.keeps)) == ()
-
-
-def places(module: ModuleType) -> Iterator[tuple[str, int, int]]:
-    """(file, first line, last line) of every Problem that a module makes."""
-    file = inspect.getsourcefile(module)
-    assert file is not None
-    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef) and function.name not in ELSEWHERE:
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "Problem":
-                    yield file, node.lineno, node.end_lineno or node.lineno
+    check(RULES[name])
 
 
 def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    reached: set[tuple[str, int]] = set()
-    original = Problem.__init__
+    def without_a_package() -> None:
+        with monkeypatch.context() as without:
+            without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
+            told = problems(("reward.functions=[maths]", "reward.weights=[1.0]"))
+            assert "pip install math-verify" in str(told[0])
 
-    def note(self: Problem, *args: object, **kwargs: object) -> None:
-        caller = sys._getframe(1)
-        reached.add((caller.f_code.co_filename, caller.f_lineno))
-        original(self, *args, **kwargs)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Problem, "__init__", note)
-    for one in RULES.values():
-        problems((*one.base, *one.breaks))
-    with monkeypatch.context() as without:
-        without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
-        assert "pip install math-verify" in str(
-            problems(("reward.functions=[maths]", "reward.weights=[1.0]"))[0]
-        )
-    missing = [
-        f"{Path(file).name}:{first}"
-        for module in MODULES
-        for file, first, last in places(module)
-        if not any(seen == file and first <= line <= last for seen, line in reached)
-    ]
-    assert missing == []
+    assert without_entry(MODULES, RULES, monkeypatch, without_a_package) == []
 
 
 def test_what_an_engine_forbids_has_a_source() -> None:

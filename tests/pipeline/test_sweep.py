@@ -8,9 +8,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from hydra_plugins.grpoflow.luigi_launcher import LuigiLauncher
-from pipeline import sweep
 from pipeline.cli import main
-from pipeline.sweep import Point, Sweep, describe, table, varied
+from pipeline.sweep import Sweep
+from pipeline.sweep_points import Point, describe, show, table, varied
 
 POINTS = [
     Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),
@@ -35,7 +35,7 @@ def test_the_table_has_a_row_per_point() -> None:
 
 def test_the_best_is_shown_first() -> None:
     console = Console(record=True, width=120, file=io.StringIO())
-    sweep.show(POINTS, console)
+    show(POINTS, console)
     text = console.export_text()
     assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
 
@@ -60,6 +60,7 @@ def test_options_of_hydra_that_choose_points_belong_to_the_sweep() -> None:
         return str(launcher._sweep.id)
 
     assert sweep_id() == Sweep(["seed=0,1"], None, True, None).id
+    assert sweep_id("hydra.sweeper.n_trials=4") == sweep_id(*["hydra.sweeper.n_trials=4"] * 2)
     searches = ["hydra.sweeper.n_trials=4"], ["hydra.sweeper.n_trials=8"], ["hydra/sweeper=optuna"]
     assert len({sweep_id(), *(sweep_id(*options) for options in searches)}) == 4
 

@@ -99,6 +99,8 @@ def run(arguments, sections, classes):
             os.environ["RANK_ID"] = str(get_rank())
     if os.environ.get("MS_ROLE") == "MS_SCHED":
         return
+    if "STANDIN_ONCE" in os.environ and arguments.resume_training:
+        os.environ.pop("STANDIN", None)
     config = yaml.safe_load(Path(arguments.config).read_text(encoding="utf-8"))
     for name, values in config.items():
         if name not in sections:
@@ -114,6 +116,7 @@ class Run:
         self.rank, self.rl, self.actor, self.infer = (
             rank, config["rl_config"], config["actor_config"], config["generate_config"]
         )  # fmt: skip
+        self.reference = config["ref_config"]
         self.save = Path(arguments.save_checkpoint_dir)
         self.layout = self.actor["parallel_config"]
         for role in ("ref_config", "generate_config"):
@@ -122,7 +125,11 @@ class Run:
                 degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"] == self.cards
             )
         tokenizer = Path(arguments.tokenizer_dir)
-        assert (tokenizer / "vocab.json").is_file() and (tokenizer / "merges.txt").is_file(), tokenizer
+        if getattr(arguments, "model_name", "qwen") == "deepseek":
+            self.check_experts()
+            assert (tokenizer / "tokenizer.json").is_file(), tokenizer
+        else:
+            assert (tokenizer / "vocab.json").is_file() and (tokenizer / "merges.txt").is_file(), tokenizer
         model = yaml.safe_load(Path(self.actor["model_config"]).read_text(encoding="utf-8"))
         self.layers = model["model"]["model_config"]["num_layers"]
         database = sqlite3.connect(f"file:{arguments.dataset_file}.db?mode=ro", uri=True)
@@ -139,6 +146,17 @@ class Run:
         self.barrier.mkdir(parents=True, exist_ok=True)
         for left in self.barrier.glob(f"*-{self.rank}"):  # an earlier attempt's
             left.unlink()
+
+    def check_experts(self):
+        """What a DeepSeek-V3 asks for besides: experts in each model file, vLLM's variable."""
+        assert "deepseek" in self.rl["model_name"]
+        for role in (self.actor, self.reference, self.infer):
+            model = yaml.safe_load(Path(role["model_config"]).read_text(encoding="utf-8"))
+            experts, degrees = model["moe_config"]["expert_num"], role["parallel_config"]
+            assert experts % degrees["expert_parallel"] == 0
+            assert model["model"]["model_config"]["type"] == "DeepseekV3Config"
+        if self.infer["use_vllm"]:
+            assert Path(os.environ["MINDFORMERS_MODEL_CONFIG"]).is_file()
 
     @property
     def cards(self):

@@ -1,15 +1,23 @@
 import json
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from stages.errors import InputError
+from stages.mindrlhf import checkpoints
 from stages.mindrlhf.checkpoints import Moment, moments, prepare_resume
 from stages.mindrlhf.model_directory import add_index, stand_in
 from stages.mindrlhf.stage import prove
+from stages.weights.header import read_header
 
 NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
 
@@ -65,6 +73,43 @@ def test_nothing_whole_means_beginning_anew(tmp_path: Path) -> None:
     assert prepare_resume(tmp_path, 2) is None
     save(tmp_path, "train", 0, "0_5")
     assert prepare_resume(tmp_path, 2) is None
+
+
+def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path: Path) -> None:
+    copy, root = tmp_path / "checkpoints.py", tmp_path / "run"
+    shutil.copyfile(checkpoints.__file__, copy)
+    command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
+
+    def ask() -> list[int | str]:
+        asked = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)]
+        told = [one.communicate()[0].strip() for one in asked]  # as the scripts of three nodes
+        assert len(set(told)) == 1 and len({one.returncode for one in asked}) == 1
+        return [asked[0].returncode, told[0]]
+
+    assert ask() == [3, "begins"]
+    assert (root / checkpoints.RESUMED).read_text() == "null"
+    save_all(root, "0_1865")
+    save_all(root, "1_0")
+    save(root, "train", 0, "1_5")
+    assert ask() == [0, "goes on from checkpoint 1_0"]
+    assert json.loads((root / checkpoints.RESUMED).read_text()) == [1, 0]
+    assert json.loads((root / "train/rank_0/meta.json").read_text())["last_epoch"] == 1
+    assert not [path for path in root.rglob("*") if path.is_file() and "safetensors" not in path.suffix
+                and path.name not in ("meta.json", checkpoints.RESUMED)]  # fmt: skip
+
+
+@given(st.binary(max_size=40))
+@settings(max_examples=30)
+def test_whole_means_what_the_format_says(tail: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), "train", 0, "0_5")
+        whole = path.read_bytes()
+        assert moments(Path(folder), "train", 1) == [Moment(0, 5)]
+        for bad in (whole[: len(whole) - 1 - len(tail)], whole + b"x" + tail, tail, b""):
+            path.write_bytes(bad)
+            assert moments(Path(folder), "train", 1) == []
+            with pytest.raises(InputError):
+                read_header(path)
 
 
 def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Path) -> None:

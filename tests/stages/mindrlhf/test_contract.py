@@ -32,6 +32,19 @@ def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
         contract.of(str(home))
 
 
+def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
+    assert contract.of(str(HOME / "e8a8fc1"), deepseek=True) == "e8a8fc1"
+    older = Path(shutil.copytree(HOME / "0cd087455", tmp_path / "older"))
+    with pytest.raises(ConfigError, match=r"must be a checkout .* examples/grpo/deepseekv3_grpo"):
+        contract.of(str(older), deepseek=True)
+    (older / contract.DEEPSEEK_MAIN).parent.mkdir()
+    (older / contract.DEEPSEEK_MAIN).write_text('parser.add_argument("--sft_path_infer", type=str)')
+    with pytest.raises(
+        ConfigError, match=r"for e8a8fc1 it lacks --actor_checkpoint_path.*check out e8a8fc1$"
+    ):
+        contract.of(str(older), deepseek=True)
+
+
 def test_keys_that_a_later_version_adds_do_no_harm(tmp_path: Path) -> None:
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from pipeline import cli
 from pipeline.config import load
 from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
@@ -68,12 +70,12 @@ def test_rules_hold_in_the_files() -> None:
 
 def test_it_has_an_entry_point_and_names_of_its_own() -> None:
     job = tutorial()
-    begun = start(job, places(job), resume=False)
+    begun = start(job, places(job))
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
     assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, places(job), False))
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven), resume=False).env
+    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,15 @@ def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path)
     assert made.spec("grpo").inputs.keys() == {"fetch", "tokenize"}
     line = result_line(made, Store(tmp_path), "r1")
     assert line.startswith("result run=r1 report=") and "accuracy" not in line
+
+
+def test_its_memory_is_not_estimated_and_no_plan_fails_for_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(DATA / "mindrlhf_golden", tmp_path / "model")  # any directory: plan only takes digests
+    for more in ([], ["--json"]):
+        code = cli.main(["plan", *more, f"store={tmp_path}/s", *TUTORIAL, f"model.path={tmp_path}/model"])
+        assert code == 10 and "not estimated" in capsys.readouterr().out
 
 
 def test_strategies_of_it_are_refused() -> None:

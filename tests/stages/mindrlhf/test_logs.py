@@ -88,6 +88,30 @@ def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path: Path) -> No
     assert found == [4, 5]
 
 
+def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+
+    def lines(steps: list[int], loss: str) -> list[str]:
+        made = [(f"epoch: 0, step: {n} start", NEW[6].replace("loss: 0.5", f"loss: {loss}")) for n in steps]
+        return [NEW[0], *(line for begin, update in made for line in (begin, update, NEW[-2]))]
+
+    write(tmp_path / "worker_0.log", lines([0, 1, 2, 3], "1"))
+    write(tmp_path / "worker_7.log", lines([0, 1, 2, 3, 4], "2"))  # one step ahead when they were ended
+    watcher.poll()
+    (tmp_path / "earlier").mkdir()
+    for name in ("worker_0.log", "worker_7.log"):
+        (tmp_path / name).rename(tmp_path / "earlier" / name)
+    watcher.poll()
+    write(tmp_path / "worker_0.log", lines([2, 3, 4], "3"))
+    write(tmp_path / "worker_7.log", lines([2, 3], "4"))
+    watcher.poll()
+    write(tmp_path / "worker_7.log", lines([4], "5")[1:])
+    watcher.poll()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
+
+
 def test_a_half_written_line_waits(tmp_path: Path) -> None:
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
     watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)

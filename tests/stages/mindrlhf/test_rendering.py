@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stages.errors import ConfigError
 from stages.mindrlhf.job import Job
-from stages.mindrlhf.start import all_configs, arguments, dump
+from stages.mindrlhf.start import all_configs, arguments, dump, start
 from tests.stages.mindrlhf.jobs import DATA, job_of, places
 
 SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*
@@ -29,14 +29,15 @@ def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
     size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, tied = SIZES[size]
     mp = draw(st.sampled_from([n for n in POWERS if heads % n == 0 and kv_heads % n == 0]))
-    pp = draw(st.sampled_from([n for n in POWERS if n <= min(layers, 64 // mp)]))
+    pp = draw(st.integers(1, min(layers, 64 // mp)))
     cp = 1 if tied else draw(st.sampled_from([n for n in (1, 2) if n * pp * mp <= 64]))
-    dp = draw(st.sampled_from([n for n in POWERS if n * cp * pp * mp <= 64]))
+    dp = draw(st.integers(1, 64 // (cp * pp * mp)))
+    form = draw(st.sampled_from(["hf_safetensors", "ms_safetensors", "ckpt"]))
     return {
         "size": size, "dp": dp, "mp": mp, "pp": pp, "cp": cp,
         "variant": draw(st.sampled_from(["base", "instruct"])),
         "contract": draw(st.sampled_from(["0cd087455", "e8a8fc1"])),
-        "format": draw(st.sampled_from(["hf_safetensors", "ms_safetensors", "ckpt"])),
+        "format": form, "vllm": 0 if form == "ckpt" else draw(st.sampled_from([0, 1, 2])),
         "recompute": draw(st.booleans()), "select": draw(st.booleans()), "offload": draw(st.booleans()),
         "optimizer": draw(st.booleans()), "sequence": draw(st.booleans()), "resume": draw(st.booleans()),
     }  # fmt: skip
@@ -55,8 +56,8 @@ def made(run: dict[str, Any]) -> Job:
         f"layout.train.use_seq_parallel={run['sequence']}",
         f"engine.contract={run['contract']}",
         f"engine.load_ckpt_format={run['format']}",
-        f"engine.use_vllm={0 if run['format'] == 'ckpt' else 1}",
-        "train.prompts_per_step=128",
+        f"engine.use_vllm={run['vllm']}",
+        f"train.prompts_per_step={2 * run['dp'] * run['mp'] * run['pp'] * run['cp']}",
     )
 
 
@@ -144,6 +145,11 @@ def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
     assert actor["parallel_config"]["use_seq_parallel"] is run["sequence"]
     assert actor["parallel_config"]["micro_batch_num"] >= run["pp"]
     check_samples(grpo, run["pp"])
+    assert grpo["generate_config"]["use_vllm"] == run["vllm"]
+    begun = start(job, places(job))
+    assert begun.workers == cards <= 64
+    assert (begun.env.get("vLLM_MODEL_BACKEND") == "MindFormers") is (run["vllm"] > 0)
+    assert ("--resume_training" in begun.again, "--resume_training" in begun.program) == (True, False)
     assert rl["load_ckpt_format"] in ("hf_safetensors", "ms_safetensors") or not run["resume"]
     assert len(grpo["reward_config"]["verifier_function"]) == len(grpo["reward_config"]["verifier_weight"])
 

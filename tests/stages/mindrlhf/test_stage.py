@@ -23,7 +23,7 @@ def context_of(tmp_path: Path) -> Context:
     for name in ("work", "output", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "logs" / "worker_0.log").write_text("INFO - run grpo train end\n")
-    plan = {"begun": time.time() - 5, "resumed": None, "logs": str(tmp_path / "logs")}
+    plan = {"begun": time.time() - 5, "logs": str(tmp_path / "logs")}
     (tmp_path / "work" / "start.json").write_text(json.dumps(plan))
     (tmp_path / "work" / "configs").mkdir()
     (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 1, "time_s": 1.0, "reward": 0.5}\n')
@@ -36,6 +36,7 @@ def context_of(tmp_path: Path) -> Context:
             tensors[name] = np.full(896, 2.0, np.float32)
         save_file(tensors, folder / f"policy_model_rank_{rank}-1_1.safetensors")
     inputs = {"fetch": tmp_path, "tokenize": tmp_path}
+    (tmp_path / "work" / "checkpoints" / "resumed.json").write_text("[0, 6]")
     return Context("grpo", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
 
 
@@ -49,6 +50,7 @@ def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) 
     assert tensors["model.norm_out.weight"].shape == (896,)
     result = json.loads((context.output / "result.json").read_text())
     assert (result["steps"], result["final_reward"], result["checkpoint"]) == (1, 0.5, "1_1")
+    assert result["resumed_from"] == [0, 6]
 
 
 def test_without_one_the_layouts_strategy_serves(tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def metrics(steps: int = 80) -> list[dict[str, Any]]:
         rows.append({
             "step": step, "time_s": START + 2.6 * step, "reward": accuracy + 0.2,
             "reward_std": 0.45 - 0.15 * done, "accuracy": accuracy,
+            "sampled_groups": 32.0, "reward_std/accuracy": 0.4, "reward_std/answer_format": 0.2,
             "reward/accuracy": accuracy, "reward/answer_format": min(1.0, 0.9 + 0.1 * done),
             "kl": 0.02 * done + abs(draw.gauss(0, 0.001)), "entropy": 0.6 - 0.3 * done + draw.gauss(0, 0.01),
             "loss": draw.gauss(0, 0.01), "grad_norm": 0.5 + abs(draw.gauss(0, 0.1)),

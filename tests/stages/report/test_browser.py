@@ -1,5 +1,6 @@
 """The page in a real browser: no console error, pictures, light and dark."""
 
+import re
 import shutil
 import subprocess
 import warnings
@@ -10,7 +11,7 @@ import pytest
 from stages.report.config import ReportConfig
 from stages.report.stage import write_report
 from stages.report.sweep import render
-from tests.stages.report.synthetic import sweep_of
+from tests.stages.report.synthetic import sweep_of, write_lines
 
 pytestmark = pytest.mark.browser
 
@@ -81,6 +82,45 @@ def test_wide_content_does_not_widen_a_narrow_page(page, browse):
     measure = "document.title = 'wide ' + (document.documentElement.scrollWidth - innerWidth)"
     copy = probed(page, measure)
     assert "<title>wide 0</title>" in browse(copy, "--dump-dom", "--window-size=500,900").stdout
+
+
+def test_hostile_completions_stay_text(run, tmp_path, browse):
+    owned = "document.title = 'owned'"
+    texts = [
+        f"<script>{owned}</script>", f'<img src=x onerror="{owned}">', f"]]><svg onload=\"{owned}\">",
+        f"</pre></article></main><h1>free</h1><script>{owned}</script>", f"javascript:{owned}",
+        "\u202egnp.exe", "x" * 100_000, "<b>" * 30_000, "\u0301" * 5000,
+    ]  # fmt: skip
+    for name, keys in (("evaluate/samples.jsonl", ("prompt", "solution", "before", "after")),
+                       ("grpo/completions.jsonl", ("prompt", "completion"))):  # fmt: skip
+        stage, _, file = name.partition("/")
+        rows = [{"step": 1, "length": 5, **dict.fromkeys(keys, text)} for text in texts]
+        write_lines(run[stage] / file, rows)
+    page = write_report(run, tmp_path, ReportConfig(title=texts[0], samples=20, text_limit=3000))
+    assert page.stat().st_size < 2_000_000
+    measure = """
+        const shown = [...document.querySelectorAll('.sample pre')].map((one) => one.textContent).join('');
+        const said = ['<script>document', '<img src=x', ']]><svg', '</pre></article>', '‹U+202E›',
+            'left out'];
+        const wide = document.documentElement.scrollWidth - innerWidth;
+        const free = document.querySelectorAll('.sample script, .sample img, .sample b, h1').length;
+        const found = [said.every((one) => shown.includes(one)), free, document.scripts.length, wide];
+        if (document.title != 'owned') document.title = found.join(' ');
+    """
+    seen = browse(probed(page, measure), "--dump-dom", "--virtual-time-budget=2000")
+    assert "<title>true 1 1 0</title>" in seen.stdout  # the page's own h1, and the probe
+    assert "CONSOLE" not in seen.stderr, seen.stderr
+
+
+def test_without_scripts_everything_is_there(page, tmp_path, browse):
+    bare = page.with_name("bare.html")
+    bare.write_text(re.sub("<script>.*?</script>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    browse(page, f"--screenshot={tmp_path / 'with.png'}")
+    browse(bare, f"--screenshot={tmp_path / 'without.png'}")
+    (mean, shades), (bare_mean, bare_shades) = (
+        pixels(tmp_path / f"{one}.png") for one in ("with", "without")
+    )
+    assert abs(mean - bare_mean) < 1 and min(shades, bare_shades) > 100
 
 
 def test_a_sweep_sorts_by_any_column(tmp_path, browse):

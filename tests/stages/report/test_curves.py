@@ -1,9 +1,10 @@
 import random
+import statistics
 from xml.etree import ElementTree
 
 import pytest
 
-from stages.report.curves import GRPO, SFT, draw_all, points, smooth, thin
+from stages.report.curves import GRPO, SFT, draw_all, half_widths, points, smooth, thin
 from tests.stages.report.synthetic import metrics, warmup
 
 
@@ -35,10 +36,30 @@ def test_every_figure_is_drawn_with_its_numbers_in_words():
     assert [label for _, label in drawings[2].legend] == ["accuracy", "answer format"]
 
 
-def test_the_band_is_there_only_with_a_spread():
-    bare = [{key: value for key, value in row.items() if key != "reward_std"} for row in metrics()]
+@pytest.mark.parametrize("needed", ["reward_std", "sampled_groups"])
+def test_the_band_is_there_only_with_a_spread_and_a_number_of_groups(needed):
+    bare = [{key: value for key, value in row.items() if key != needed} for row in metrics()]
     with_band, without = (draw_all(GRPO[:1], rows, "g")[0].svg for rows in (metrics(), bare))
     assert with_band.count("fill-opacity: 0.13") == 1 and "fill-opacity: 0.13" not in without
+
+
+def test_the_band_holds_the_true_mean_19_times_of_20():
+    """Groups with means of their own, as prompts have: 95 % or more, since the spread is an upper bound."""
+    draw, rows = random.Random(0), []
+    for step in range(2000):
+        levels = [draw.random() for _ in range(32)]  # how hard each prompt is; the true mean is 1/2
+        answers = [float(draw.random() < level) for level in levels for _ in range(8)]
+        spread = statistics.pstdev(answers)
+        rows.append(
+            {"step": step, "reward": statistics.fmean(answers), "reward_std": spread, "sampled_groups": 32}
+        )
+    for share in (False, True):
+        widths = dict(half_widths(rows, "reward", share))
+        held = sum(abs(row["reward"] - 0.5) <= widths[row["step"]] for row in rows) / len(rows)
+        assert 0.95 <= held < 1.0
+        assert widths[0] == pytest.approx(1.96 * rows[0]["reward_std"] / 32**0.5)
+    alike = [{"step": 0, "reward": 0.5, "sampled_groups": 32, "reward_std": 0.5}]
+    assert half_widths(alike, "reward", False) == [(0, pytest.approx(0.1732, abs=1e-4))]
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,14 @@ def test_only_completions_of_the_last_step_are_shown():
             for step in (3, 1, 3, 2)]  # fmt: skip
     assert tables.drawn(rows, 3, 100) == [("p3", "c", "1", "a 0.500")] * 2
     assert tables.drawn([{"prompt": "no step"}], 3, 100) == []
+
+
+def test_what_differs_from_the_defaults(run):
+    loaded = Run.load(run)
+    defaults = {**{name: loaded.section(name) for name in ("model", "train", "dataset")}, "seed": 7}
+    seed = loaded.manifests["grpo"]["config"]["seed"]
+    assert ("seed", str(seed), "7") in tables.differing(loaded, defaults)
+    changed = {**defaults, "train": {**defaults["train"], "steps": 3}}
+    rows = [row for row in tables.differing(loaded, changed) if row[0].startswith("train.")]
+    assert rows == [("train.steps", str(loaded.section("train")["steps"]), "3")]
+    assert tables.differing(loaded, {}) == []

@@ -1,0 +1,28 @@
+"""The stand-in's entry; see tests/data/mindrlhf_standin/README.md."""
+
+import argparse
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).parents[3]
+sys.path.insert(0, str(HOME.parent))
+
+from mindrlhf.configs.grpo_configs import NESTED, SECTIONS  # noqa: E402
+from standin import run  # noqa: E402
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--resume_training", action="store_true")
+    parser.add_argument("--model_name", default="deepseek")
+    parser.add_argument("--tokenizer_type", default="deepseek")
+    parser.add_argument("--dataset_file")
+    parser.add_argument("--tokenizer_dir")
+    parser.add_argument("--actor_checkpoint_path")
+    parser.add_argument("--ref_checkpoint_path")
+    parser.add_argument("--generate_checkpoint_path")
+    parser.add_argument("--verifier_function")
+    parser.add_argument("--verifier_weight")
+    parser.add_argument("--tensorboard")
+    parser.add_argument("--save_checkpoint_dir")
+    run(parser.parse_args(), SECTIONS, NESTED)

@@ -1,0 +1,56 @@
+"""Runs of engine=mindrlhf around a stand-in checkout (tests/data/mindrlhf_standin)."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.e2e import outside
+from tests.e2e.conftest import Finished, luigi, run_plain
+
+HOME = outside.DATA / "mindrlhf_standin"
+BASE = [
+    *outside.BASE,
+    "engine=mindrlhf",
+    f"engine.mindrlhf_home={HOME / 'e8a8fc1'}",
+    "engine.use_vllm=0",
+    "train.checkpoint_every=2",
+]
+
+
+def run(store: Path, *overrides: str) -> Finished:
+    return run_plain(store, *BASE, *overrides)
+
+
+def standin(fault: str) -> str:
+    return f"+engine.env.STANDIN='{fault}'"
+
+
+def rows(store: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
+    return outside.rows(store, "grpo", name)
+
+
+def hanging(store: Path) -> int:
+    """Workers that have come to step 7."""
+    return sum(
+        "step: 7 start" in log.read_text() for log in store.glob(".logs/grpo-*/attempt_*/worker_*.log")
+    )
+
+
+def begin(store: Path, *overrides: str) -> subprocess.Popen[str]:
+    """Type it and do not wait; the workers hang at step 7."""
+    command = luigi(store, *BASE, *overrides, standin("hang@7"))
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=store.parent
+    )
+
+
+def wait_for_hanging(first: subprocess.Popen[str], store: Path, workers: int) -> None:
+    """Until all have come so far; fails at once when the run has ended instead."""
+    deadline = time.monotonic() + 240
+    while hanging(store) < workers:
+        assert first.poll() is None, first.communicate()[1]
+        assert time.monotonic() < deadline, first.args
+        time.sleep(0.1)

@@ -1,0 +1,95 @@
+"""engine=mindrlhf on several machines out of network namespaces: real ssh, Slurm and msrun."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.mindrlhf import begin, rows, run, wait_for_hanging
+from tests.e2e.outside import STEPS, artifact, living, weights_moved
+from tests.launch.cluster import cluster
+from tests.launch.namespaces import Machines, machines
+
+pytestmark = [pytest.mark.nodes, pytest.mark.slow]
+MEET = "+engine.env.STANDIN_MEET=1"
+"""Workers meet through MindSpore, as real ones do; it costs each an import."""
+
+
+@pytest.fixture
+def store(mindrlhf_store: Path) -> Path:
+    return mindrlhf_store
+
+
+def on_machines(made: Machines) -> list[str]:
+    """Overrides for one worker on each machine."""
+    return [
+        "launcher=ssh",
+        f"launcher.hosts=[{','.join(made.addresses)}]",
+        f"launcher.ssh={json.dumps(made.ssh)}",
+        "launcher.cards_per_node=1",
+        "launcher.grace_s=2",
+    ]
+
+
+def resumed_and_whole(store: Path) -> None:
+    result = json.loads((artifact(store, "grpo") / "result.json").read_text())
+    assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
+    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
+    assert weights_moved(store) == {float(STEPS)}
+    assert living(store) == []
+
+
+@pytest.mark.parametrize(("count", "overrides"), [(2, [MEET]), (4, ["layout=dp1_mp2_pp2"])])
+def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goes_on(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, count: int, overrides: list[str]
+) -> None:
+    with machines(count, tmp_path_factory.mktemp("machines")) as made:
+        settings = [*overrides, *on_machines(made)]
+        first = begin(store, *settings)
+        wait_for_hanging(first, store, count)
+        made.cut(1)
+        _, told = first.communicate(timeout=240)
+        assert first.returncode == 1
+        assert "node 10.77.0.2 ended with exit code 255 (ssh lost it)" in told
+        made.mend(1)
+        done = run(store, *settings)
+    assert done.exit_code == 0, done.stderr
+    logs = max(store.glob(".logs/grpo-*/attempt_*"))
+    assert f"nodes {', '.join(made.addresses)};" in (logs / "start.log").read_text()
+    if MEET in overrides:
+        assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
+    resumed_and_whole(store)
+
+
+def test_a_machine_that_does_not_share_the_store_is_refused(
+    store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with machines(2, tmp_path_factory.mktemp("machines")) as made:
+        made.own_disk(1, store)
+        done = run(store, *on_machines(made))
+    assert done.exit_code == 2
+    assert f"launcher.hosts=10.77.0.2: {store}: must be one directory for all nodes" in done.stderr
+    assert not list(store.glob(".logs/grpo-*"))
+
+
+@pytest.mark.slurm
+def test_a_job_on_two_machines_that_slurm_starts_again_goes_on(
+    store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    slurm = ["launcher=slurm", "launcher.cards_per_node=1", MEET, "+engine.env.STANDIN_ONCE=1"]
+    made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
+    with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
+        job = begin(store, *slurm)
+        wait_for_hanging(job, store, 2)
+        shown = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True)
+        subprocess.run(["scontrol", "requeue", shown.stdout.strip()], check=True)
+        out, told = job.communicate(timeout=300)
+        assert job.returncode == 0, told
+    (logs,) = store.glob(".logs/grpo-*/attempt_*")  # one attempt of ours, two starts by Slurm
+    assert "goes on from checkpoint 0_6" in "".join(log.read_text() for log in logs.glob("slurm-*.log"))
+    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
+    assert "result " in out
+    resumed_and_whole(store)

@@ -1,0 +1,151 @@
+"""engine=mindspeed_rl around stand-in checkouts (tests/data/mindspeed_rl_standin): real Ray, two NPUs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
+from tests.e2e.test_mindrlhf import artifact, living, rows, standin
+
+pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
+
+HOME = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
+STEPS = 4
+BASE = [
+    *[override for override in CHEAP if not override.startswith(("sft.", "train."))],
+    "engine=mindspeed_rl",
+    f"engine.mindspeed_rl_home={HOME / 'head'}",
+    f"engine.mindspeed_llm_home={HOME / 'llm'}",
+    f"engine.python={sys.executable}",
+    "engine.workers=1",
+    "engine.micro_batch_size=1",
+    "engine.cpus_per_npu=1",
+    "tokenize.max_prompt_length=128",
+    "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000']",
+    "layout=dp1_mp2_pp1",
+    f"train.steps={STEPS}",
+    "train.prompts_per_step=4",
+    "train.checkpoint_every=2",
+]
+
+
+def run(store: Path, *overrides: str) -> Finished:
+    return run_plain(store, *BASE, *overrides)
+
+
+def weights_moved(store: Path) -> set[int]:
+    """By how many units in the last place each weight of the exported model differs from the fetched one."""
+    from stages.weights.tensors import load
+
+    before, after = load(artifact(store, "fetch")), load(artifact(store, "export"))
+    assert before.keys() == after.keys()
+    moved = set()
+    for name, value in before.items():
+        bits = (after[name].view(np.int32) - value.view(np.int32)).ravel()
+        moved |= set(bits.tolist())
+    return moved
+
+
+def result(store: Path) -> dict:
+    return json.loads((artifact(store, "grpo") / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which everything before grpo is done; grpo was ended by a dead worker in iteration 3."""
+    store = tmp_path_factory.mktemp("mindspeed_rl") / "store"
+    done = run(store, standin("die@3:1"))
+    assert done.exit_code == 1
+    assert "out of memory, said worker 1" in done.stderr
+    assert living(store) == []
+    assert not list(store.glob("grpo/*/manifest.json"))
+    return store
+
+
+@pytest.fixture
+def store(prepared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(prepared, tmp_path / "store", symlinks=True))
+
+
+def test_a_failed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Path) -> None:
+    done = run(store)
+    assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    assert (result(store)["resumed_from"], result(store)["steps"]) == (2, STEPS)
+    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
+    assert [row["reward"] for row in rows(store)] == [step / 8 for step in range(1, STEPS + 1)]
+    kl = [row["kl"] for row in rows(store)]  # the reference is the original, not what the run goes on from
+    assert kl == pytest.approx([step / 1000 for step in range(1, STEPS + 1)])
+    assert weights_moved(store) == {STEPS}
+    assert float(done.result["gain"]) == 0
+    assert Path(done.result["report"]).read_text().startswith("<!DOCTYPE html>")
+
+
+@pytest.mark.slow
+def test_a_killed_run_s_ray_is_ended_and_the_run_goes_on(store: Path) -> None:
+    shutil.rmtree(store / ".work")
+    command = luigi(store, *BASE, standin("hang@4"))
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent)
+    logs, deadline = "attempt_*/worker_0.log", time.monotonic() + 120
+    while not any("iteration: 3 / 4" in log.read_text() for log in store.glob(f".logs/grpo-*/{logs}")):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert living(store)
+    done = run(store)
+    assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    assert result(store)["resumed_from"] == 2
+    assert weights_moved(store) == {STEPS}
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
+    assert run(store, standin("kill@4:1")).exit_code == 1
+    done = run(store)
+    assert done.exit_code == 0, done.stderr
+    assert result(store)["resumed_from"] == 2
+    assert weights_moved(store) == {STEPS}
+
+
+@pytest.mark.slow
+def test_exit_code_0_without_the_proof_is_a_failure(store: Path) -> None:
+    done = run(store, standin("quiet@4"))
+    assert done.exit_code == 1
+    assert "iteration: 4 / 4" in done.stderr
+    assert not list(store.glob("grpo/*/manifest.json"))
+
+
+@pytest.mark.slow
+def test_a_run_that_hangs_is_ended(store: Path) -> None:
+    done = run(store, standin("hang@3"), "engine.silence_timeout_s=20")
+    assert done.exit_code == 1
+    assert "hung: no worker wrote a line for 20 s" in done.stderr
+    assert living(store) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
+)
+def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout: str, back: str) -> None:
+    home = [f"engine.mindspeed_rl_home={HOME / window}", f"layout={layout}"]
+    done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
+    assert done.exit_code == 0, done.stderr
+    assert weights_moved(store) == {STEPS}
+
+
+def test_run_refuses_without_a_checkout(store: Path) -> None:
+    done = run(store, "engine.mindspeed_rl_home=null")
+    assert done.exit_code == 2
+    assert "engine.mindspeed_rl_home: is required to run" in done.stderr

@@ -1,0 +1,324 @@
+"""Real Ray, started, watched and ended by us: nodes at addresses of the loopback, NPUs only counted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch import process, ray
+from launch.config import LauncherConfig
+from launch.errors import LaunchError, ProcessFailed
+from launch.job import end_leftovers
+from launch.process import JOB_VARIABLE
+from launch.ray import RayStart
+from launch.scripts import EngineStart
+from tests.launch.cluster import cluster
+from tests.launch.launchers import local_launcher
+from tests.launch.namespaces import Machines, machines
+
+pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
+
+OPTIONS = ("--num-cpus=1", "--object-store-memory=80000000")
+PROGRAM = """
+import sys, time
+from pathlib import Path
+import ray
+
+@ray.remote(resources={"NPU": 1}, num_cpus=0)
+class Card:
+    def where(self):
+        return ray.util.get_node_ip_address()
+
+ray.init()
+counter, cards, steps = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+actors = [Card.remote() for _ in range(cards)]
+print("cards at", sorted(ray.get([actor.where.remote() for actor in actors])), flush=True)
+done = int(counter.read_text()) if counter.exists() else 0
+print("begins at", done, flush=True)
+while done < steps:
+    ray.get([actor.where.remote() for actor in actors])
+    done += 1
+    counter.write_text(str(done))
+    time.sleep(0.1)
+"""
+SSH = """#!/bin/bash
+[ "$1" = -G ] && { echo "hostname $2"; exit; }
+while [ "$1" = -o ]; do shift 2; done
+[ "$1" = 127.0.0.9 ] && exec sleep 300  # a machine that never comes up
+NODE_ADDR=$1 exec bash -c "$2"
+"""
+"""Machines that are this one, each at an address of its own."""
+
+
+def several(directory: Path, hosts: int) -> LauncherConfig:
+    ssh = directory / "ssh"
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
+    addresses = tuple(f"127.0.0.{2 + number}" for number in range(hosts))
+    return local_launcher(name="ssh", hosts=addresses, ssh=(str(ssh),), cards_per_node=1, grace_s=8)
+
+
+def start(directory: Path, npus: int, steps: int = 3, **changes: object) -> RayStart:
+    program = directory / "program.py"
+    program.write_text(PROGRAM)
+    engine = EngineStart(
+        program=(str(program), str(directory / "counter"), str(npus), str(steps)), workers=npus,
+        python=sys.executable, env={}, python_path=(), env_scripts=(), container=(),
+        directory=str(directory / "run"),
+    )  # fmt: skip
+    return replace(RayStart(engine, None, None, OPTIONS, 120.0), **changes)  # type: ignore[arg-type]
+
+
+def run(
+    directory: Path, begun: RayStart, settings: LauncherConfig, poll: Callable[[], None] = lambda: None
+) -> str:
+    """Run to the end; what the program said. Asserts that nothing of the run is left, however it ended."""
+    logs, sessions = directory / "logs", set()
+    logs.mkdir(exist_ok=True)
+    (logs / "worker_0.log").unlink(missing_ok=True)
+
+    def look() -> None:
+        if not sessions:  # Ray's workers overwrite their environment, but stay in the session
+            sessions.update(os.getsid(pid) for pid in of_job(directory))
+        poll()
+
+    try:
+        ray.run(
+            begun, job=str(directory), directory=directory / "launch", logs=logs, launcher=settings,
+            on_poll=look, silent_s=lambda: 0.0, silence_timeout_s=None,
+        )  # fmt: skip
+    finally:
+        assert sessions
+        wait_until(lambda: not in_sessions(sessions), 20)
+    return (logs / "worker_0.log").read_text()
+
+
+def of_job(directory: Path) -> list[int]:
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if each.environ().get(JOB_VARIABLE, "").split("@")[0] == str(directory):
+                found.append(each.pid)
+    return found
+
+
+def in_sessions(sessions: set[int]) -> list[psutil.Process]:
+    found = []
+    for each in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(each.pid) in sessions and each.status() != psutil.STATUS_ZOMBIE:
+                found.append(each)
+    return found
+
+
+def listening(sessions: set[int]) -> set[str]:
+    """Addresses at which anybody of these sessions waits for connections."""
+    found = set()
+    for each in in_sessions(sessions):
+        with contextlib.suppress(psutil.Error):
+            found |= {at.laddr.ip for at in each.net_connections("inet") if at.status == psutil.CONN_LISTEN}
+    assert found
+    return found
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def counted(directory: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return int((directory / "counter").read_text())
+    return 0
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Somebody else's cluster, which is there during all tests, and lives after each of them."""
+    directory = tmp_path_factory.mktemp("f")
+    command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--port=26379"]
+    command += ["--node-ip-address=127.0.0.8", f"--temp-dir=/tmp/ray-foreign-{os.getpid()}", *OPTIONS]
+    command += ["--disable-usage-stats", "--include-dashboard=false", '--resources={"NPU": 1}']
+    with (directory / "log").open("wb") as log:
+        theirs = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield "127.0.0.8:26379"
+        assert theirs.poll() is None
+    finally:
+        theirs.terminate()
+        theirs.wait(20)
+        subprocess.run(["rm", "-rf", f"/tmp/ray-foreign-{os.getpid()}"], check=True)
+
+
+def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path) -> None:
+    said = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
+    assert "ray: 2 of 2 NPUs are registered\n" in said
+    assert "cards at ['127.0.0.2', '127.0.0.3']" in said
+    (line,) = [
+        text for text in (tmp_path / "launch/node_0.sh").read_text().splitlines() if "RAY_DIR=" in text
+    ]
+    assert not Path(line.split("=")[1].split()[0]).exists()
+    assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out.txt"))
+
+
+def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path: Path) -> None:
+    said = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
+    assert "cards at ['127.0.0.8']" in said
+    again = run(tmp_path, start(tmp_path, 1, 4, address=foreign), local_launcher())
+    assert "begins at 3" in again
+
+
+def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
+    settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
+    with pytest.raises(ProcessFailed) as failure:
+        run(tmp_path, start(tmp_path, 2, wait_timeout_s=20.0), settings)
+    told = "error: after 20 s 1 of 2 NPUs are registered; missing: 127.0.0.9"
+    assert told in failure.value.tail, failure.value.tail
+    assert counted(tmp_path) == 0
+
+
+def test_a_node_lost_midway_is_named_and_the_run_goes_on_later(tmp_path: Path) -> None:
+    settings, killed = several(tmp_path, 2), []
+
+    def lose() -> None:
+        if counted(tmp_path) >= 3 and not killed:
+            for pid in of_job(tmp_path):
+                each = psutil.Process(pid)
+                if each.name() == "raylet" and each.environ()[JOB_VARIABLE].endswith("@1"):
+                    each.kill()
+                    killed.append(pid)
+
+    with pytest.raises(ProcessFailed) as failure:
+        run(tmp_path, start(tmp_path, 2, 10_000), settings, lose)
+    assert killed
+    assert any("node 127.0.0.3" in line for line in failure.value.tail), failure.value.tail
+    done = counted(tmp_path)
+    assert 3 <= done < 10_000
+    assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 2, done + 3), settings)
+    assert counted(tmp_path) == done + 3
+
+
+@pytest.mark.slow
+def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
+    with pytest.raises(ProcessFailed) as failure:
+        run(
+            tmp_path,
+            start(tmp_path, 1, engine=replace(start(tmp_path, 1).engine, program=("-c", "1/0"))),
+            local_launcher(),
+        )
+    assert failure.value.log.name == "worker_0.log"
+    assert "ZeroDivisionError: division by zero" in failure.value.tail
+
+
+@pytest.mark.slow
+def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
+    begun, settings = start(tmp_path, 1, 10_000), local_launcher()
+    (tmp_path / "logs").mkdir()
+    ray.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
+    first = subprocess.Popen(
+        ["bash", str(tmp_path / "launch/node_0.sh")], start_new_session=True,
+        env={**os.environ, JOB_VARIABLE: str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    session = {first.pid}
+    try:
+        wait_until(lambda: counted(tmp_path) >= 3)
+        assert all(address.startswith(("127.", "::ffff:127.", "::1")) for address in listening(session)), (
+            listening(session)
+        )
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        time.sleep(3)
+        assert "raylet" in {each.name() for each in in_sessions(session)}
+        assert end_leftovers(str(tmp_path))
+    finally:
+        end_leftovers(str(tmp_path))
+    wait_until(lambda: not in_sessions(session), 20)
+    done = counted(tmp_path)
+    assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)
+
+
+@pytest.mark.slow
+def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) -> None:
+    problems: list[Exception] = []
+
+    def one(name: str) -> None:
+        directory = tmp_path / name
+        directory.mkdir()
+        try:
+            assert "cards at ['127.0.0.1', '127.0.0.1']" in run(
+                directory, start(directory, 2, 30), local_launcher()
+            )
+        except (AssertionError, LaunchError) as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert counted(tmp_path / "a") == counted(tmp_path / "b") == 30
+
+
+@pytest.mark.slow
+def test_four_nodes(tmp_path: Path) -> None:
+    said = run(tmp_path, start(tmp_path, 4), several(tmp_path, 4))
+    assert "cards at ['127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5']" in said
+
+
+@pytest.mark.slow
+def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with pytest.raises(LaunchError, match="hung: no worker wrote a line for 5 s"):
+        ray.run(
+            start(tmp_path, 1, 10_000), job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
+            launcher=local_launcher(), on_poll=lambda: None, silent_s=lambda: 2.0 * counted(tmp_path),
+            silence_timeout_s=5.0,
+        )  # fmt: skip
+    assert process.end_job(str(tmp_path), 0.0) == []
+
+
+@pytest.mark.slurm
+@pytest.mark.slow
+def test_a_slurm_job_brings_its_own_ray(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with cluster(tmp_path_factory.mktemp("slurm")):
+        said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
+    assert "cards at ['127.0.0.1', '127.0.0.1']" in said
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(2, tmp_path_factory.mktemp("machines")) as made:
+        yield made
+
+
+@pytest.mark.nodes
+@pytest.mark.slow
+def test_machines_meet_over_ssh_and_one_whose_cable_is_pulled_is_named(two: Machines, tmp_path: Path) -> None:
+    settings = local_launcher(
+        name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8
+    )
+
+    def cut() -> None:
+        if counted(tmp_path) >= 3 and not (tmp_path / "cut").exists():
+            (tmp_path / "cut").touch()
+            two.cut(1)
+
+    with pytest.raises(ProcessFailed) as failure:
+        run(tmp_path, start(tmp_path, 2, 10_000), settings, cut)
+    assert "cards at ['10.77.0.1', '10.77.0.2']" in (tmp_path / "logs/worker_0.log").read_text()
+    assert any("node 10.77.0.2" in line for line in failure.value.tail), failure.value.tail

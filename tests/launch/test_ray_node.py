@@ -1,0 +1,73 @@
+"""A node beside the first, around a `ray start` that only waits; what needs real Ray is in test_ray.py."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import ray_node
+
+
+def node(directory: Path, port: int, *start: str, timeout_s: float = 10.0) -> subprocess.Popen[str]:
+    options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
+    options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
+    return subprocess.Popen(
+        [sys.executable, ray_node.__file__, *options, "--", *start], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "MASTER_PORT": "1"},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def first() -> socket.socket:
+    """The first node's Ray, as far as others can tell."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    return listening
+
+
+def test_it_ends_well_when_the_first_is_gone(first: socket.socket, tmp_path: Path) -> None:
+    sockets = tmp_path / "ray/ray/session_2026/sockets"
+    waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; touch {sockets}/a {sockets}/b; exec sleep 60"
+    started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
+    while not (tmp_path / "seen").exists() or not (tmp_path / "ray").is_dir():
+        assert started.poll() is None
+    assert (tmp_path / "ray").stat().st_mode & 0o777 == 0o700
+    first.close()
+    said, _ = started.communicate(timeout=20)
+    assert (started.returncode, said) == (0, "")
+    assert not (tmp_path / "ray").exists()
+    assert "MASTER_PORT" not in (tmp_path / "seen").read_text()  # a trainer's own variable
+
+
+def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) -> None:
+    started = node(tmp_path, first.getsockname()[1], "bash", "-c", "exit 3")
+    said, _ = started.communicate(timeout=20)
+    assert (started.returncode, said) == (1, "error: Ray on node second ended with exit code 3\n")
+
+
+def test_it_says_who_does_not_answer(first: socket.socket, tmp_path: Path) -> None:
+    port = first.getsockname()[1]
+    first.close()
+    started = node(tmp_path, port, "false", timeout_s=1.0)
+    said, _ = started.communicate(timeout=20)
+    assert (started.returncode, said) == (1, f"error: Ray at 127.0.0.1:{port} does not answer after 1 s\n")
+
+
+def test_a_directory_that_somebody_prepared_is_refused(first: socket.socket, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "ray").symlink_to(tmp_path / "elsewhere")
+    started = node(tmp_path, first.getsockname()[1], "true")
+    said, _ = started.communicate(timeout=20)
+    assert started.returncode == 1 and said == f"error: {tmp_path}/ray belongs to another user\n"
+
+
+def test_ray_that_is_not_installed_is_told(first: socket.socket, tmp_path: Path) -> None:
+    started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
+    said, _ = started.communicate(timeout=20)
+    assert said == f"error: no-such-ray is not installed beside {sys.executable}\n"

@@ -1,0 +1,154 @@
+"""engine=mindspeed_rl in plans: its row of the table, its files, what a run needs, what an identity holds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline import cli, engines, reward_check
+from pipeline.config import load
+from pipeline.fingerprint import file_digest
+from pipeline.graph import Plan, plan
+from pipeline.store import Store
+from stages.__main__ import entry
+
+STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
+HEAD = f"engine.mindspeed_rl_home={STANDIN / 'head'}"
+GIVEN = (
+    "engine=mindspeed_rl",
+    "layout=dp2_mp2_pp2",
+    "dataset=gsm8k",
+    f"dataset.path={STANDIN.parent / 'gsm8k'}",
+    "model.max_position_embeddings=8192",
+)
+CONVERTED = ("convert", "grpo", "export", "evaluate")
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(load([*GIVEN, *overrides]), file_digest)
+
+
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
+    assert cli.main(["plan", "--json", f"store={tmp_path / 'store'}", *GIVEN, *overrides]) == 10
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_plan_shows_its_row_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = shown(tmp_path, capsys)
+    stages = {stage["stage"]: stage for stage in found["stages"]}
+    skipped = {name for name, stage in stages.items() if stage["state"] == "SKIPPED"}
+    assert skipped == {"strategy", "split", "sft"} and all(stages[name]["reason"] for name in skipped)
+    assert stages.keys() - skipped == {
+        "fetch", "fetch_dataset", "convert", "tokenize", "grpo", "export", "evaluate", "report"
+    }  # fmt: skip
+    assert stages["convert"]["command"][1].endswith("/convert_ckpt.py")
+    assert stages["tokenize"]["command"][1].endswith("/cli/preprocess_data.py")
+    assert stages["grpo"]["command"][1].endswith("/cli/train_grpo.py")
+    assert stages["export"]["command"][1].endswith("/convert_ckpt.py")
+
+
+def test_each_stage_reads_what_the_one_before_made() -> None:
+    specs = {spec.name: spec for spec in planned().specs}
+    reads = {name: {key.stage for key in specs[name].inputs.values()} for name in CONVERTED}
+    assert reads == {
+        "convert": {"fetch"},
+        "grpo": {"convert", "tokenize", "fetch"},
+        "export": {"grpo", "fetch"},
+        "evaluate": {"fetch", "export", "tokenize"},
+    }
+    assert specs["evaluate"].inputs["after"].stage == "export"
+    assert specs["grpo"].workers == 8
+    apart = planned("engine.use_integrated_worker=false", "engine.reference_npus=4")
+    assert apart.spec("grpo").workers == 12
+
+
+def test_every_program_of_its_stages_is_known() -> None:
+    for name in ("convert", "tokenize", "grpo", "export"):
+        spec = planned().spec(name)
+        assert spec.engine is not None
+        for step in ("prepare", "collect"):
+            assert callable(entry(f"{spec.engine}_{step}"))
+
+
+def changed(*overrides: str) -> set[str]:
+    before, after = ({spec.name: spec.key for spec in one.specs} for one in (planned(), planned(*overrides)))
+    return {name for name, key in after.items() if before[name] != key}
+
+
+def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path: Path) -> None:
+    places = ["engine.python=/x/python", "engine.convert_python=/y/python", "engine.ray_dashboard_port=8260"]
+    places += ["+engine.convert_env.A=1", "+engine.runtime_env.HCCL_SOCKET_IFNAME=eth0", "engine.workers=2"]
+    places += ["engine.ray_address=10.0.0.1:6379", "engine.cpus_per_npu=2", "engine.device_memory_gib=30"]
+    assert changed(*places, f"engine.mindspeed_llm_home={tmp_path}") == set()
+    after_grpo = {"grpo", "export", "evaluate", "report"}
+    assert changed("engine.gpu_memory_utilization=0.5") == after_grpo
+    assert changed("layout.generate.model_parallel=1") == after_grpo
+    assert changed("engine.prompt_type=qwen_math_r1") == {"tokenize", *after_grpo}
+    assert changed("engine.contract=667a547") == {"convert", "tokenize", *after_grpo}
+    assert changed("layout=dp4_mp1_pp2") == {"convert", *after_grpo}
+
+
+def test_a_changed_template_makes_the_data_anew(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(STANDIN / "head", tmp_path / "home"))
+    before = planned(f"engine.mindspeed_rl_home={home}")
+    assert before.spec("convert").key == planned(HEAD).spec("convert").key  # moved, not changed
+    file = home / "configs/model/templates.json"
+    file.write_text(file.read_text().replace("Think first", "Think hard"))
+    after = planned(f"engine.mindspeed_rl_home={home}")
+    assert before.spec("tokenize").key != after.spec("tokenize").key
+    assert before.spec("convert").key == after.spec("convert").key
+
+
+def test_dry_run_writes_files_and_scripts_and_starts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [*GIVEN, "launcher=ssh", "launcher.cards_per_node=4", "launcher.hosts=[a,b]"]
+    assert cli.main(["run", "--dry-run", f"store={tmp_path / 'store'}", *given]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    scripts = [Path(line) for line in lines if line.endswith(".sh")]
+    assert [(path.parents[1].name.partition("-")[0], path.name) for path in scripts] == [
+        ("convert", "node_0.sh"), ("tokenize", "node_0.sh"), ("grpo", "node_0.sh"), ("grpo", "node_1.sh"),
+        ("export", "node_0.sh"),
+    ]  # fmt: skip
+    assert any("contract 05a90d7 is assumed; run refuses without it" in line for line in lines)
+    head, worker = (scripts[number].read_text() for number in (2, 3))
+    assert "train_grpo.py" in head and "ray start" in head
+    assert "train_grpo.py" not in worker and "ray start" in worker
+    for text in (head, worker):  # the shipped scripts end what is not theirs
+        assert "pkill" not in text and "killall" not in text and "ray stop --force" not in text
+    grpo, tokenize = scripts[2].parents[1], scripts[1].parents[1]
+    assert yaml.safe_load((grpo / "configs/train.yaml").read_text())["rl_config"]["actor_resource"] == {
+        "num_npus": 8
+    }
+    assert "env_vars" in yaml.safe_load((grpo / "configs/runtime_env.yaml").read_text())
+    assert yaml.safe_load((tokenize / "configs/train.yaml").read_text())["prompt_type"] == "qwen_r1"
+
+
+def test_a_run_needs_checkout_converter_and_machines() -> None:
+    def missing(*overrides: str) -> list[str]:
+        config = load([*GIVEN, *overrides])
+        return [problem.path for problem in engines.needs(config)]
+
+    llm = f"engine.mindspeed_llm_home={STANDIN / 'llm'}"
+    assert missing() == ["engine.mindspeed_rl_home", "engine.mindspeed_llm_home"]
+    assert missing(HEAD, llm) == []
+    assert missing(f"engine.mindspeed_rl_home={STANDIN / 'window'}") == []
+    apart = ["engine.use_integrated_worker=false", "train.prompts_per_step=64"]
+    assert missing(HEAD, llm, *apart, "launcher.cards_per_node=8") == ["cards"]
+
+
+def test_rewards_of_evaluate_are_not_judged_by_a_prompt_that_is_not_asked(tmp_path: Path) -> None:
+    assert reward_check.warnings(planned(), Store(tmp_path)) == []
+
+
+def test_mindformers_may_come_before_everything() -> None:
+    found = {spec.name: spec for spec in planned("engine.sft=mindformers").specs}
+    assert found["convert"].inputs["fetch"].stage == "sft"
+    assert found["export"].inputs["fetch"].stage == "sft"
+    assert found["sft"].inputs["tokenize"] == found["tokenize"].key
