@@ -27,8 +27,8 @@ CHEAPEST = [
     "layout=dp1_mp1_pp1",
     "train.steps=2",
     "train.checkpoint_every=2",
-    "sft.steps=120",  # of a point's time two fifths go to what is shared, as with the default settings
-    "sft.check_every=60",
+    "sft.steps=400",  # of a point's time about half goes to what is shared
+    "sft.check_every=200",
 ]
 PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
 """Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
