@@ -100,8 +100,8 @@ def _say(text: str, log: Path | None) -> None:
 class OwnRay:
     """This node's `ray start --block`."""
 
-    def __init__(self, command: list[str], name: str, directory: Path) -> None:
-        self._command, self._name, self._directory = command, name, directory
+    def __init__(self, command: list[str], name: str, directory: Path, log: Path) -> None:
+        self._command, self._name, self._directory, self._log = command, name, directory, log
         self.starts = STARTS
         """How often it may still be started."""
         self._child: subprocess.Popen[bytes] | None = None
@@ -113,7 +113,10 @@ class OwnRay:
             sockets = self._sockets()
             self.starts, self._since = self.starts - 1, time.monotonic()
             try:
-                child = self._child = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
+                with self._log.open("ab") as output:  # apart: it tells of errors that are none
+                    child = self._child = subprocess.Popen(
+                        self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                    )
             except FileNotFoundError as error:
                 raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
             while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
@@ -133,7 +136,8 @@ class OwnRay:
             print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
             self.start()
             return
-        raise Failed(f"Ray on node {self._name} ended with exit code {self._child.returncode}")
+        code = self._child.returncode
+        raise Failed(f"Ray on node {self._name} ended with exit code {code}, see {self._log}")
 
     def end(self) -> None:
         """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
@@ -216,17 +220,18 @@ def _head(
 
 def _own(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> OwnRay:
     """Start this node's Ray, in a directory that others can't look into, whatever mode Ray gives its own."""
-    directory = Path(options.ray_dir)
+    directory, kept = Path(options.ray_dir), Path(options.log_dir) / f"ray_{options.name}"
+    kept.mkdir(exist_ok=True)
     mine = directory / f"made_by_{options.name.replace('/', '_')}"
     if mine.exists():  # a killed run's
         shutil.rmtree(directory)
     if not directory.exists():
         directory.mkdir(mode=0o700)
         mine.touch()
-        ends.callback(_clear, directory, Path(options.log_dir) / f"ray_{options.name}")
+        ends.callback(_clear, directory, kept)
     elif directory.is_symlink() or directory.stat().st_uid != os.getuid():
         raise Failed(f"{directory} belongs to another user")
-    own = OwnRay(start, options.name, directory)
+    own = OwnRay(start, options.name, directory, kept / "ray_start.txt")
     ends.callback(own.end)
     own.start()
     return own
@@ -323,7 +328,6 @@ def _clear(directory: Path, kept: Path) -> None:
     with contextlib.suppress(OSError):
         for log in directory.glob("*/session_2*/logs/*"):
             if log.is_file() and log.stat().st_size > 0:
-                kept.mkdir(exist_ok=True)
                 with log.open("rb") as file:
                     file.seek(max(0, log.stat().st_size - SAVED_BYTES))
                     (kept / f"{log.name}.txt").write_bytes(file.read())

@@ -12,7 +12,9 @@ from launch.failures import FAILURES, Failure
 HEAD_BYTES, TAIL_BYTES = 1 << 18, 2 << 20
 """Of a log that are read: gigabytes of it are progress."""
 _RAISED = re.compile(
-    r"^(?!RuntimeError: Distributed job exited)[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*$", re.M
+    r"^(?!RuntimeError: Distributed job exited|ModuleNotFoundError: No module named 'acl')"
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*$",
+    re.M,
 )
 _TRACEBACK = re.compile(r"^.{0,200}?Traceback \(most recent call last\):", re.M)
 _PART = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?P<\w+>|\(\?<?[:!=]|\(|\)|[?*+]\??|\{[\d,]*\}\??|.", re.S)

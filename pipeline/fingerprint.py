@@ -28,6 +28,9 @@ PATH_KEYS = frozenset(
     | {(section, key) for section in ("engine", "mindformers") for key in LOCATIONS}
 )
 """Config keys that say where something lies; the content's digest stands in the place of the user's files."""
+NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft")})
+"""Config keys that change nothing of what a stage computes: who else is told of it, and who trained the
+weights that it starts from, which are an input with a fingerprint of its own."""
 MEANS = frozenset({"fetch"})
 """Sections that say how something comes here, and change nothing of what it holds."""
 
@@ -69,7 +72,7 @@ def fingerprint(
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """`config` without what only says where something lies or how it comes here."""
     kept = {section: values for section, values in config.items() if section not in MEANS}
-    return without(kept, PATH_KEYS)
+    return without(kept, PATH_KEYS | NO_MATTER)
 
 
 def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, Any]:

@@ -54,6 +54,11 @@ class Context:
         """The run's seed, for stages whose config part contains it."""
         return int(self.config["seed"])
 
+    @property
+    def device_target(self) -> str:
+        """What this stage computes on; CPU for stages whose config part does not say."""
+        return str(self.config.get("engine", {}).get("device_target", "CPU"))
+
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
         """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
         with self.progress_file.open("a", encoding="utf-8") as file:

@@ -15,6 +15,9 @@ class LocalEngine:
 
     name: Literal["local"]
     """local: the embedded MindSpore trainer."""
+    device_target: Literal["CPU", "Ascend", "GPU"]
+    """What sft, grpo and evaluate compute on, as MindSpore's set_device names it; never run on any but CPU.
+    Each of several workers takes the device that MindSpore's msrun gives it."""
     sft: Literal["local", "mindformers"]
     """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
     mindformers, before everything else (section mindformers)."""

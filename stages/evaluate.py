@@ -52,7 +52,7 @@ def run(context: Context) -> None:
     Raises:
         InputError: weights or data are missing or do not fit.
     """
-    worker.start()
+    worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.model_config import ITEM_BYTES, ModelConfig
 from stages.strategy.layouts import parameter_layouts, stages_of_layers
 from stages.weights.shapes import parameter_shapes
 
 GIB = 2**30
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 Place = Literal["card", "host"]
 Fits = Literal["yes", "maybe", "no"]
 

@@ -11,6 +11,7 @@ from stages.fetch.sources import ModelRepositoryConfig
 
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
+ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,14 @@ class ModelConfig:
     """Ids that end a completion; None: taken from the tokenizer."""
     pad_token_id: Annotated[int, Ge(0)] | None
     torch_dtype: Dtype
-    """Storage dtype of the Hugging Face weights."""
+    """Storage dtype of the Hugging Face weights: those fetched, and those exported unless export.dtype says
+    otherwise."""
     param_init_type: Dtype
-    """Dtype that MindSpore initialises parameters in: decides parameter-optimizer thresholds and bytes."""
+    """Dtype that MindSpore initialises parameters in: decides parameter-optimizer thresholds and bytes. With
+    engine=local the dtype of trained weights between stages (the rank directories that sft and grpo write);
+    in memory and in checkpoints they are float32 whatever it says, and so is every computation, for
+    MindSpore 2.7.0 has no bfloat16 kernels of MatMul, Gather, Softmax or Mul for CPUs (seen: Cast, Add and
+    Concat alone)."""
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
     deepseek_v3: DeepseekV3Config | None
@@ -138,4 +144,9 @@ class ModelConfig:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights at their storage dtype."""
-        return self.num_parameters * {"float32": 4, "bfloat16": 2, "float16": 2}[self.torch_dtype]
+        return self.num_parameters * ITEM_BYTES[self.torch_dtype]
+
+    @property
+    def trained_bytes(self) -> int:
+        """Bytes of all weights between stages."""
+        return self.num_parameters * ITEM_BYTES[self.param_init_type]

@@ -44,7 +44,7 @@ def run(context: Context) -> None:
     Raises:
         InputError: weights or data are missing or do not fit.
     """
-    worker.start()
+    worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse, unfuse
@@ -77,7 +77,7 @@ def run(context: Context) -> None:
     result = train(context, config, model, examples, accuracy)
     trained = unfuse(shape, model.weights())
     for role in ROLES:
-        write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.torch_dtype)
+        write_ranks(trained, strategy / f"{role}_strategy", context.output / role, shape.param_init_type)
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

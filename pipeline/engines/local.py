@@ -21,6 +21,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
     """Sft where it is wanted, then grpo, from rank shards."""
     weights = "sft" if config.sft.enabled else "split"
     size, ranks = config.model.weight_bytes, rank_bytes(config)
+    trained = rank_bytes(config, config.model.trained_bytes)
+    one_set = rank_bytes(config, 4 * config.model.num_parameters)["train"]  # of a checkpoint's three
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     start = config.train.resume_from
     resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
@@ -41,26 +43,26 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "sft",
-            ("model", "sft", "seed"),
+            ("model", "sft", "engine", "seed"),
             {"split": "split", **common},
             computes=True,
-            bytes_written=sum(ranks.values()),
+            bytes_written=sum(trained.values()),
             skipped=None if config.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
         ),
         Stage(
             "grpo",
-            ("model", "layout", "rollout", "reward", "train", "seed"),
+            ("model", "layout", "rollout", "reward", "train", "engine", "seed"),
             {"weights": weights, **common},
             external=resumed,
             workers=config.layout.train.cards,
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
             # one for the best.
-            bytes_written=ranks["train"] * (1 + 3 * (2 + config.train.keep_checkpoints)),
+            bytes_written=trained["train"] + 3 * one_set * (2 + config.train.keep_checkpoints),
         ),
         Stage(
             "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
+            ("model", "rollout", "reward", "evaluate", "engine", "seed"),
             {"before": weights, "after": "grpo", **common},
             computes=True,
         ),

@@ -63,10 +63,15 @@ def as_text(value: Any) -> Any:
     return str(value) if type(value) in (int, float) else value
 
 
-def rank_bytes(config: Config) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together."""
+def rank_bytes(config: Config, size: int | None = None) -> dict[str, int]:
+    """Bytes of one role's rank directories, all ranks together.
+
+    Args:
+        config: the run's.
+        size: bytes of the whole model once; None: as it is fetched.
+    """
     layouts = {role: config.layout.role(role) for role in ROLES}
-    size = config.model.weight_bytes
+    size = config.model.weight_bytes if size is None else size
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -124,6 +125,10 @@ class TrainConfig(OptimizerConfig):
     """The result is the model of the best check instead of the last step's."""
     patience: Positive | None
     """Stop after so many checks in a row without a better accuracy; null: never early."""
+    loggers: tuple[Literal["wandb", "swanlab"], ...]
+    """Packages that are given every number of metrics.jsonl besides TensorBoard; a finished run is not logged
+    afterwards. Offline, into the artifact (wandb/, swanlab/), unless WANDB_MODE or SWANLAB_MODE says
+    otherwise."""
 
 
 def greedy(max_tokens: int) -> RolloutConfig:
@@ -154,6 +159,12 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
         if value and not train.validate_every:
             rule = "needs checks on held-out prompts"
             problems.append(Problem(f"train.{name}", value, rule, "set train.validate_every"))
+    for i, logger in enumerate(train.loggers):
+        if importlib.util.find_spec(logger) is None:
+            rule = f"needs the package {logger}"
+            problems.append(Problem(f"train.loggers[{i}]", logger, rule, "pip install 'grpoflow[loggers]'"))
+        if logger in train.loggers[:i]:
+            problems.append(Problem(f"train.loggers[{i}]", logger, "is named twice", "name it once"))
     for name in ("ref_model_sync_steps", "max_kl"):
         if getattr(train, name) and train.beta == 0:
             rule = "needs a reference, which train.beta=0 leaves out"

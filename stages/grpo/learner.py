@@ -7,7 +7,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import ParameterTuple, Tensor, nn, ops
+from mindspore import ParameterTuple, Tensor, nn
 from numpy.typing import NDArray
 
 from stages.grpo.collectives import Groups
@@ -68,9 +68,9 @@ class Learner:
         @ms.jit
         def gradient(
             prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor
-        ) -> tuple[Tensor, Tensor]:
+        ) -> tuple[Tensor, tuple[Tensor, ...]]:
             (_, sums), parts = grad(prompt, length, completion, *arrays)
-            return sums, ops.concat([part.reshape((-1,)) for part in parts])
+            return sums, parts
 
         self.gradient = gradient
         self.updates = 0
@@ -86,13 +86,14 @@ class Learner:
         Returns:
             the loss's sums over this worker's rows, the gradient's norm over all, and the learning rate.
         """
-        sums, flat = self.gradient(*tensors(micro_batches[0]))
+        sums, gradients = self.gradient(*tensors(micro_batches[0]))
         for batch in micro_batches[1:]:
-            more, part = self.gradient(*tensors(batch))
-            sums, flat = sums + more, flat + part
+            more, parts = self.gradient(*tensors(batch))
+            sums = sums + more
+            gradients = tuple(one + part for one, part in zip(gradients, parts, strict=True))
         rate = learning_rate(self.config, self.updates)
         self.updates += 1
-        norm = self.optimizer(flat, Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32))
+        norm = self.optimizer(Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32), *gradients)
         return sums.asnumpy(), float(norm.asnumpy()), rate
 
 

@@ -9,10 +9,11 @@ from stages.memory import GIB, RoleMemory, Term
 from stages.model_config import ModelConfig
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
-_OUTPUTS = {"hidden": 22, "heads": 20, "intermediate": 11, "scores": 11, "vocabulary": 16}
-"""Arrays of each width that a token has at the peak. MindSpore's CPU graphs keep nearly every operator's
-output until the whole graph has run, forward and backward: these are counts of outputs, set to the peaks of
-tests/benchmarks/memory.py (six shapes, mindspore 2.7.0, within 7 %). They say nothing of Ascend."""
+_OUTPUTS = {"hidden": 5, "heads": 3, "intermediate": 4, "scores": 8, "vocabulary": 2}
+"""Arrays of each width that a token has at the peak, forward and backward: counts of operators' outputs that
+MindSpore's CPU graphs keep, set to peaks of tests/benchmarks/memory.py (shapes wide, long_completions and
+large_vocabulary, mindspore 2.7.0, within 10 %). A change of the model's graph changes them: measure again.
+They say nothing of Ascend."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 

@@ -42,8 +42,9 @@ SCHEMA = {
     "rollout_tokens_per_s": "sampled tokens over rollout_s",
     "train_tokens_per_s": "tokens trained on, once per update, over train_s",
     "completions_per_s": "sampled completions over step_s",
-    "peak_memory_gib": "most memory that worker 0 has held so far",
+    "peak_memory_gib": "most memory that worker 0 has held so far (an accelerator: on it)",
     "validation_accuracy": "greedy, on held-out prompts, after the step (every validate_every steps)",
+    "validation_s": "how long that check took; not part of step_s",
 }
 """Every key of metrics.jsonl and what it means; a star stands for a reward function's name."""
 
@@ -127,5 +128,9 @@ class TensorBoard:
 
 
 def peak_memory_gib() -> float:
-    """Most memory that this process has held so far, GiB (Linux reports KiB)."""
+    """Most memory that this process has held so far on its device, GiB (Linux reports KiB)."""
+    import mindspore as ms
+
+    if ms.get_context("device_target") != "CPU":
+        return float(ms.runtime.max_memory_allocated()) / 2**30
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -1,7 +1,8 @@
-"""AdamW on one flat vector, its learning rate, and gradient clipping that knows split weights.
+"""AdamW, its learning rate, and gradient clipping that knows split weights.
 
-All of a card's parameters are updated as one vector: a handful of operators instead of a handful per
-parameter, one AllReduce over the data-parallel workers, and one array per moment in a checkpoint.
+One fused operator updates a parameter and both its moments in place. Written out in single operators the
+update of 25 million parameters took 40 times as long, and 15 times their memory: MindSpore 2.7.0 keeps each
+intermediate result of a graph until its end.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
@@ -44,7 +45,7 @@ class AdamW(nn.Cell):
         """Zero moments.
 
         Args:
-            parameters: to update, in the order of the flat gradient.
+            parameters: to update, in the order of the gradients.
             split: for each parameter, whether model-parallel cards hold different parts of it.
             config: rates and decay.
             place: this worker in the training layout.
@@ -52,48 +53,64 @@ class AdamW(nn.Cell):
         """
         super().__init__()
         self.config, self.parameters = config, tuple(parameters)
-        self.shapes = tuple(parameter.shape for parameter in parameters)
-        sizes = [parameter.size for parameter in parameters]
-        self.ends = tuple(int(end) for end in np.cumsum(sizes))
-        self.m = Parameter(Tensor(np.zeros(sum(sizes), np.float32)), name="adam_m", requires_grad=False)
-        self.v = Parameter(Tensor(np.zeros(sum(sizes), np.float32)), name="adam_v", requires_grad=False)
-        matrix = [len(shape) > 1 for shape in self.shapes]
-        self.decay = Tensor(np.repeat(np.array(matrix, np.float32) * np.float32(config.weight_decay), sizes))
-        # A weight that every card of the group holds must count once in the norm.
-        share = [1.0 if part else 1.0 / place.model_parallel for part in split]
-        self.share = Tensor(np.repeat(np.array(share, np.float32), sizes))
+        self.count = len(self.parameters)
+        self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
+        self.ends = (0, *(int(end) for end in np.cumsum([parameter.size for parameter in parameters])))
+        self.m, self.v = _zeros_like("adam_m", self.shapes), _zeros_like("adam_v", self.shapes)
+        self.decays = tuple(config.weight_decay if len(shape) > 1 else 0.0 for shape in self.shapes)
+        self.advance = ops.AdamWeightDecay()
         model_group, data_group = groups.of(place.model_ranks), groups.of(place.data_ranks)
         self.sum_model = AllReduce(model_group) if model_group else None
         self.sum_data = AllReduce(data_group) if data_group else None
+        # A weight that every card of the group holds must count once in the norm.
+        self.shares = tuple(1.0 if part else 1.0 / place.model_parallel for part in split)
 
     @ms.jit
-    def construct(self, gradient: Tensor, rate: Tensor, step: Tensor) -> Tensor:
+    def construct(self, rate: Tensor, step: Tensor, *gradients: Tensor) -> Tensor:
         """Update the parameters; returns the gradient's global norm before clipping.
 
         Args:
-            gradient: flat, of this worker's rows; summed over the data-parallel workers here.
             rate: learning rate, scalar.
             step: updates so far, this one included, scalar float32.
+            gradients: one per parameter, of this worker's rows; summed over the data-parallel workers here.
+                Not one tuple: at its first call a graph reads zeros from a tuple that another graph gave
+                (mindspore 2.7.0, CPU).
         """
         config = self.config
         if self.sum_data is not None:
-            gradient = self.sum_data(gradient)
-        square = ordered_sum(gradient * gradient * self.share)
+            gradients = self.apart(self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients])))
+        square = Tensor(0.0, ms.float32)
+        for i in range(self.count):
+            square = square + self.shares[i] * ordered_sum(gradients[i] * gradients[i])
         if self.sum_model is not None:
             square = self.sum_model(square)
         norm = ops.sqrt(square)
+        factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:
-            gradient = gradient * ops.minimum(config.max_grad_norm / (norm + 1e-6), Tensor(1.0, ms.float32))
-        m = config.adam_beta1 * self.m + (1 - config.adam_beta1) * gradient
-        v = config.adam_beta2 * self.v + (1 - config.adam_beta2) * gradient * gradient
-        m_hat = m / (1 - ops.pow(config.adam_beta1, step))
-        v_hat = v / (1 - ops.pow(config.adam_beta2, step))
-        change = m_hat / (ops.sqrt(v_hat) + config.adam_epsilon)
-        ops.assign(self.m, m)
-        ops.assign(self.v, v)
-        start = 0
-        for parameter, shape, end in zip(self.parameters, self.shapes, self.ends):  # noqa: B905 (the graph parser knows no strict=)
-            decayed = parameter * (1 - rate * self.decay[start])
-            ops.assign(parameter, decayed - rate * change[start:end].reshape(shape))
-            start = end
+            factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
+        # The operator knows no bias correction: m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e)
+        # with s = sqrt(c2) / c1, which goes into the rate, and out of the decay again.
+        root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
+        scale = root / (1 - ops.pow(config.adam_beta1, step))
+        for i in range(self.count):
+            gradient = gradients[i] if config.max_grad_norm is None else gradients[i] * factor
+            self.advance(
+                self.parameters[i], self.m[i], self.v[i], rate * scale, Tensor(config.adam_beta1, ms.float32),
+                Tensor(config.adam_beta2, ms.float32), root * config.adam_epsilon, self.decays[i] / scale,
+                gradient,
+            )  # fmt: skip
         return norm
+
+    def apart(self, flat: Tensor) -> tuple[Tensor, ...]:
+        """One flat vector as arrays of the parameters' shapes."""
+        pieces: tuple[Tensor, ...] = ()
+        for i in range(self.count):
+            pieces = (*pieces, flat[self.ends[i] : self.ends[i + 1]].reshape(self.shapes[i]))
+        return pieces
+
+
+def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
+    zeros = [Tensor(np.zeros(shape, np.float32)) for shape in shapes]
+    return ParameterTuple(
+        [Parameter(zero, name=f"{name}_{i}", requires_grad=False) for i, zero in enumerate(zeros)]
+    )

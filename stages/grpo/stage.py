@@ -28,11 +28,12 @@ def run(context: Context) -> None:
     """Train and write this worker's shard; worker 0 writes logs and results too.
 
     Raises:
-        ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
+        ConfigError: the layout is beyond this trainer or does not fit the number of workers, or MindSpore
+            lacks the device.
         InputError: weights or data are missing or do not fit.
         DivergedError: a loss or gradient is not finite, or the KL exceeds train.max_kl.
     """
-    rank, world = worker.start()
+    rank, world = worker.start(context.device_target)
     from stages.grpo import state
     from stages.grpo.checkpoint import Checkpoints, read_set
     from stages.grpo.data import Vocabulary, read_prompts
@@ -60,7 +61,7 @@ def run(context: Context) -> None:
     else:
         shard = unfuse(job.model, trainer.policy.model.weights())
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"
-    write_rank(shard, file, job.model.torch_dtype)
+    write_rank(shard, file, job.model.param_init_type)
     checkpoints.wait()
     if chief is not None:
         chief.finish(last, chosen, best)
@@ -112,7 +113,9 @@ def train(
             raise DivergedError(step, result.problem, batch, checkpoints.path(good[-1]) if good else None)
         metrics, better = dict(result.metrics), False
         if config.validate_every and (step % config.validate_every == 0 or step == config.steps):
+            began = time.monotonic()
             metrics["validation_accuracy"] = trainer.validate()
+            metrics["validation_s"] = time.monotonic() - began
             better = best.see(step, metrics["validation_accuracy"])
         if chief is not None:
             chief.log(step, metrics, result)
@@ -158,12 +161,14 @@ class Chief:
 
     def __init__(self, context: Context, resumed: int, config: TrainConfig) -> None:
         """Continue the logs after step `resumed` (0: begin)."""
+        from stages.grpo.loggers import open_loggers
         from stages.grpo.metrics import StepLog, TensorBoard
 
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
-        self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
+        board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
+        self.loggers = (board, *open_loggers(config.loggers, context, self.metrics.rows))
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
@@ -172,7 +177,8 @@ class Chief:
         self.metrics.append([row])
         if step % self.config.completions_every == 0:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
-        self.board.add(row)
+        for logger in self.loggers:
+            logger.add(row)
         self.reward = row["reward"]
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         self.context.progress(step, self.config.steps, message, "step")
@@ -184,7 +190,8 @@ class Chief:
 
     def finish(self, last: int, chosen: int | None, best: Best) -> None:
         """Copy the logs and write result.json."""
-        self.board.close()
+        for logger in self.loggers:
+            logger.close()
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)

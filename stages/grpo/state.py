@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.grpo.learner import Learner
-from stages.grpo.model import Qwen2
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.trainer import Trainer
 from stages.model_config import ModelConfig
@@ -24,10 +23,10 @@ Arrays = Mapping[str, NDArray[Any]]
 def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
     """Weights and both moments on this worker, by the names of checkpoints."""
     model, optimizer = learner.model, learner.optimizer
-    moments = {"adam_m": optimizer.m.asnumpy(), "adam_v": optimizer.v.asnumpy()}
+    sets = {"weights": model.trainable_params(), "adam_m": optimizer.m, "adam_v": optimizer.v}
     return {
-        "weights": unfuse(shape, model.weights()),
-        **{name: unfuse(shape, _by_name(model, flat)) for name, flat in moments.items()},
+        name: unfuse(shape, {key: one.asnumpy() for key, one in zip(model.names, kept, strict=True)})
+        for name, kept in sets.items()
     }
 
 
@@ -41,10 +40,10 @@ def put_back(
     """
     state = read_state(path)
     learner.model.load(fuse(shape, read_set(path, "weights", strategy, rank)))
-    optimizer = learner.optimizer
-    for name, moment in (("adam_m", optimizer.m), ("adam_v", optimizer.v)):
+    for name, kept in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
         fused = fuse(shape, read_set(path, name, strategy, rank))
-        moment.set_data(Tensor(np.concatenate([fused[key].reshape(-1) for key in learner.model.names])))
+        for key, moment in zip(learner.model.names, kept, strict=True):
+            moment.set_data(Tensor(fused[key]))
     learner.updates = int(state["updates"])
     return state
 
@@ -79,11 +78,3 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
     if step < 0:
         state["best"] = {}  # a checkpoint of another run, in another directory, on other prompts
     return int(state["step"]), state
-
-
-def _by_name(model: Qwen2, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """A flat vector in the order of the model's parameters, as arrays of their shapes."""
-    shapes = [parameter.shape for parameter in model.trainable_params()]
-    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
-    pieces = zip(model.names, np.split(flat, ends), shapes, strict=True)
-    return {name: piece.reshape(shape) for name, piece, shape in pieces}

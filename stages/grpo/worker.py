@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from stages.errors import ConfigError, Problem
+
 LISTENING = "0A"  # state of a socket in /proc/net/tcp (Linux, include/net/tcp_states.h)
 LOOPBACK = ("127.0.0.1", "localhost")
 
@@ -16,11 +18,14 @@ def role() -> str | None:
     return os.environ.get("MS_ROLE")
 
 
-def start() -> tuple[int, int]:
+def start(device_target: str = "CPU") -> tuple[int, int]:
     """Set MindSpore up and join the other workers; returns (rank, workers).
 
     msrun starts its scheduler from the same command line: there this call only serves the workers until
     all have ended, and then ends the process.
+
+    Raises:
+        ConfigError: this installation of MindSpore does not serve `device_target`.
     """
     # One line per reconnection attempt is noise; errors still show.
     os.environ.setdefault("GLOG_v", "3")
@@ -33,11 +38,12 @@ def start() -> tuple[int, int]:
     ms.set_context(mode=ms.GRAPH_MODE)
     if threads is not None:
         ms.device_context.cpu.op_tuning.threads_num(threads)
-    if role() is None:
-        return 0, 1
-    if role() == "MS_SCHED":
+    if role() == "MS_SCHED":  # takes no device
         init()
         sys.exit(0)
+    use_device(device_target)
+    if role() is None:
+        return 0, 1
     wait_for_scheduler(os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]), timeout_s=60.0)
     init()
     return int(get_rank()), int(get_group_size())
@@ -52,6 +58,24 @@ def share_of_cores() -> int | None:
     if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
         return None
     return max(1, len(os.sched_getaffinity(0)) // workers)
+
+
+def use_device(target: str) -> None:
+    """Compute on `target` from now on.
+
+    Raises:
+        ConfigError: this installation of MindSpore does not serve it.
+    """
+    import mindspore as ms
+
+    if ms.get_context("device_target") == target:  # setting it again is an error once a kernel has run
+        return
+    try:
+        ms.set_device(target)
+    except (RuntimeError, ValueError) as error:
+        rule = f"MindSpore {ms.__version__} refuses: {str(error).partition(' Please check')[0].strip()}"
+        remedy = "set engine.device_target=CPU, or install what the device needs (for Ascend: CANN)"
+        raise ConfigError([Problem("engine.device_target", target, rule, remedy)]) from error
 
 
 def wait_for_scheduler(host: str, port: int, timeout_s: float) -> None:

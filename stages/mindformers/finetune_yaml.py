@@ -127,7 +127,7 @@ def _dataset(job: Job, places: Places) -> Values:
         # the file, not its directory: mindformers would read every MindRecord there
         "data_loader": {"type": "MindDataset", "dataset_dir": str(places.dataset), "shuffle": True},
         "input_columns": ["input_ids", "labels"],  # the order of LlamaForCausalLM.construct's arguments
-        "num_parallel_workers": 8,
+        "num_parallel_workers": 2,  # ids need no work; more than there are CPUs end the run
         "python_multiprocessing": False,
         "drop_remainder": True,
         "batch_size": job.settings.examples_per_card,

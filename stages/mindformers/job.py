@@ -145,3 +145,8 @@ class Places:
     def output(self) -> Path:
         """Its output_dir: checkpoint/rank_N and more."""
         return self.root / "output"
+
+    @property
+    def aside(self) -> Path:
+        """Where the checkpoint lies that a run goes on from."""
+        return self.root / "resume"

@@ -45,12 +45,12 @@ def prepare(context: Context) -> None:
     if problems:
         raise ConfigError(problems)
     fresh = places_of(context.work, context.inputs["tokenize"])
-    _begin_before(_last(job, context.inputs["tokenize"]), fresh)
+    _forget(_last(job, context.inputs["tokenize"]), fresh)
     if not fresh.start.is_dir():
         with complete_directory(fresh.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
             convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
-    moment = checkpoints.prepare_resume(fresh.output, job.layout.cards, [(PART,)])
+    moment = _set_aside(fresh, job.layout.cards)
     places = fresh if moment is None else resumed(job, fresh, moment)
     write_config(job, places, resume=moment is not None)
     (context.work / "run").mkdir(exist_ok=True)
@@ -82,12 +82,31 @@ def _last(job: Job, records: Path) -> Moment:
     return Moment(job.settings.epochs * (count // batch), 1)
 
 
-def _begin_before(last: Moment, places: Places) -> None:
+def _forget(last: Moment, places: Places) -> None:
     """Forget the last checkpoint of a run that did not live to say its end.
 
     Without a step to train, mindformers would neither do so now nor write anything new.
     """
     checkpoints.file(places.output, PART, 0, last).unlink(missing_ok=True)
+
+
+def _set_aside(places: Places, cards: int) -> Moment | None:
+    """Move the checkpoint to go on from out of the place where new ones appear.
+
+    Beside files of the same prefix MindSpore would give its own another name: sft_rank_0_1-24_1.safetensors
+    (train/callback/_checkpoint.py, _chg_ckpt_file_name_if_same_exist).
+
+    Returns:
+        The newest moment of which every rank has a whole file; None: there is none.
+    """
+    parts = [(PART,)]
+    aside, new = places.aside / PART, places.output / PART
+    if checkpoints.prepare_resume(places.output, cards, parts) is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.parent.mkdir(exist_ok=True)
+        new.rename(aside)
+    shutil.rmtree(new, ignore_errors=True)  # what a kill cut off
+    return checkpoints.prepare_resume(places.aside, cards, parts)
 
 
 def resumed(job: Job, places: Places, moment: Moment) -> Places:
@@ -97,11 +116,10 @@ def resumed(job: Job, places: Places, moment: Moment) -> Places:
     (load_checkpoint_utils.py, validate_config_with_file_mode).
     """
     if job.parallel:
-        return dataclasses.replace(places, start=places.output / PART)
-    source = checkpoints.file(places.output, PART, 0, moment)
-    link = places.root / "resume" / source.name
-    shutil.rmtree(link.parent, ignore_errors=True)
-    link.parent.mkdir()
+        return dataclasses.replace(places, start=places.aside / PART)
+    source = checkpoints.file(places.aside, PART, 0, moment)
+    link = places.aside / source.name
+    link.unlink(missing_ok=True)
     link.symlink_to(source)
     return dataclasses.replace(places, start=link)
 

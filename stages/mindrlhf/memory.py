@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stages import memory
-from stages.memory import GIB, ITEM_BYTES, RoleMemory, Term, shown
+from stages.memory import GIB, RoleMemory, Term, shown
 from stages.mindrlhf.job import Job
+from stages.model_config import ITEM_BYTES
 
 _NUM_BLOCKS = 1024
 """Blocks of MindFormers' own cache (predict.yaml, num_blocks)."""

@@ -261,6 +261,7 @@ def _algorithm(job: Job) -> Iterator[Problem]:
         ("mask_truncated_completions", False, "mindrlhf trains on completions that were cut off, too"),
         ("resample_rounds", 0, "mindrlhf samples each step once"),
         ("validate_every", 0, "mindrlhf does not check on held-out prompts; evaluate does, afterwards"),
+        ("loggers", (), "mindrlhf logs to TensorBoard alone"),
         ("max_kl", None, "mindrlhf does not stop by KL"),
         ("resume_from", None, "mindrlhf goes on from its own checkpoints only"),
     ):

@@ -16,11 +16,10 @@ from collections.abc import Sequence
 
 from stages.errors import ConfigError, Problem
 from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.model_config import ITEM_BYTES, ModelConfig
 from stages.strategy.tensor_layout import TensorLayout
 from stages.weights.shapes import EMBEDDING, HEAD, parameter_shapes
 
-_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
 
@@ -169,7 +168,7 @@ def _optimizer_shard(
     linear = name.endswith(".weight") and not name.endswith("norm.weight") and name != "model.norm_out.weight"
     if not layout.enable_parallel_optimizer or not linear:
         return 0, 0
-    if math.prod(shape) * _ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:
+    if math.prod(shape) * ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:
         return 0, 0
     split = {len(dev_matrix) - 1 - axis: dev_matrix[-1 - axis] for axis in tensor_map if axis != -1}
     replicas = math.prod(dev_matrix) // math.prod(split.values())

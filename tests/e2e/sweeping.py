@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +27,8 @@ CHEAPEST = [
     "layout=dp1_mp1_pp1",
     "train.steps=2",
     "train.checkpoint_every=2",
-    "sft.steps=120",  # of a point's time two fifths go to what is shared, as with the default settings
-    "sft.check_every=60",
+    "sft.steps=400",  # of a point's time about half goes to what is shared
+    "sft.check_every=200",
 ]
 PER_PREFIX = frozenset({"fetch", "fetch_dataset", "convert", "tokenize", "split", "sft"})
 """Stages that points of the same seed share; strategy is shared by all, the others belong to one point."""
@@ -160,29 +162,46 @@ def _nothing_repeated(store: Path, before: dict[str, tuple[int, float]]) -> dict
     return now
 
 
-def separate_s(place: Path, grid: Grid) -> float:
-    """Seconds that the points take as runs of their own, one after the other, each with an empty store."""
-    total = 0.0
+@dataclass(frozen=True)
+class Cost:
+    """What something took."""
+
+    wall_s: float
+    cpu_s: float
+    """Processor time of all its processes, which a busy machine changes less than wall time."""
+
+    @classmethod
+    def of(cls, work: Callable[[], object]) -> Cost:
+        """Of `work`, whose processes have ended when it returns."""
+        began, before = time.monotonic(), os.times()
+        work()
+        after = os.times()
+        cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+        return cls(time.monotonic() - began, cpu_s)
+
+
+def separate(place: Path, grid: Grid) -> Cost:
+    """The points as runs of their own, one after the other, each with an empty store."""
+    costs = []
     for number, overrides in enumerate(grid.points):
         store = place / f"alone{number}" / "store"
         store.parent.mkdir(parents=True)
         line = [sys.executable, "-m", "pipeline", f"store={store}", *CHEAPEST, *overrides]
-        began = time.monotonic()
-        subprocess.run(line, capture_output=True, text=True, check=True, cwd=store.parent)
-        total += time.monotonic() - began
+        options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "cwd": store.parent}
+        costs.append(Cost.of(functools.partial(subprocess.run, line, **options)))
         shutil.rmtree(store.parent)
-    return total
+    return Cost(sum(cost.wall_s for cost in costs), sum(cost.cpu_s for cost in costs))
 
 
-def whole(place: Path, grid: Grid, cards: int) -> float:
-    """Seconds that they take as one sweep with an empty store; each shared stage must run once."""
+def whole(place: Path, grid: Grid, cards: int) -> Cost:
+    """The same points as one sweep with an empty store; each shared stage must run once."""
     store = place / "whole" / "store"
     store.parent.mkdir(parents=True)
-    began = time.monotonic()
-    done = run(store, *CHEAPEST, *grid.overrides, cards=cards)
-    took = time.monotonic() - began
+    ended: list[Finished] = []
+    cost = Cost.of(lambda: ended.append(run(store, *CHEAPEST, *grid.overrides, cards=cards)))
+    done = ended[0]
     assert done.exit_code == 0, done.stderr
     assert count(store) == started(done.stderr) == grid.expected()
     assert busiest(store) == cards  # never more than there are, and all of them at times
     shutil.rmtree(store.parent)
-    return took
+    return cost

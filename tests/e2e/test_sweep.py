@@ -54,7 +54,7 @@ def test_optuna_searches_by_held_out_accuracy(finished: tuple[Path, Finished], t
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2"]
     space = "train.learning_rate=tag(log,interval(0.00001,0.1))"
-    asked = [*sweeping.CHEAPEST, *search, space]
+    asked = [*CHEAP, "layout=dp1_mp1_pp1", "train.steps=2", *search, space]
     done = sweeping.run(store, *asked, cards=2)
     assert done.exit_code == 0, done.stderr
     found = sweeping.points(store)

@@ -46,9 +46,11 @@ def test_it_ends_well_when_the_first_is_gone(first: socket.socket, tmp_path: Pat
 
 
 def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) -> None:
-    started = node(tmp_path, first.getsockname()[1], "bash", "-c", "exit 3")
+    started = node(tmp_path, first.getsockname()[1], "bash", "-c", "echo no port; exit 3")
     said, _ = started.communicate(timeout=20)
-    assert (started.returncode, said) == (1, "error: Ray on node second ended with exit code 3\n")
+    log = tmp_path / "ray_second" / "ray_start.txt"
+    told = f"error: Ray on node second ended with exit code 3, see {log}\n"
+    assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
 
 
 def test_it_says_who_does_not_answer(first: socket.socket, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
             ["layout.train.offset=[1]"],
             "layout.train.offset=[1]: one number per pipeline stage with the sum 0",
         ),
+        (["engine.device_target=TPU"], "engine.device_target=TPU: must be one of CPU, Ascend, GPU"),
         (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),
         (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
     ],

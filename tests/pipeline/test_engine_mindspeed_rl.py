@@ -119,7 +119,8 @@ def test_dry_run_writes_files_and_scripts_and_starts_nothing(
     assert any("contract 05a90d7 is assumed; run refuses without it" in line for line in lines)
     head, worker = (scripts[number].read_text() for number in (2, 3))
     assert "train_grpo.py" in head and "ray start" in head
-    assert "train_grpo.py" not in worker and "ray start" in worker
+    assert "ray start" in worker
+    assert not any("train_grpo.py" in line for line in worker.splitlines() if not line.startswith("need "))
     for text in (head, worker):  # the shipped scripts end what is not theirs
         assert "pkill" not in text and "killall" not in text and "ray stop --force" not in text
     grpo, tokenize = scripts[2].parents[1], scripts[1].parents[1]

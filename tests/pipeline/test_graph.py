@@ -37,6 +37,7 @@ def test_stages_come_after_their_inputs() -> None:
         ("reward.weights=[1.0,0.5]", "grpo"),
         ("evaluate.k=4", "evaluate"),
         ("sft.batch_size=48", "sft"),
+        ("engine.device_target=Ascend", "sft"),
     ],
 )
 def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: str) -> None:
@@ -52,7 +53,10 @@ def test_a_layout_reruns_strategy_and_split_but_no_data() -> None:
     assert changed("layout=dp2_mp1_pp1") == set(CHAIN) - {"fetch", "fetch_dataset", "convert", "tokenize"}
 
 
-@pytest.mark.parametrize("override", ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000"])
+@pytest.mark.parametrize(
+    "override",
+    ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000", "train.loggers=[wandb]"],
+)
 def test_where_it_runs_changes_nothing(override: str) -> None:
     assert changed(override) == set()
 

@@ -239,6 +239,9 @@ RULES = {
         "train.validate_every=5 train.validation_prompts=0", "train.validation_prompts", "must be at least 1",
         "train.validate_every=5 train.validation_prompts=1",
     ),
+    "logger_twice": rule(
+        "train.loggers=[wandb,wandb]", "train.loggers[1]", "is named twice", "train.loggers=[wandb]"
+    ),
     "best": rule("train.keep_best=true", "train.keep_best", "needs checks", "train.keep_best=true train.validate_every=5"),
     "patience": rule("train.patience=2", "train.patience", "needs checks", "train.patience=2 train.validate_every=5"),
     "kl_of_no_reference": rule(
@@ -358,6 +361,9 @@ def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
             without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
             told = problems(("reward.functions=[maths]", "reward.weights=[1.0]"))
             assert "pip install math-verify" in str(told[0])
+            without.setattr(stages.grpo.config.importlib.util, "find_spec", lambda name: None)
+            told = problems(("train.loggers=[wandb]",))
+            assert "pip install 'grpoflow[loggers]'" in str(told[0])
 
     assert without_entry(MODULES, RULES, monkeypatch, without_a_package) == []
 

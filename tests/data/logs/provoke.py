@@ -701,11 +701,6 @@ def caught_traceback(it: Case) -> None:
 
 
 @healthy
-def git_log(it: Case) -> None:
-    it.run("git", "-C", ROOT, "log", "--oneline", "-60")
-
-
-@healthy
 def ssh_version(it: Case) -> None:
     it.run("ssh", "-v", "-V")
 

@@ -83,6 +83,9 @@ class Run:
         assert self.saver["checkpoint_format"] == config["load_ckpt_format"] == "safetensors"
         self.folder = Path(config["output_dir"]) / "checkpoint" / f"rank_{rank}"
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.prefix = f"{self.saver['prefix']}_rank_{rank}"
+        if any(self.folder.glob(f"{self.prefix}*")):  # as MindSpore's ModelCheckpoint: another name then
+            self.prefix += "_1"
         self.barrier = Path(config["output_dir"]) / "barrier"
         self.barrier.mkdir(exist_ok=True)
         for left in self.barrier.glob(f"*-{rank}"):  # an earlier attempt's
@@ -169,7 +172,7 @@ class Run:
     def checkpoint(self):
         """With sink_size 1 each step is an epoch of MindSpore's, and so it is named."""
         log("......Saving ckpt......")
-        file = self.folder / f"{self.saver['prefix']}_rank_{self.rank}-{self.step}_1.safetensors"
+        file = self.folder / f"{self.prefix}-{self.step}_1.safetensors"
         counters = {
             "epoch_num": self.step,
             "step_num": self.step,

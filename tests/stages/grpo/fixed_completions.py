@@ -14,12 +14,12 @@ from stages.grpo.stage import read_job
 
 
 def main(spec, out):
-    rank, world = worker.start()
+    context = Context.load(Path(spec))
+    rank, world = worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.metrics import Clock
     from stages.grpo.trainer import Trainer
 
-    context = Context.load(Path(spec))
     job = read_job(context, world)
     vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
     data = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)

@@ -27,3 +27,13 @@ def test_configuration_imports_no_mindspore():
     modules = "stages.grpo.config, stages.grpo.stage, stages.sft, stages.sft_config, stages.evaluate, sys"
     program = f"import {modules}; sys.exit('mindspore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_logger_that_is_not_installed_is_refused_with_what_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "swanlab", None)  # as if it were not there
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "swanlab" else name)
+    problems = check_train(train_config(loggers=["wandb", "swanlab", "wandb"]), small.rollout_config())
+    assert [(problem.path, problem.remedy) for problem in problems] == [
+        ("train.loggers[1]", "pip install 'grpoflow[loggers]'"),
+        ("train.loggers[2]", "name it once"),
+    ]

@@ -45,6 +45,7 @@ def train_config(**changes):
         "validation_prompts": 0,
         "keep_best": False,
         "patience": None,
+        "loggers": [],
     }
     return read(TrainConfig, {**values, **changes})
 

@@ -31,7 +31,8 @@ def test_equals_torch(max_grad_norm):
     twin = torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
     for step in range(1, 5):
         flat = np.random.default_rng(step).normal(size=17).astype(np.float32)
-        norm = optimizer(Tensor(flat), Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32))
+        pieces = (Tensor(flat[:12].reshape(3, 4)), Tensor(flat[12:]))
+        norm = optimizer(Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32), *pieces)
         np.testing.assert_allclose(norm.asnumpy(), np.linalg.norm(flat), rtol=1e-5)
         twins[0].grad, twins[1].grad = (
             torch.from_numpy(flat[:12].reshape(3, 4)),
@@ -42,6 +43,29 @@ def test_equals_torch(max_grad_norm):
         twin.step()
         for parameter, wanted in zip(ours, twins, strict=True):
             np.testing.assert_allclose(parameter.asnumpy(), wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+    for moments, key in ((optimizer.m, "exp_avg"), (optimizer.v, "exp_avg_sq")):
+        for moment, wanted in zip(moments, twins, strict=True):
+            kept = twin.state[wanted][key].numpy()
+            np.testing.assert_allclose(moment.asnumpy(), kept, rtol=1e-5, atol=1e-6)
+
+
+def test_is_the_same_to_the_last_bit_every_time():
+    """A fused kernel splits its work among threads as it finds fastest; each element must not notice."""
+    random = np.random.default_rng(0)
+    start = [random.normal(size=size).astype(np.float32) for size in (333, 200_003, 77_777)]
+    gradients = tuple(Tensor(random.normal(size=array.shape).astype(np.float32)) for array in start)
+    ours = [Parameter(Tensor(array), name=f"p{i}") for i, array in enumerate(start)]
+    optimizer = AdamW(ours, [False] * 3, train_config(), SINGLE, Groups(1))
+    found = set()
+    for _ in range(20):
+        for parameter, array in zip(ours, start, strict=True):
+            parameter.set_data(Tensor(array.copy()))
+        for moment in (*optimizer.m, *optimizer.v):
+            moment.set_data(Tensor(np.zeros(moment.shape, np.float32)))
+        for step in (1.0, 2.0):
+            optimizer(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), *gradients)
+        found.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
+    assert len(found) == 1
 
 
 def test_learning_rate_by_hand():

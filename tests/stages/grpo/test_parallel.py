@@ -1,10 +1,13 @@
 import numpy as np
 
+from pipeline.config import load as compose
 from stages.grpo.parallel import Place, Reshard
 from stages.grpo.parameters import fuse, unfuse
-from stages.strategy.files import Strategy
+from stages.strategy.files import Strategy, read_strategy
+from stages.strategy.stage import write_strategy
 from stages.strategy.tensor_layout import TensorLayout
 from stages.weights.slicing import slice_of
+from stages.weights.tensors import slices_of
 from tests.stages.grpo import small
 
 
@@ -53,6 +56,43 @@ def test_reshard_puts_rows_and_columns_together():
         found = Reshard(*strategies, place, rank, Exchange(shards))(shards[rank])
         for name, array in full.items():
             np.testing.assert_array_equal(found[name], array)
+
+
+def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
+    """Training dp2 mp2 to generating dp4 (and mp2 with a whole embedding), and back to where it came from."""
+    model = small.model_config(tie_word_embeddings=False)
+    full = small.weights(model)
+    places = {
+        "train": ["layout=dp2_mp2_pp1"],
+        "data4": ["layout=dp4_mp1_pp1"],
+        "whole_embedding": ["layout=dp2_mp2_pp1", "layout.train.vocab_emb_dp=true"],
+    }
+    layouts, strategies = {}, {}
+    for name, overrides in places.items():
+        layouts[name] = compose(overrides).layout.train
+        write_strategy(model, layouts[name], tmp_path / name)
+        strategies[name] = read_strategy(tmp_path / name)
+    shards = {
+        name: [slices_of(full, strategy, rank) for rank in range(4)] for name, strategy in strategies.items()
+    }
+
+    def carried(source, target, held):
+        result = []
+        for rank in range(4):
+            place = Place.of(layouts[source], rank)
+            exchange = Exchange([held[one] for one in place.model_ranks])
+            move = Reshard(strategies[source], strategies[target], place, rank, exchange)
+            result.append(move(held[rank]))
+        return result
+
+    for target in ("data4", "whole_embedding"):
+        there = carried("train", target, shards["train"])
+        back = carried(target, "train", there)
+        for rank in range(4):
+            for name in full:
+                np.testing.assert_array_equal(there[rank][name], shards[target][rank][name])
+                np.testing.assert_array_equal(back[rank][name], shards["train"][rank][name])
+        assert any(there[0][name].shape != shards["train"][0][name].shape for name in full)
 
 
 def test_fused_weights_come_apart_again():

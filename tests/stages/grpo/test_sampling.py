@@ -5,6 +5,7 @@ from mindspore import Tensor
 
 from stages.grpo.sampling import NextToken, lengths, penalised, uniforms
 from tests.stages.grpo import small
+from tests.stages.grpo.test_model import transformers_twin
 
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))
 
@@ -99,9 +100,50 @@ def test_sampled_tokens_follow_the_exact_probabilities():
     """Chi-square over 20,000 draws from 12 tokens: 24.7 is exceeded once in a hundred times."""
     random = np.random.default_rng(1)
     logits = random.normal(size=12).astype(np.float32)
-    drawn = draw(uniforms((4,), 20_000, 1)[:, 0], logits=logits, temperature=0.7)
-    wanted = np.exp(logits / 0.7) / np.exp(logits / 0.7).sum() * 20_000
-    assert (((np.bincount(drawn, minlength=12) - wanted) ** 2) / wanted).sum() < 24.7
+    drawn = np.bincount(draw(uniforms((4,), 20_000, 1)[:, 0], logits=logits, temperature=0.7), minlength=12)
+
+    def chi_square(temperature):
+        wanted = np.exp(logits / temperature) / np.exp(logits / temperature).sum() * 20_000
+        return (((drawn - wanted) ** 2) / wanted).sum()
+
+    assert chi_square(0.7) < 24.7
+    assert chi_square(0.65) > 24.7 and chi_square(0.75) > 24.7  # and it notices so small a mistake
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"temperature": 0.6},
+        {"top_k": 7},
+        {"top_p": 0.8},
+        {"min_p": 0.1},
+        {"repetition_penalty": 1.7},
+        {"repetition_penalty": 0.8},
+        {"repetition_penalty": 1.3, "temperature": 1.4, "top_k": 30, "top_p": 0.9, "min_p": 0.05},
+    ],
+)
+def test_rules_give_the_distribution_that_transformers_samples_from(rules):
+    """All draws that evenly spread numbers decide, beside the scores of transformers' own processors."""
+    model, numbers = small.model_config(), 4000
+    twin, torch = transformers_twin(model, small.weights(model))
+    prompt, length = small.prompts(model, 6, 9)
+    for ids, count in zip(prompt, length, strict=True):
+        ids = torch.tensor(ids[:count])[None].long()
+        answer = twin.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=True, max_new_tokens=1, output_scores=True,
+            output_logits=True, return_dict_in_generate=True, **{"top_k": 0, **rules},
+        )  # fmt: skip
+        wanted = torch.softmax(answer.scores[0][0].double(), -1).numpy()
+        seen = np.zeros((1, model.vocab_size), np.float32)
+        seen[0, ids[0].numpy()] = 1
+        logits = Tensor(answer.logits[0].numpy())
+        logits = penalised(logits, Tensor(seen), rules.get("repetition_penalty", 1.0)).asnumpy()[0]
+        others = {key: value for key, value in rules.items() if key != "repetition_penalty"}
+        drawn = draw((np.arange(numbers) + 0.5) / numbers, logits=logits, **others)
+        found = np.bincount(drawn, minlength=model.vocab_size) / numbers
+        np.testing.assert_allclose(found, wanted, atol=1.5 / numbers)
+        assert (found[wanted == 0] == 0).all()
 
 
 def test_uniforms_depend_on_seed_and_place_only():

@@ -2,10 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from launch.errors import ProcessFailed
 from stages.grpo.metrics import SCHEMA
+from stages.weights.header import read_header
+from stages.weights.tensors import load
 from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run
 
 
@@ -26,6 +29,7 @@ def test_dynamic_sampling_validation_and_early_stop(tmp_path):
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert (result["best_step"], result["weights_of_step"], result["best_accuracy"]) == (0, 0, 0.0)
     assert (output / "completions.jsonl").read_text(encoding="utf-8") == ""  # step 2 never came
+    assert rows[0]["validation_s"] > 0
     for key in rows[0]:
         assert key in SCHEMA or f"{key.split('/')[0]}/*" in SCHEMA, key
 
@@ -36,6 +40,9 @@ def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(sync, tmp_p
     overrides = [f"train.ref_model_sync_steps={sync}", "train.ref_model_mixup_alpha=1"]
     rows = metrics(run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides])))
     assert rows[0]["kl"] == pytest.approx(0, abs=1e-6)
+    always = {name for name in SCHEMA if "*" not in name and not name.startswith("validation")}
+    for row in rows:
+        assert always <= row.keys() and {"reward/accuracy", "reward_std/answer_format"} <= row.keys()
     for row in rows[1:]:
         assert abs(row["kl"]) < 1e-6 if sync else row["kl"] > 1e-5
 
@@ -51,3 +58,27 @@ def test_divergence_stops_with_step_batch_and_last_good_checkpoint(tmp_path):
     rows = (work / "diverged_step_000002.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 16 and json.loads(rows[0])["step"] == 2
     assert (work / "checkpoints" / "step_000001" / "state.json").is_file()
+
+
+@pytest.mark.slow
+def test_weights_are_stored_as_param_init_type_says_and_computed_in_float32(tmp_path):
+    """bfloat16 between stages halves the files; the numbers of training are the same to the last digit."""
+    found = {}
+    for dtype in ("float32", "bfloat16"):
+        overrides = ["model.torch_dtype=bfloat16", f"model.param_init_type={dtype}", "train.steps=2"]
+        config = prepare(tmp_path / dtype, [*SMALL, *ONE, *overrides])
+        output = run(tmp_path / dtype, "grpo", config)
+        exported = run(tmp_path / dtype, "export", config) / "model.safetensors"
+        stored = output / "train" / "rank_0" / "model.safetensors"
+        assert {one.dtype for one in read_header(exported).tensors.values()} == {"BF16"}  # as it was fetched
+        codes = {one.dtype for one in read_header(stored).tensors.values()}
+        assert codes == {{"float32": "F32", "bfloat16": "BF16"}[dtype]}
+        found[dtype] = metrics(output), load(stored), exported.read_bytes()
+    (rows, exact, exported), (others, rounded, again) = found["float32"], found["bfloat16"]
+    for row, other in zip(rows, others, strict=True):
+        for key in ("reward", "loss", "kl", "grad_norm", "entropy"):
+            assert row[key] == other[key], key
+    assert again == exported
+    for name, array in exact.items():
+        assert np.abs(rounded[name].astype(np.float32) - array).max() <= np.abs(array).max() / 256, name
+    assert any((rounded[name].astype(np.float32) != array).any() for name, array in exact.items())

@@ -117,19 +117,36 @@ def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context: Cont
     values, started = rendered(context), json.loads((context.work / "start.json").read_text())
     assert started["resumed"] == [2, 1]
     assert (values["resume_training"], values["auto_trans_ckpt"]) == (True, False)
-    path = Path(values["load_checkpoint"])
+    path, aside = Path(values["load_checkpoint"]), context.work / "resume" / "checkpoint"
     if cards(context) == 1:  # a file in a directory that is no rank's
         assert path.name == "sft_rank_0-2_1.safetensors" and path.parent.name == "resume"
-        assert path.resolve().parent.name == "rank_0"
+        assert path.resolve() == aside / "rank_0" / path.name
     else:
-        assert path == context.work / "output" / "checkpoint"
+        assert path == aside
     for rank in range(cards(context)):
-        folder = context.work / "output" / "checkpoint" / f"rank_{rank}"
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads((aside / f"rank_{rank}" / "meta.json").read_text())
         assert meta == {
             "last_epoch": 2, "last_step": 1, "last_ckpt_file": f"sft_rank_{rank}-2_1.safetensors"
         }  # fmt: skip
-        assert [file.name for file in folder.glob("*.safetensors")] == [meta["last_ckpt_file"]]
+        assert [file.name for file in (aside / f"rank_{rank}").glob("*.safetensors")] == [
+            meta["last_ckpt_file"]
+        ]
+    assert not (context.work / "output" / "checkpoint").exists()  # MindSpore would rename its own files
+
+
+def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context: Context) -> None:
+    prepare(context)
+    checkpoint(context, 2)
+    prepare(context)
+    checkpoint(context, 4, range(1))
+    (context.work / "output" / "checkpoint" / "rank_0" / "sft_rank_0-4_1.safetensors").write_bytes(b"cut off")
+    for _ in range(2):
+        prepare(context)
+        assert json.loads((context.work / "start.json").read_text())["resumed"] == [2, 1]
+        assert not (context.work / "output" / "checkpoint").exists()
+    checkpoint(context, 5)
+    prepare(context)
+    assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
 
 
 def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context: Context) -> None:

@@ -38,6 +38,7 @@ def config() -> dict[str, Any]:
         "train.keep_checkpoints=1",
         "rollout.max_tokens=16",
         "tokenize.max_prompt_length=200",
+        "tokenize.sft_length=400",
         "model.max_position_embeddings=1024",
         "dataset.train_rows=24",
         "dataset.test_rows=8",
@@ -254,17 +255,17 @@ def questions(tmp_path: Path) -> Path:
     return directory
 
 
+def asking(config: dict[str, Any], **engine: str) -> dict[str, Any]:
+    """The configuration for `questions`."""
+    columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
+    dataset = {**config["dataset"], **columns, "solution": "after_marker"}
+    return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
+
+
 def test_rows_are_bare_answers_to_questions_that_fit(
     config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
 ) -> None:
-    columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
-    given = context(
-        {**config, "dataset": {**config["dataset"], **columns, "solution": "after_marker"}},
-        tmp_path,
-        "tokenize",
-        fetch=model,
-        fetch_dataset=questions,
-    )
+    given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
     rows = json.loads((given.work / "train.json").read_text())
     assert len(rows) == 29 and rows[0] == {"problem": "0 + 1 =", "answer": "1"}
@@ -286,3 +287,22 @@ def test_rows_are_bare_answers_to_questions_that_fit(
     assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
     sample = result["files"]["test"]["samples"][0]
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
+
+
+def test_mindformers_before_it_gets_examples_in_the_same_template(
+    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
+) -> None:
+    wanted = asking(config, sft="mindformers")
+    del wanted["sft_data"]  # a stage has it only with examples of the user's
+    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    for _ in range(2):  # a second attempt finds what the first left
+        tokenize.prepare(given)
+        for file in tokenize.data_files(given.work / "out/data"):
+            write_index(file.with_suffix(""), [[1]] * 29)
+        shutil.rmtree(given.output)
+        given.output.mkdir()
+        tokenize.collect(given)
+    card = json.loads((given.output / "result.json").read_text())["files"]["sft"]
+    assert card["records"] == 29 and (given.output / "sft.mindrecord").is_file()
+    assert "Think first, then answer" in json.dumps(card["samples"][0])
+    assert not (given.output / "train.mindrecord").exists()

@@ -1,0 +1,159 @@
+"""Does GRPO learn as much here as in TRL? Same starting weights, prompts, rewards, hyper-parameters; 3 seeds.
+
+A short supervised warm-up gives the weights. Greedy accuracy on prompts that neither side trains on, every
+few steps; results/learning.json holds every curve, results/learning.svg draws them. --trl-python names an
+interpreter with TRL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.config import load as compose
+from stages.export import export
+from stages.grpo.data import Vocabulary, read_prompts
+from stages.grpo.optimizer import learning_rate
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import open_ranks
+from tests.benchmarks.figures import RESULTS, Figure, at_least, at_most, write
+from tests.stages.grpo.test_workers import metrics, prepare, run
+
+STEPS, EVERY, HELD_OUT = 16, 4, 256
+CONFIG = [
+    "layout=dp1_mp1_pp1", f"train.steps={STEPS}", "train.checkpoint_every=0", f"train.validate_every={EVERY}",
+    f"train.validation_prompts={HELD_OUT}", "evaluate.sample_prompts=0", f"evaluate.num_prompts={HELD_OUT}",
+]  # fmt: skip
+PEER = Path(__file__).parent / "peers" / "trl_learning.py"
+PROJECT = Path(__file__).parents[2]
+T_975 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 6: 2.45, 8: 2.31}
+"""97.5 % quantile of Student's t by degrees of freedom."""
+Curve = list[tuple[int, float]]
+
+
+def main(arguments: list[str]) -> bool:
+    """Measure, write results/learning.json and learning.svg; True when both learn alike."""
+    parser = argparse.ArgumentParser(prog="tests.benchmarks learning", description=__doc__)
+    parser.add_argument("--trl-python", help="interpreter that can import trl; without it bars are not met")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        ours, theirs = curves(Path(directory), options.trl_python, range(options.seeds))
+    plot(ours, theirs, RESULTS / "learning.svg")
+    return write("learning", [*verdict(ours, theirs), *points("ours", ours), *points("trl", theirs)])
+
+
+def curves(root: Path, trl_python: str | None, seeds: Sequence[int]) -> tuple[list[Curve], list[Curve]]:
+    """Accuracy by step, one curve per seed: ours and TRL's (none without an interpreter)."""
+    start = prepare(root, CONFIG)
+    weights = open_ranks(
+        run(root, "sft", start) / "train", read_strategy(root / "strategy" / "train_strategy")
+    )
+    (root / "start").mkdir()
+    export(weights, root / "fetch", root / "start", start.model, None)
+    ours, theirs = [], []
+    for seed in seeds:
+        config = compose([*CONFIG, f"seed={seed}"])
+        rows = metrics(run(root, "grpo", config))
+        checks = [(row["step"], row["validation_accuracy"]) for row in rows if "validation_accuracy" in row]
+        ours.append(checks)
+        if trl_python:
+            theirs.append(peer(root, trl_python, config))
+    # Both start from the same weights, and greedy decoding is the same: TRL's first check is ours, too.
+    return [
+        [*other[:1], *curve] for curve, other in zip(ours, theirs or [[]] * len(ours), strict=True)
+    ], theirs
+
+
+def peer(root: Path, python: str, config: Config) -> Curve:
+    """TRL's accuracies with the weights, prompts and settings of our run."""
+    vocabulary = Vocabulary.of(root / "fetch", config.model)
+    prompts = read_prompts(root / "tokenize" / "train.mindrecord", vocabulary)
+    rates = [learning_rate(config.train, step) / config.train.learning_rate for step in range(STEPS + 1)]
+    settings = {
+        "model": str(root / "start"), "texts": prompts.texts, "solutions": prompts.solutions,
+        "held_out": HELD_OUT, "every": EVERY, "rates": rates, "seed": config.seed,
+        "weights": config.reward.weights, "functions": config.reward.functions,
+        "train": config.plain()["train"], "rollout": config.plain()["rollout"],
+    }  # fmt: skip
+    (root / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [python, str(PEER), str(root / "settings.json"), str(root / "result.json")]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}  # it takes our reward functions
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    result = json.loads((root / "result.json").read_text(encoding="utf-8"))
+    return [(int(step), float(accuracy)) for step, accuracy in result["checks"]]
+
+
+def noise(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How far the means of two samples of accuracies may lie apart by chance, 95 %.
+
+    Welch's interval; the variance of one accuracy is at least that of HELD_OUT answers, each right by chance.
+    """
+    spread = 0.0
+    for side in (ours, theirs):
+        mean = statistics.mean(side)
+        seen = statistics.variance(side) if len(side) > 1 else 0.0
+        spread += max(seen, mean * (1 - mean) / HELD_OUT) / len(side)
+    return T_975[max(1, len(ours) + len(theirs) - 2)] * math.sqrt(spread)
+
+
+def verdict(ours: Sequence[Curve], theirs: Sequence[Curve]) -> list[Figure]:
+    """The figures with bars: both learn, and equally well."""
+    last = [curve[-1][1] for curve in ours]
+    figures = [Figure("ours_accuracy", statistics.mean(last), "share")]
+    if not theirs:
+        return [
+            *figures,
+            at_most("difference", None, 0.0, "share"),
+            at_least("ours_gain", None, 0.1, "share"),
+        ]
+    others, begin = [curve[-1][1] for curve in theirs], theirs[0][0][1]
+    difference = statistics.mean(last) - statistics.mean(others)
+    return [
+        Figure("accuracy_at_the_start", begin, "share"),
+        *figures,
+        Figure("trl_accuracy", statistics.mean(others), "share"),
+        Figure("difference", difference, "share"),
+        at_most("difference_without_sign", abs(difference), noise(last, others), "share"),
+        at_least("ours_gain", statistics.mean(last) - begin, 0.1, "share"),
+        at_least("trl_gain", statistics.mean(others) - begin, 0.1, "share"),
+    ]
+
+
+def points(side: str, found: Sequence[Curve]) -> list[Figure]:
+    """Every point of the curves."""
+    return [
+        Figure(f"{side}_seed{seed}_step{step}", accuracy, "share")
+        for seed, curve in enumerate(found)
+        for step, accuracy in curve
+    ]
+
+
+def plot(ours: Sequence[Curve], theirs: Sequence[Curve], file: Path) -> None:
+    """All curves as one small SVG."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "grpoflow"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    for name, found, colour in (("grpoflow", ours, "tab:blue"), ("TRL", theirs, "tab:orange")):
+        for i, curve in enumerate(found):
+            axes.plot(*zip(*curve, strict=True), color=colour, marker="o", label=None if i else name)
+    axes.set(xlabel="step", ylabel=f"greedy accuracy on {HELD_OUT} held-out prompts", ylim=(0, 1))
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(file, metadata={"Date": None})
+    pyplot.close(figure)

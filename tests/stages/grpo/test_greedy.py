@@ -1,0 +1,43 @@
+"""Greedy decoding beside transformers' generate, token by token."""
+
+import numpy as np
+import pytest
+
+from stages.grpo.model import Qwen2
+from stages.grpo.parameters import fuse
+from stages.grpo.rollout import Decoder
+from tests.stages.grpo import small
+from tests.stages.grpo.test_model import transformers_twin
+
+P, S, T = 32, 12, 24
+ENDS = (1, 7, 30, 55)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("tied", "min_tokens", "penalty"), [(True, 0, 1.0), (False, 6, 1.0), (True, 3, 1.4)])
+def test_greedy_decoding_equals_transformers_generate(tied, min_tokens, penalty):
+    """32 prompts of 1 to 12 tokens, four stop ids, with and without a least length and a penalty."""
+    model = small.model_config(tie_word_embeddings=tied, num_hidden_layers=3, vocab_size=160)
+    weights = small.weights(model)
+    ours = Qwen2(model, positions=S + T)
+    ours.load(fuse(model, weights))
+    prompt, length = small.prompts(model, P, S)
+    rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)
+    done = Decoder(ours, rules, P, 1, S, eos=ENDS, pad=0).generate(prompt, length, None)
+
+    twin, torch = transformers_twin(model, weights)
+    found = []
+    for p in range(P):
+        ids = torch.tensor(prompt[p, : length[p]])[None].long()
+        answer = twin.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=T,
+            min_new_tokens=min_tokens or None, repetition_penalty=penalty, eos_token_id=list(ENDS),
+        )  # fmt: skip
+        wanted = answer[0, length[p] :].numpy()
+        np.testing.assert_array_equal(done.ids[p, : done.lengths[p]], wanted, err_msg=f"prompt {p}")
+        assert (done.ids[p, done.lengths[p] :] == 0).all()
+        found.append(wanted)
+    # The case says something: many tokens, several ends, some completions that are cut.
+    assert len(np.unique(np.concatenate(found))) > 40
+    assert len({row[-1] for row in found if row[-1] in ENDS}) > 1 and 0 < done.cut.sum() < P
+    assert min(len(row) for row in found) >= max(min_tokens, 1)

@@ -1,0 +1,104 @@
+"""The real packages, offline; what they wrote is read with their own readers."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from stages.grpo.loggers import keep, open_loggers
+
+ROWS = [
+    {"step": 1, "time_s": 5.0, "reward": 0.5, "reward/accuracy": 1.0},
+    {"step": 2, "time_s": 6.0, "reward": 0.75, "reward/accuracy": 0.25},
+]
+LOG = """
+import json, sys
+from pathlib import Path
+from stages.context import Context
+from stages.grpo.loggers import open_loggers
+root, name = Path(sys.argv[1]), sys.argv[2]
+rows = json.loads(sys.argv[3])
+config = {"train": {"beta": 0.5}}
+context = Context("grpo", config, {}, root / "output", root / "grpo-0123", root / "progress")
+(logger,) = open_loggers([name], context, rows[:1])  # a step of an earlier attempt
+logger.add(rows[1])
+logger.close()
+"""
+
+
+def logged(name, root):
+    """Run the logger in a process of its own, as the stage does; the directory that it leaves."""
+    pytest.importorskip(name)
+    (root / "output").mkdir()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(name.upper())}
+    command = [sys.executable, "-c", LOG, str(root), name, json.dumps(ROWS)]
+    subprocess.run(command, check=True, env={**environment, "PYTHONPATH": os.getcwd()}, cwd=root)
+    return root / "output" / name
+
+
+def test_wandb_holds_every_number_at_its_step(tmp_path):
+    (run,) = (logged("wandb", tmp_path)).glob("offline-run-*/*.wandb")
+    found = {}
+    for record in wandb_records(run):
+        items = {
+            "/".join(one.nested_key) or one.key: json.loads(one.value_json) for one in record.history.item
+        }
+        if items:
+            found[items["_step"]] = {name: value for name, value in items.items() if name[0] != "_"}
+    assert found == {
+        row["step"]: {"reward": row["reward"], "reward/accuracy": row["reward/accuracy"]} for row in ROWS
+    }
+    text = run.read_bytes()
+    assert str(tmp_path).encode() not in text and b"grpo-0123" in text
+
+
+def wandb_records(file):
+    """Records of an offline run, as `wandb sync` reads them."""
+    from wandb.proto import wandb_internal_pb2
+
+    data, records, place = file.read_bytes(), [], 7  # header: ":W&B", magic, version
+    pending = b""
+    while place < len(data):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        pending += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            records.append(wandb_internal_pb2.Record.FromString(pending))
+            pending = b""
+    return records
+
+
+def test_swanlab_holds_every_number_at_its_step_and_nothing_of_the_machine(tmp_path):
+    (run,) = (logged("swanlab", tmp_path)).glob("run-*")
+    lines = (run / "backup.swanlab").read_bytes().decode("utf-8", "replace")
+    for row in ROWS:
+        for name in ("reward", "reward/accuracy"):
+            assert f'"data": {row[name]}, "create_time"' in lines
+            assert f'"key": "{name}", "step": {row["step"]},' in lines
+    assert (run / "files" / "swanlab-metadata.json").read_text() == "{}"
+    assert not (run / "files" / "requirements.txt").read_text()
+
+
+def test_what_a_killed_attempt_left_goes(tmp_path):
+    class Attempt:
+        work, output, config = tmp_path / "work", tmp_path / "output", {}
+
+    left = tmp_path / "work" / "loggers" / "wandb" / "offline-run-1"
+    left.mkdir(parents=True)
+    assert open_loggers([], Attempt, ROWS) == [] and not left.exists()
+
+
+def test_links_and_left_out_names_are_not_kept(tmp_path):
+    source = tmp_path / "source"
+    (source / "logs").mkdir(parents=True)
+    (source / "logs" / "debug.log").write_text("x")
+    (source / "run").write_text("x")
+    (source / "latest").symlink_to(source / "run")
+    keep(source, tmp_path / "target", ("logs",))
+    assert [path.name for path in (tmp_path / "target").rglob("*")] == ["run"]
