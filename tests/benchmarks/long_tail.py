@@ -8,6 +8,7 @@ Hidden 128, 4 layers, vocabulary 2048; in turn, medians of 5.
 from __future__ import annotations
 
 import argparse
+import time
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> bool:
 
 
 def decoding(network: object) -> list[Figure]:
-    """Seconds of a rollout with and without smaller decoders, and the share of rows that were padding."""
+    """Seconds of a rollout with and without smaller decoders."""
     from stages.grpo import rollout
     from stages.grpo.sampling import uniforms
     from tests.stages.grpo import small
@@ -50,9 +51,11 @@ def decoding(network: object) -> list[Figure]:
     prompt, length = small.prompts(small.model_config(**SHAPE), P, S)
     draws, worthwhile, found = uniforms((1,), P * G, T), rollout.WORTHWHILE, {}
 
-    def side(limit: int) -> None:
+    def side(limit: int) -> float:
         rollout.WORTHWHILE = limit
+        began = time.perf_counter()
         found[limit] = decoder.generate(prompt, length, draws)
+        return time.perf_counter() - began
 
     with_s, without_s = paired_medians(RUNS, lambda: side(worthwhile), lambda: side(NEVER))
     rollout.WORTHWHILE = worthwhile
@@ -88,8 +91,9 @@ def training(network: object) -> list[Figure]:
     learner = Learner(network, SupervisedLoss(), config, SINGLE, Groups(1), whole, 1.0)  # type: ignore[arg-type]
     shortest = buckets.SHORTEST
 
-    def side(limit: int) -> None:
+    def side(limit: int) -> float:
         buckets.SHORTEST = limit
+        began = time.perf_counter()
         parts = buckets.buckets(tokens, T, SINGLE, 4)
         learner.update(
             [
@@ -102,6 +106,7 @@ def training(network: object) -> list[Figure]:
                 for part in parts
             ]
         )
+        return time.perf_counter() - began
 
     with_s, without_s = paired_medians(RUNS, lambda: side(shortest), lambda: side(NEVER))
     buckets.SHORTEST = shortest
