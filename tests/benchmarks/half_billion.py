@@ -24,7 +24,7 @@ OVERRIDES = [
     f"rollout.num_generations={GENERATIONS}", f"rollout.max_tokens={TOKENS}", f"rollout.min_tokens={TOKENS}",
     f"train.prompts_per_step={PROMPTS}", "train.steps=2", "train.warmup_steps=0", "train.learning_rate=1e-6",
     "train.beta=0.01", "train.checkpoint_every=0",
-    "reward.functions=[tests.benchmarks.grpo_vs_trl:count_ones]", "reward.weights=[1]",
+    "reward.functions=[tests.stages.grpo.test_workers:shortness]", "reward.weights=[1]",
 ]  # fmt: skip
 
 
