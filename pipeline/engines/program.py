@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from launch.ray import RayStart
 from launch.scripts import EngineStart
 from stages.config import read
 from stages.context import Context, progress_line
+from stages.grpo.metrics import StepLog, read_rows
 from stages.program import START_FILE, Program, Tell
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def run(
     outside = _outside(spec)
     began = stage(f"{spec.engine}_prepare")
     work, logs = seat.work, _attempt(seat.logs)
+    _catch_up(outside, spec, work, logs)
     file = work / START_FILE
     planned = {**json.loads(file.read_text(encoding="utf-8")), "logs": str(logs)}
     file.write_text(json.dumps(planned, indent=1), encoding="utf-8")
@@ -165,6 +168,21 @@ def _attempt(logs: Path) -> Path:
     path = logs / f"attempt_{number}"
     path.mkdir()
     return path
+
+
+def _catch_up(outside: Outside, spec: StageSpec, work: Path, logs: Path) -> None:
+    """Add what the attempt before logged after its watcher was killed: workers may have outlived it."""
+    number = int(logs.name.rpartition("_")[2])
+    before, replay = logs.with_name(f"attempt_{number - 1}"), work / "replay"
+    if not before.is_dir():
+        return
+    replay.mkdir(exist_ok=True)
+    outside.program.watch(spec.config, before, replay, lambda step, total, message: None).poll(ended=True)
+    for file in replay.glob("*.jsonl"):
+        known = read_rows(work / file.name)
+        last = known[-1]["step"] if known else 0
+        StepLog(work / file.name, last).append(row for row in read_rows(file) if row["step"] > last)
+    shutil.rmtree(replay)
 
 
 def _progress(file: Path) -> Tell:
