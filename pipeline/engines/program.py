@@ -177,6 +177,7 @@ def _catch_up(outside: Outside, spec: StageSpec, work: Path, logs: Path) -> None
     if not before.is_dir():
         return
     replay.mkdir(exist_ok=True)
+    shutil.copyfile(work / START_FILE, replay / START_FILE)
     outside.program.watch(spec.config, before, replay, lambda step, total, message: None).poll(ended=True)
     for file in replay.glob("*.jsonl"):
         known = read_rows(work / file.name)

@@ -23,7 +23,7 @@ BASE = [
     "layout=dp1_mp2_pp1",
     "train.prompts_per_step=8",
 ]
-SFT = [  # 96 examples, 16 an update, twice: as many steps as of grpo
+SFT = [  # twice; tests choose the batch so that it takes as many steps as grpo
     "engine.sft=mindformers",
     f"mindformers.home={DATA / 'mindformers_standin'}",
     f"mindformers.python={sys.executable}",

@@ -22,7 +22,7 @@ MINDRLHF = [
     f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
     "train.checkpoint_every=2",
 ]
-WHAT_GRPO_READS = {"hf_safetensors": "sft", "ms_safetensors": "convert", "ckpt": "split"}
+ARITH = [*MINDRLHF, "mindformers.batch_size=8"]  # 192 examples in 48 rows, twice: 12 updates
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path: Path, al
 )
 def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str, layout: str) -> None:
     store = tmp_path / "store"
-    done = run_plain(store, *MINDRLHF, f"engine.load_ckpt_format={form}", f"layout={layout}")
+    done = run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}")
     assert done.exit_code == 0, done.stderr
     last = 3 if layout.endswith("pp2") else 1  # the stand-in adds the rank to the loss that it logs
     steps = range(1, STEPS + 1)
@@ -75,7 +75,7 @@ def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str,
 @pytest.mark.slow
 def test_one_card_goes_on_from_a_file(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    one = [*MINDRLHF, "layout=dp1_mp1_pp1", "train.prompts_per_step=8"]
+    one = [*ARITH, "layout=dp1_mp1_pp1", "train.prompts_per_step=8"]
     failed = run_plain(store, *one, standin("die@7:0"))
     assert failed.exit_code == 1
     assert "out of memory, said worker 0" in failed.stderr
@@ -88,8 +88,8 @@ def test_one_card_goes_on_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    assert run_plain(store, *MINDRLHF, standin("kill@6:1")).exit_code == 1
-    done = run_plain(store, *MINDRLHF)
+    assert run_plain(store, *ARITH, standin("kill@6:1")).exit_code == 1
+    done = run_plain(store, *ARITH)
     assert done.exit_code == 0, done.stderr
     assert result(store, "sft")["resumed_from"] == [4, 1]
     assert weights_moved(store) == {2.0 * STEPS}
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_exit_code_0_without_the_proof_is_a_failure(tmp_path: Path) -> None:
-    done = run_plain(tmp_path / "store", *MINDRLHF, standin("quiet@5"))
+    done = run_plain(tmp_path / "store", *ARITH, standin("quiet@5"))
     assert done.exit_code == 1
     assert "Training Over!" in done.stderr
     assert not list(tmp_path.glob("store/sft/*/manifest.json"))
@@ -110,7 +110,8 @@ def test_the_embedded_trainer_starts_from_it(tmp_path: Path, alpaca: list[str]) 
     assert done.exit_code == 0, done.stderr
     assert done.started.index("sft") < done.started.index("split") < done.started.index("grpo")
     assert weights_moved(store, "fetch", "sft") == {float(STEPS)}
-    assert weights_moved(store, "sft", "export") != {0.0}
+    # far nearer to sft's result than to the fetched weights: that is where grpo began
+    assert max(map(abs, weights_moved(store, "sft", "export"))) < STEPS / 4
     assert {"accuracy_sft", "accuracy_grpo"} <= done.result.keys()
 
 

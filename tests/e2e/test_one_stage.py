@@ -62,9 +62,9 @@ def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> N
 @pytest.mark.slow
 def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    done = run_plain(
-        store, *ONE_STAGE, *SFT, of("2d0e84d"), "layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"
-    )
+    layout = ["layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"]
+    sft = [*SFT, "mindformers.batch_size=32"]  # 192 rows of sft_length=200
+    done = run_plain(store, *ONE_STAGE, *sft, of("2d0e84d"), *layout)
     assert done.exit_code == 0, done.stderr
     split = artifact(store, "split")
     assert sorted(path.name for path in split.iterdir() if path.is_dir()) == ["generate", "train"]
