@@ -1,5 +1,6 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests
+# make test-long  more variants of the outside engines, a quarter of an hour
 # make check  what .ci/run runs: lint, types, import rule, tests
 # make bench  benchmarks (BENCH=NAME for one)
 # make setup  only install
@@ -9,7 +10,7 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
-.PHONY: run test check bench setup clean
+.PHONY: run test test-long check bench setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -18,6 +19,9 @@ setup: $(VENV)/.run
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -m long
 
 check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff check .

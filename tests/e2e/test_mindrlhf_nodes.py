@@ -42,7 +42,10 @@ def resumed_and_whole(store: Path) -> None:
     assert living(store) == []
 
 
-@pytest.mark.parametrize(("count", "overrides"), [(2, [MEET]), (4, ["layout=dp1_mp2_pp2"])])
+@pytest.mark.parametrize(
+    ("count", "overrides"),
+    [(2, [MEET]), pytest.param(4, ["layout=dp1_mp2_pp2"], marks=pytest.mark.long)],
+)
 def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goes_on(
     store: Path, tmp_path_factory: pytest.TempPathFactory, count: int, overrides: list[str]
 ) -> None:

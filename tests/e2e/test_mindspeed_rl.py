@@ -90,7 +90,7 @@ def test_a_failed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Pa
     assert Path(done.result["report"]).read_text().startswith("<!DOCTYPE html>")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_run_s_ray_is_ended_and_the_run_goes_on(store: Path) -> None:
     shutil.rmtree(store / ".work")
     command = luigi(store, *BASE, standin("hang@4"))
@@ -109,7 +109,7 @@ def test_a_killed_run_s_ray_is_ended_and_the_run_goes_on(store: Path) -> None:
     assert weights_moved(store) == {STEPS}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     assert run(store, standin("kill@4:1")).exit_code == 1
     done = run(store)
@@ -118,7 +118,7 @@ def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     assert weights_moved(store) == {STEPS}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exit_code_0_without_the_proof_is_a_failure(store: Path) -> None:
     done = run(store, standin("quiet@4"))
     assert done.exit_code == 1
@@ -126,7 +126,7 @@ def test_exit_code_0_without_the_proof_is_a_failure(store: Path) -> None:
     assert not list(store.glob("grpo/*/manifest.json"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_that_hangs_is_ended(store: Path) -> None:
     done = run(store, standin("hang@3"), "engine.silence_timeout_s=20")
     assert done.exit_code == 1
@@ -134,7 +134,7 @@ def test_a_run_that_hangs_is_ended(store: Path) -> None:
     assert living(store) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
 )

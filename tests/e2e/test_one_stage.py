@@ -46,7 +46,7 @@ def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tm
     assert before == {path: path.stat().st_mtime_ns for path in (HOME / "2d0e84d").rglob("*.py")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("version", ["32599d0", "875f92b"])
 def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> None:
     store = tmp_path / "store"
@@ -59,7 +59,7 @@ def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> N
     assert result(store, "grpo")["contract"] == version
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     store = tmp_path / "store"
     layout = ["layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"]
@@ -71,7 +71,7 @@ def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     assert weights_moved(store) == {2.0 * STEPS}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exit_code_0_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
     done = run_plain(tmp_path / "store", *ONE_STAGE, of("2d0e84d"), standin("quiet@5"))
     assert done.exit_code == 1

@@ -163,6 +163,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         subprocess.run(["rm", "-rf", f"/tmp/ray-foreign-{os.getpid()}"], check=True)
 
 
+@pytest.mark.long
 def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path) -> None:
     said = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
     assert "ray: 2 of 2 NPUs are registered\n" in said
@@ -174,6 +175,7 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path)
     assert list((tmp_path / "logs" / "ray_127.0.0.2").glob("raylet.out.txt"))
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path: Path) -> None:
     said = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
     assert "cards at ['127.0.0.8']" in said
@@ -190,6 +192,7 @@ def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
     assert counted(tmp_path) == 0
 
 
+@pytest.mark.long
 def test_a_node_lost_midway_is_named_and_the_run_goes_on_later(tmp_path: Path) -> None:
     settings, killed = several(tmp_path, 2), []
 
@@ -211,7 +214,7 @@ def test_a_node_lost_midway_is_named_and_the_run_goes_on_later(tmp_path: Path) -
     assert counted(tmp_path) == done + 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
     with pytest.raises(ProcessFailed) as failure:
         run(
@@ -223,7 +226,7 @@ def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
     assert "ZeroDivisionError: division by zero" in failure.value.tail
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
@@ -250,7 +253,7 @@ def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> 
     assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) -> None:
     problems: list[Exception] = []
 
@@ -273,13 +276,13 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) 
     assert counted(tmp_path / "a") == counted(tmp_path / "b") == 30
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_four_nodes(tmp_path: Path) -> None:
     said = run(tmp_path, start(tmp_path, 4), several(tmp_path, 4))
     assert "cards at ['127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5']" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -293,7 +296,7 @@ def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slurm
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_slurm_job_brings_its_own_ray(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with cluster(tmp_path_factory.mktemp("slurm")):
         said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
@@ -307,7 +310,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.mark.nodes
-@pytest.mark.slow
+@pytest.mark.long
 def test_machines_meet_over_ssh_and_one_whose_cable_is_pulled_is_named(two: Machines, tmp_path: Path) -> None:
     settings = local_launcher(
         name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8

@@ -48,7 +48,7 @@ def complete(checkpoints):
     return steps
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     config = prepare(tmp_path, [*SMALL, *ONE, *RULES])
     _, file, output = specify(tmp_path, "grpo", config)

@@ -10,7 +10,7 @@ from tests.benchmarks.learning import curves
 
 
 @pytest.mark.parity
-@pytest.mark.slow
+@pytest.mark.long
 def test_learns_as_much_as_trl_does(tmp_path):
     python = os.environ.get("GRPOFLOW_TRL_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
