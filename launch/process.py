@@ -120,8 +120,9 @@ def end_job(job: str, grace_s: float) -> list[int]:
     ended = [process.pid for process in living]
     if living and grace_s > 0:
         _signal(living, signal.SIGTERM)
-        _, living = psutil.wait_procs(living, timeout=grace_s)
-    while living:  # a fork during the scan is caught by the next round
+        psutil.wait_procs(living, timeout=grace_s)
+        living = _processes_of(job)
+    while living:  # a fork during a scan is caught by the next one
         _signal(living, signal.SIGKILL)
         psutil.wait_procs(living, timeout=5)
         living = _processes_of(job)
