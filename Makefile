@@ -1,6 +1,6 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests
-# make test-long  more variants of the outside engines, a quarter of an hour
+# make test-long  more variants of the outside engines
 # make check  what .ci/run runs: lint, types, import rule, tests
 # make bench  benchmarks (BENCH=NAME for one)
 # make setup  only install
