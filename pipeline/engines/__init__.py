@@ -69,6 +69,8 @@ def needs(config: Config) -> Iterator[Problem]:
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
     first = supervised().notes(config) if config.engine.sft == "mindformers" else ()
+    if config.launcher.name == "local":  # one machine shares everything with itself
+        return (*first, *of(config.engine.name).notes(config))
     from pipeline.engines.machines import shared
 
     return (*first, *of(config.engine.name).notes(config), *shared(config))

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launch.environment import memory_bytes
 from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
 from pipeline.errors import Problem
-from stages.grpo import memory as trainer
 from stages.layout import ROLES
-from stages.memory import RoleMemory, shown
 
 if TYPE_CHECKING:
     from pipeline.config import Config
+    from stages.memory import RoleMemory
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
@@ -122,6 +120,8 @@ def notes(config: Config) -> tuple[str, ...]:
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:
     """Bytes of one worker, per role."""
+    from stages.grpo import memory as trainer  # here and below: a run with nothing to do need not load it
+
     return trainer.estimate(
         config.model, config.layout, config.train, config.rollout, config.tokenize.max_prompt_length
     )
@@ -129,6 +129,9 @@ def memory(config: Config) -> tuple[RoleMemory, ...]:
 
 def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
     """What may not fit into this machine's memory; `have` in bytes, None: asked of it."""
+    from launch.environment import memory_bytes
+    from stages.memory import shown
+
     have = memory_bytes() if have is None else have
     workers = config.layout.train.cards
     low, high = (workers * sum(getattr(role, end) for role in roles) for end in ("low", "high"))
@@ -144,6 +147,8 @@ def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = Non
 
 def load(config: Config) -> Load:
     """What one step computes, and what a worker may occupy."""
+    from launch.environment import memory_bytes
+
     train, rollout = config.train, config.rollout
     length = config.tokenize.max_prompt_length + rollout.max_tokens
     tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations
