@@ -111,15 +111,16 @@ def train(
         weight = token_weights(mask, "dapo", mask.shape[1])
         batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weight)
         parts = [np.split(array, config.micro_batch_num) for array in batch]
-        loss, norm, rate = learner.update(list(zip(*parts, strict=True)))
-        if not (math.isfinite(float(loss)) and math.isfinite(norm)):
+        sums, norm, rate = learner.update(list(zip(*parts, strict=True)))
+        loss = float(sums.sum(dtype=np.float64))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             raise InputError(
                 "sft.learning_rate", config.learning_rate,
-                f"step {step}: the loss is {float(loss)} and the gradient's norm {norm}; the last good "
+                f"step {step}: the loss is {loss} and the gradient's norm {norm}; the last good "
                 f"checkpoint is that of step {memory.last or 'none'}", "lower it",
             )  # fmt: skip
         speed = float(mask.sum()) / (time.monotonic() - began)
-        row = {"step": step, "time_s": time.time(), "loss": float(loss), "lr": rate, "grad_norm": norm}
+        row = {"step": step, "time_s": time.time(), "loss": loss, "lr": rate, "grad_norm": norm}
         row["tokens_per_s"] = speed
         if step % config.check_every == 0 or step == config.steps:
             row["accuracy_check"] = accuracy()

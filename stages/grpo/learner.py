@@ -27,7 +27,7 @@ class Objective(nn.Cell):
 
         Args:
             model: gives log-probabilities and entropies.
-            loss: (logprob, entropy, *arrays) to (loss, sums).
+            loss: (logprob, entropy, *arrays) to (loss, sums of each row).
             temperature: of the distribution that the log-probabilities belong to.
         """
         super().__init__()
@@ -84,17 +84,19 @@ class Learner:
                 this worker's rows only.
 
         Returns:
-            the loss's sums over this worker's rows, the gradient's norm over all, and the learning rate.
+            the loss's sums of each of this worker's rows [rows, sums] in the order given, the gradient's
+            norm over all workers' rows, and the learning rate.
         """
-        sums, gradients = self.gradient(*tensors(micro_batches[0]))
+        first, gradients = self.gradient(*tensors(micro_batches[0]))
+        sums = [first]
         for batch in micro_batches[1:]:
             more, parts = self.gradient(*tensors(batch))
-            sums = sums + more
+            sums.append(more)
             gradients = tuple(one + part for one, part in zip(gradients, parts, strict=True))
         rate = learning_rate(self.config, self.updates)
         self.updates += 1
         norm = self.optimizer(Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32), *gradients)
-        return sums.asnumpy(), float(norm.asnumpy()), rate
+        return np.concatenate([part.asnumpy() for part in sums]), float(norm.asnumpy()), rate
 
 
 def tensors(arrays: Sequence[Array]) -> list[Tensor]:

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, dr_grpo, grpo, gspo
 from stages.grpo.config import TrainConfig
-from stages.grpo.reduction import ordered_sum
+from stages.grpo.reduction import ordered_sum, row_sums
 
 Array = NDArray[Any]
 
 SUMS = ("loss", "kl", "entropy", "clip_low", "clip_high")
-"""What PolicyLoss adds up over tokens for the metrics."""
+"""What PolicyLoss adds up over the tokens of each completion for the metrics."""
 
 
 def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.float32]:
@@ -63,7 +63,7 @@ class PolicyLoss(nn.Cell):
         weight: Tensor,
         mask: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """The loss, and SUMS.
+        """The loss, and SUMS of each completion [B, len(SUMS)].
 
         Args:
             logprob: of the policy [B, T].
@@ -87,17 +87,17 @@ class PolicyLoss(nn.Cell):
         if self.beta > 0:
             kl = grpo.kl_k3(reference, logprob, mask)
             per_token = per_token + self.beta * (kl * ratio if self.weigh_kl else kl)
-        loss = ordered_sum(per_token * weight)
+        per_token = per_token * weight
         too_low = ops.logical_and(ratio < self.low, advantage < 0).astype(mask.dtype)
         too_high = ops.logical_and(ratio > self.high, advantage > 0).astype(mask.dtype)
-        sums = [loss, *[ordered_sum(values * mask) for values in (kl, entropy, too_low, too_high)]]
-        return loss, ops.stop_gradient(ops.stack(sums))
+        sums = [row_sums(per_token), *[row_sums(each * mask) for each in (kl, entropy, too_low, too_high)]]
+        return ordered_sum(per_token), ops.stop_gradient(ops.concat(sums, 1))
 
 
 class SupervisedLoss(nn.Cell):
     """Cross-entropy of given tokens: sum of weight * -logprob."""
 
     def construct(self, logprob: Tensor, entropy: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, twice: [B, T] each; the second one for the metrics."""
-        loss = -ordered_sum(logprob * weight)
-        return loss, ops.stop_gradient(loss)
+        """The loss, and that of each row [B, 1] for the metrics; arguments [B, T] each."""
+        per_token = -logprob * weight
+        return ordered_sum(per_token), ops.stop_gradient(row_sums(per_token))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ SCHEMA = {
     "reward_std": "its standard deviation over them",
     "reward/*": "mean of one reward function, unweighted",
     "reward_std/*": "its standard deviation",
+    "*_stderr": "standard error of a mean, from the means of the step's groups; of one function: */NAME",
     "reward_failures": "rewards that could not be computed and counted 0",
     "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
     "zero_variance_share": "share of sampled groups whose rewards are all equal: they teach nothing",
@@ -110,9 +112,7 @@ class TensorBoard:
 
     def __init__(self, directory: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         """Begin with the rows of earlier attempts."""
-        from tensorboardX import SummaryWriter
-
-        self.writer = SummaryWriter(str(directory))
+        self.writer = _summary_writer()(str(directory))
         for row in rows:
             self.add(row)
 
@@ -125,6 +125,23 @@ class TensorBoard:
     def close(self) -> None:
         """Write out what is buffered."""
         self.writer.close()
+
+
+def _summary_writer() -> Any:
+    """The SummaryWriter of tensorboardX, without torch.
+
+    tensorboardX 2.6.5 imports torch, where it is installed, to name a type that nothing here uses: 0.17 GiB
+    and seconds of every run's first worker.
+    """
+    hidden = "torch" not in sys.modules
+    if hidden:
+        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
+    try:
+        from tensorboardX import SummaryWriter
+    finally:
+        if hidden:
+            del sys.modules["torch"]
+    return SummaryWriter
 
 
 def peak_memory_gib() -> float:

@@ -21,3 +21,8 @@ def ordered_sum(x: Tensor) -> Tensor:
         rows = ops.MatMul()(x[:whole].reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape((-1,))
         x = rows if whole == x.shape[0] else ops.concat((rows, x[whole:]))
     return x.sum()
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """Sum of each row of `x` [B, T], as [B, 1]."""
+    return ops.MatMul()(x, ops.ones((x.shape[1], 1), ms.float32))

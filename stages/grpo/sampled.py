@@ -63,18 +63,27 @@ class Sampled:
 
     def metrics(self) -> dict[str, float]:
         """Rewards and lengths, by the names of metrics.SCHEMA."""
-        rewards, done = self.rewards, self.completions
-        means = {name: float(values.mean()) for name, values in rewards.parts.items()}
+        rewards, done, groups = self.rewards, self.completions, len(self.prompts)
+
+        def told(name: str, values: Array, of: str = "") -> dict[str, float]:
+            error = standard_error(values.reshape(groups, -1).mean(1))
+            return {f"{name}{of}": float(values.mean()), f"{name}_stderr{of}": error}
+
+        accuracy = rewards.parts.get("accuracy")
         return {
-            "reward": float(rewards.total.mean()),
+            **told("reward", rewards.total),
             "reward_std": float(rewards.total.std()),
-            **{f"reward/{name}": value for name, value in means.items()},
+            **{
+                key: value
+                for name, part in rewards.parts.items()
+                for key, value in told("reward", part, f"/{name}").items()
+            },
             **{f"reward_std/{name}": float(values.std()) for name, values in rewards.parts.items()},
-            **({"accuracy": means["accuracy"]} if "accuracy" in means else {}),
+            **(told("accuracy", accuracy) if accuracy is not None else {}),
             "reward_failures": float(sum(rewards.failures.values())),
             "zero_variance_share": float(1 - dapo.informative(self.grouped_rewards).mean()),
             "sampled_groups": float(len(self.prompts)),
-            "completion_length": float(done.lengths.mean()),
+            **told("completion_length", done.lengths),
             "completion_length_max": float(done.lengths.max()),
             "completion_cut_share": float(done.cut.mean()),
         }
@@ -93,6 +102,14 @@ class Sampled:
             }
             for i in range(min(count, len(self.texts)))
         ]
+
+
+def standard_error(group_means: Array) -> float:
+    """Of the mean of a step, from the means of its groups [P]; 0.0 where one group tells nothing of it.
+
+    Completions of one prompt are alike: only groups are independent draws.
+    """
+    return float(group_means.std(ddof=1) / len(group_means) ** 0.5) if len(group_means) > 1 else 0.0
 
 
 def join(parts: Sequence[Sampled]) -> Sampled:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, grpo
-from stages.grpo.buckets import buckets
+from stages.grpo.buckets import Bucket, buckets
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.data import Prompts, Vocabulary
@@ -26,7 +26,7 @@ from stages.grpo.logprobs import LogProbs, everyone
 from stages.grpo.loss import SUMS, PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
-from stages.grpo.sampled import Sampled, join
+from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.setup import RoleModel, build
 from stages.layout import LayoutConfig, Role, RoleLayout
 from stages.model_config import ModelConfig
@@ -61,6 +61,43 @@ def cut(layout: RoleLayout) -> tuple[int, int, bool]:
 def rows_of(array: Array) -> Array:
     """[P, G, N] as [P*G, N]."""
     return array.reshape(-1, array.shape[-1])
+
+
+def micro_batches(arrays: Sequence[Array], parts: Sequence[Bucket]) -> list[list[Array]]:
+    """The buckets' rows of prompts, their lengths, completions and the loss's arrays, all [P, ...].
+
+    The loss's arrays [P, G, T or 1] become [p*G, slots or 1].
+    """
+    return [
+        [
+            *(array[part.rows] for array in arrays[:2]),
+            arrays[2][part.rows, :, : part.slots],
+            *(rows_of(array[part.rows, :, : part.slots]) for array in arrays[3:]),
+        ]
+        for part in parts
+    ]
+
+
+def learned(by_group: Array, tokens: Array) -> dict[str, float]:
+    """Numbers of an update, by the names of metrics.SCHEMA.
+
+    Args:
+        by_group: loss.SUMS over the tokens of each group [P, len(SUMS)].
+        tokens: that counted in each group [P].
+    """
+    loss, *rest = by_group.sum(0)
+    kl, entropy, low, high = (float(value) for value in np.array(rest) / max(tokens.sum(), 1))
+    means = dict(zip(SUMS, (by_group / np.maximum(tokens, 1)[:, None]).T, strict=True))
+    return {
+        "loss": float(loss),
+        "kl": kl,
+        "kl_stderr": standard_error(means["kl"]),
+        "entropy": entropy,
+        "entropy_stderr": standard_error(means["entropy"]),
+        "clip_low_fraction": low,
+        "clip_high_fraction": high,
+        "clip_fraction": low + high,
+    }
 
 
 @dataclass(frozen=True)
@@ -200,23 +237,20 @@ class Trainer:
         weight = token_weights(mask, config.loss_type, self.job.rollout.max_tokens)
         weight, tokens = weight.reshape(completion.shape), mask.reshape(completion.shape)
         arrays = (prompt, length, completion, old, reference, advantages[..., None], weight, tokens)
+        parts = buckets(
+            lengths, completion.shape[2], self.policy.place, self.job.layout.train.micro_batch_num
+        )
         with clock("train"):
             for _ in range(config.num_iterations):
-                sums, norm, rate = self.learner.update(self._micro_batches(arrays, lengths))
-            sums = everyone(self.world, self.policy.place, sums[None]).sum(0)
-        loss, kl, entropy, low, high = (float(value) for value in sums / [1, *[max(mask.sum(), 1)] * 4])
-        found = {
-            "loss": loss,
-            "kl": kl,
-            "entropy": entropy,
-            "clip_low_fraction": low,
-            "clip_high_fraction": high,
-        }
-        assert len(found) == len(SUMS)
-        found |= {"clip_fraction": low + high, "grad_norm": norm, "lr": rate}
+                sums, norm, rate = self.learner.update(micro_batches(arrays, parts))
+            own = np.argsort(np.concatenate([part.rows for part in parts]))  # back from buckets to prompts
+            by_group = sums.reshape(len(own), G, len(SUMS))[own].sum(1, dtype=np.float64)
+            by_group = everyone(self.world, self.policy.place, by_group)
+        found = {**learned(by_group, tokens.sum((1, 2))), "grad_norm": norm, "lr": rate}
+        problem = self._problem(found["loss"], norm, found["kl"])
         if self.reference is None:
-            del found["kl"]
-        return found, self._problem(loss, norm, kl)
+            del found["kl"], found["kl_stderr"]
+        return found, problem
 
     def _problem(self, loss: float, norm: float, kl: float) -> str | None:
         if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -227,21 +261,6 @@ class Trainer:
             if limit and kl > limit
             else None
         )
-
-    def _micro_batches(self, arrays: Sequence[Array], lengths: Array) -> list[list[Array]]:
-        """This worker's rows of arrays [P, ...] in micro-batches, of completions with `lengths` [P, G].
-
-        The loss's arrays [P, G, T or 1] become [p*G, slots or 1].
-        """
-        parts = buckets(lengths, arrays[2].shape[2], self.policy.place, self.job.layout.train.micro_batch_num)
-        return [
-            [
-                *(array[part.rows] for array in arrays[:2]),
-                arrays[2][part.rows, :, : part.slots],
-                *(rows_of(array[part.rows, :, : part.slots]) for array in arrays[3:]),
-            ]
-            for part in parts
-        ]
 
     def _move_reference(self) -> None:
         """The reference becomes a mixture of itself and the policy.

@@ -20,7 +20,7 @@ class Timed(trl.GRPOTrainer):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.steps, self.rollout_s = [], 0.0
+        self.steps, self.rollout_s, self.began = [], 0.0, None
 
     def _generate_single_turn(self, *arguments, **options):
         began = time.perf_counter()
@@ -29,7 +29,7 @@ class Timed(trl.GRPOTrainer):
         return result
 
     def training_step(self, *arguments, **options):
-        self.began = time.perf_counter()
+        self.began = self.began or time.perf_counter()  # a step is one call for each micro-batch
         return super().training_step(*arguments, **options)
 
 
@@ -42,7 +42,7 @@ class Steps(transformers.TrainerCallback):
         trainer = self.trainer
         step_s = time.perf_counter() - trainer.began
         trainer.steps.append({"step_s": step_s, "rollout_s": trainer.rollout_s})
-        trainer.rollout_s = 0.0
+        trainer.rollout_s, trainer.began = 0.0, None
 
 
 def main(settings_file, result_file):
@@ -54,7 +54,8 @@ def main(settings_file, result_file):
     with tempfile.TemporaryDirectory() as directory:
         args = trl.GRPOConfig(
             directory,
-            per_device_train_batch_size=P * G,
+            per_device_train_batch_size=P * G // settings["micro_batches"],
+            gradient_accumulation_steps=settings["micro_batches"],
             num_generations=G,
             max_completion_length=T,
             generation_kwargs={"min_new_tokens": T},

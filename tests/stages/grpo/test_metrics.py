@@ -1,4 +1,9 @@
+import importlib.util
 import json
+import subprocess
+import sys
+
+import pytest
 
 from stages.grpo.metrics import StepLog, read_rows
 
@@ -19,3 +24,18 @@ def test_a_new_run_begins_empty(tmp_path):
     assert read_rows(path) == []
     StepLog(path, 0).append([{"step": 1}])
     assert StepLog(path, 0).rows == [] and path.read_text(encoding="utf-8") == ""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_writing_for_tensorboard_loads_no_torch(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+from stages.grpo.metrics import TensorBoard
+board = TensorBoard(Path(sys.argv[1]), [{"step": 1, "time_s": 2.0, "loss": 0.5}])
+board.close()
+assert "torch" not in sys.modules
+import torch  # and it can be had afterwards
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert [path.name for path in tmp_path.glob("*.tfevents.*")]
