@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +31,7 @@ class Spec:
     share: bool = False
     """Values are 0 to 1 and shown in percent."""
     band: bool = False
-    """Shade what the mean over the step's groups may be (see `half_widths`)."""
+    """Shade two standard errors around the mean (see `half_widths`)."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +49,17 @@ class Drawing:
 
 GRPO = (
     Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions. "
-         "Band: its 95 % interval over the step's groups, at most.", band=True),
-    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right. Band: 95 % "
-         "interval.", share=True, band=True),
-    Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting. Band: 95 % "
-         "interval.", band=True),
-    Spec("KL to the reference", ("kl",), "How far the policy has moved from its start (k3 estimate, nats)."),
+         "Band, here and below: two standard errors over the step's groups.", band=True),
+    Spec("Accuracy while sampling", ("accuracy",), "Share of completions that are right.", share=True,
+         band=True),
+    Spec("Reward by function", ("reward/*",), "Mean of each reward function before weighting.", band=True),
+    Spec("KL to the reference", ("kl",), "How far the policy has moved from its start (k3 estimate, nats).",
+         band=True),
     Spec("Loss", ("loss",), "Clipped surrogate with the KL term. It is no measure of progress."),
-    Spec("Entropy", ("entropy",), "Of the next token, nats. Near zero, sampling explores no more."),
-    Spec("Completion length", ("completion_length", "completion_length_max"), "Tokens: mean and longest."),
+    Spec("Entropy", ("entropy",), "Of the next token, nats. Near zero, sampling explores no more.",
+         band=True),
+    Spec("Completion length", ("completion_length", "completion_length_max"), "Tokens: mean and longest.",
+         band=True),
     Spec("Signal", ("zero_variance_share", "completion_cut_share", "clip_fraction", "worked_share"),
          "Groups of equal rewards teach nothing, cut completions had no room to end, clipped tokens give no "
          "gradient.",
@@ -81,7 +82,7 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: s
         series = {key: points(rows, key) for key in _keys(spec, rows)}
         series = {key: found for key, found in series.items() if found}
         if series:
-            bands = {key: half_widths(rows, key, spec.share) for key in series} if spec.band else {}
+            bands = {key: half_widths(rows, key) for key in series} if spec.band else {}
             drawings.append(_draw(spec, series, bands, f"{prefix}{i}"))
     return drawings
 
@@ -122,23 +123,13 @@ def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     return sorted(found.items())
 
 
-def half_widths(rows: Sequence[Mapping[str, Any]], key: str, share: bool) -> Points:
-    """(step, half the width) of the 95 % interval of a mean over the step's groups.
+def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
+    """(step, two standard errors) of a mean over the step's groups, where the trainer recorded them.
 
-    Completions of one group answer the same prompt and are alike, so that only groups count. How far their
-    means spread is at most how far all completions spread (the law of total variance), which the trainer
-    records as `…_std`; a share's spread follows from itself. Steps that lack either are left out.
+    Completions of one group answer the same prompt and are alike: only groups count as independent.
     """
-    found = []
-    for row in rows:
-        mean, groups = number(row.get(key)), number(row.get("sampled_groups"))
-        name, slash, function = key.partition("/")
-        spread = number(row.get(f"{name}_std{slash}{function}"))
-        if share and mean is not None and 0 <= mean <= 1:
-            spread = math.sqrt(mean * (1 - mean))
-        if spread is not None and groups:
-            found.append({"step": row.get("step"), key: 1.96 * spread / math.sqrt(max(groups, 1))})
-    return points(found, key)
+    name, slash, function = key.partition("/")
+    return [(step, 2 * error) for step, error in points(rows, f"{name}_stderr{slash}{function}")]
 
 
 def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:

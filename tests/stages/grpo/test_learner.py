@@ -38,7 +38,7 @@ def updated(arrays, parts):
     pieces = zip(*(np.split(array, parts) for array in arrays), strict=True)
     cut = [[*piece[:3], *(one.reshape(-1, one.shape[-1]) for one in piece[3:])] for piece in pieces]
     sums, norm, _ = learner.update(cut)
-    return norm, sums, model.weights()
+    return norm, sums.reshape(P, G, -1), model.weights()
 
 
 def assert_same(found, wanted):

@@ -31,7 +31,8 @@ def test_dynamic_sampling_validation_and_early_stop(tmp_path):
     assert (output / "completions.jsonl").read_text(encoding="utf-8") == ""  # step 2 never came
     assert rows[0]["validation_s"] > 0
     for key in rows[0]:
-        assert key in SCHEMA or f"{key.split('/')[0]}/*" in SCHEMA, key
+        name = key.split("/")[0]
+        assert key in SCHEMA or f"{name}/*" in SCHEMA or name.endswith("_stderr"), key
 
 
 @pytest.mark.slow
@@ -43,6 +44,7 @@ def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(sync, tmp_p
     always = {name for name in SCHEMA if "*" not in name and not name.startswith("validation")}
     for row in rows:
         assert always <= row.keys() and {"reward/accuracy", "reward_std/answer_format"} <= row.keys()
+        assert all(row[f"{name}_stderr"] > 0 for name in ("reward", "completion_length", "entropy"))
     for row in rows[1:]:
         assert abs(row["kl"]) < 1e-6 if sync else row["kl"] > 1e-5
 
