@@ -127,6 +127,11 @@ def weights(held: int, dtype: str) -> Term:
     return exact("weights", held * ITEM_BYTES[dtype], f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})")
 
 
+def sized(name: str, held: int, dtype: str) -> Term:
+    """Anything else with as many elements as a card stores of the model."""
+    return replace(weights(held, dtype), name=name)
+
+
 def exact(name: str, size: int, formula: str, place: Place = "card") -> Term:
     """A term without a range."""
     return Term(name, size, size, formula, place)
@@ -150,6 +155,16 @@ def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
     )
     text = f"(4 hidden / {whole} + (2 queries + 2 keys + {inner} intermediate) / {mp})"
     return per_token, text
+
+
+def moments(held: int, dtype: str, on_host: bool) -> Term:
+    """Both moments of mindrlhf's AdamW.
+
+    AdamWeightDecayOp, the host's, clones bfloat16 parameters as they are; others keep float32.
+    """
+    item = ITEM_BYTES[dtype] if on_host and dtype == "bfloat16" else 4
+    formula = f"2 moments x {held:,} elements x {item}"
+    return exact("optimizer", 2 * held * item, formula, "host" if on_host else "card")
 
 
 def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int, in_flight: int) -> Term:
@@ -204,6 +219,22 @@ def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) ->
     """Keys and values of all layers for one token on one card."""
     keys = model.num_key_value_heads * model.head_dim // layout.model_parallel
     return 2 * model.num_hidden_layers * keys * ITEM_BYTES[dtype]
+
+
+def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
+    """A warning per role that may not fit into a card, naming its largest term."""
+    told = []
+    for one in found:
+        fits = one.fits(device_memory_gib * GIB)
+        if fits == "yes":
+            continue
+        term = max((t for t in one.terms if t.place == "card"), key=lambda t: t.high)
+        verdict = "does not fit" if fits == "no" else "may not fit"
+        told.append(
+            f"memory: {one.role} {verdict} into engine.device_memory_gib={device_memory_gib}: "
+            f"{shown(one.low, one.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
+        )
+    return told
 
 
 def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
-from stages.memory import GIB, RoleMemory
+from stages.memory import RoleMemory, warnings
 from stages.mindrlhf_one_stage import contract, rules
+from stages.mindrlhf_one_stage import memory as cards
+from stages.mindrlhf_one_stage.config import OneStageEngine
 from stages.mindrlhf_one_stage.job import ROLES, Job
 
 if TYPE_CHECKING:
@@ -77,11 +79,11 @@ def problems(config: Config) -> Iterator[Problem]:
 
 def needs(config: Config) -> Iterator[Problem]:
     """The checkout, and machines for all cards."""
-    assert config.engine.name == "mindrlhf_one_stage"
-    if config.engine.mindrlhf_home is None:
+    engine = _engine(config)
+    if engine.mindrlhf_home is None:
         rule = "is required to run: a checkout of mindspore-ai/mindrlhf from 32599d0 to before f251809"
         yield Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory")
-    yield from machines(config, config.engine.container, "engine.container")
+    yield from machines(config, engine.container, "engine.container")
 
 
 def notes(config: Config) -> tuple[str, ...]:
@@ -90,24 +92,26 @@ def notes(config: Config) -> tuple[str, ...]:
 
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:
-    """Not estimated: the script moves weights between card and host as it goes."""
-    return ()
+    """Bytes of one card, per role."""
+    return cards.estimate(job(config))
 
 
 def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
-    """Nothing, for nothing is estimated."""
-    return []
+    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
+    return warnings(roles, _engine(config).device_memory_gib)
 
 
 def load(config: Config) -> Load:
     """What one step computes, and what a card holds."""
-    assert config.engine.name == "mindrlhf_one_stage"
     run = job(config)
-    available = config.engine.device_memory_gib * GIB
-    return Load(run.samples * run.seq_length, run.samples // run.samples_per_update, available)
+    return Load(run.samples * run.seq_length, run.samples // run.samples_per_update, cards.device_bytes(run))
 
 
 def job(config: Config) -> Job:
     """The sections that a run is rendered from."""
-    assert config.engine.name == "mindrlhf_one_stage"
     return part(Job, config)
+
+
+def _engine(config: Config) -> OneStageEngine:
+    assert config.engine.name == "mindrlhf_one_stage"
+    return config.engine

@@ -10,7 +10,7 @@ from launch import engine as launch
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import Load, Stage, as_text, part
 from pipeline.errors import Problem
-from stages.memory import RoleMemory
+from stages.memory import RoleMemory, warnings
 from stages.mindspeed_rl import contract, rules
 from stages.mindspeed_rl import memory as cards
 from stages.mindspeed_rl.config import LOCATIONS, MindspeedRlEngine
@@ -112,7 +112,7 @@ def memory(config: Config) -> tuple[RoleMemory, ...]:
 
 def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
     """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
-    return cards.warnings(job(config), roles)
+    return warnings(roles, _engine(config).device_memory_gib)
 
 
 def load(config: Config) -> Load:

@@ -85,6 +85,7 @@ def learned(by_group: Array, tokens: Array) -> dict[str, float]:
         by_group: loss.SUMS over the tokens of each group [P, len(SUMS)].
         tokens: that counted in each group [P].
     """
+    by_group = by_group.astype(np.float64)
     loss, *rest = by_group.sum(0)
     kl, entropy, low, high = (float(value) for value in np.array(rest) / max(tokens.sum(), 1))
     means = dict(zip(SUMS, (by_group / np.maximum(tokens, 1)[:, None]).T, strict=True))
@@ -244,7 +245,7 @@ class Trainer:
             for _ in range(config.num_iterations):
                 sums, norm, rate = self.learner.update(micro_batches(arrays, parts))
             own = np.argsort(np.concatenate([part.rows for part in parts]))  # back from buckets to prompts
-            by_group = sums.reshape(len(own), G, len(SUMS))[own].sum(1, dtype=np.float64)
+            by_group = sums.reshape(len(own), G, len(SUMS))[own].sum(1)
             by_group = everyone(self.world, self.policy.place, by_group)
         found = {**learned(by_group, tokens.sum((1, 2))), "grad_norm": norm, "lr": rate}
         problem = self._problem(found["loss"], norm, found["kl"])

@@ -35,17 +35,7 @@ def device_bytes(job: Job) -> int:
 
 def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
     """A warning per role that may not fit, naming its largest term."""
-    told = []
-    for one in found:
-        fits = one.fits(device_bytes(job))
-        if fits == "yes":
-            continue
-        term = max((t for t in one.terms if t.place == "card"), key=lambda t: t.high)
-        verdict = "does not fit" if fits == "no" else "may not fit"
-        told.append(
-            f"memory: {one.role} {verdict} into engine.device_memory_gib={job.engine.device_memory_gib}: "
-            f"{shown(one.low, one.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
-        )
+    told = memory.warnings(found, job.engine.device_memory_gib)
     if job.engine.use_vllm and found:
         need = sum(term.low for term in found[1].terms)
         budget = _vllm_budget(job)
@@ -66,22 +56,13 @@ def _train(job: Job) -> RoleMemory:
     model, layout = job.model, job.layout.train
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
     tokens = job.engine.batch_size * job.seq_length // layout.context_parallel
-    # AdamWeightDecayOp, the host's optimizer, clones bfloat16 parameters as they are; AdamW makes float32.
-    moment = item if layout.opt_offload and dtype == "bfloat16" else 4
     stages = []
     for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
         in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)
         terms = [
             memory.weights(one.held, dtype),
-            memory.exact(
-                "gradients", one.held * item, f"{one.held:,} elements x {item} ({dtype}, as the weights)"
-            ),
-            memory.exact(
-                "optimizer",
-                2 * one.held * moment,
-                f"2 moments x {one.held:,} elements x {moment}",
-                "host" if layout.opt_offload else "card",
-            ),
+            memory.sized("gradients", one.held, dtype),
+            memory.moments(one.held, dtype, layout.opt_offload),
         ]
         if one.gathered > one.held:
             cut = item * (one.gathered - one.held)

@@ -10,11 +10,10 @@ gradients, float32 master weights and moments).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from stages import memory
-from stages.memory import GIB, RoleMemory, Term, shown
+from stages.memory import GIB, RoleMemory, Term
 from stages.mindspeed_rl.job import Job
 
 _DTYPE = "bfloat16"
@@ -32,22 +31,6 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
 def device_bytes(job: Job) -> int:
     """What a card has."""
     return job.engine.device_memory_gib * GIB
-
-
-def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
-    """A warning per role that may not fit, naming its largest term."""
-    told = []
-    for one in found:
-        fits = one.fits(device_bytes(job))
-        if fits == "yes":
-            continue
-        term = max((t for t in one.terms if t.place == "card"), key=lambda t: t.high)
-        verdict = "does not fit" if fits == "no" else "may not fit"
-        told.append(
-            f"memory: {one.role} {verdict} into engine.device_memory_gib={job.engine.device_memory_gib}: "
-            f"{shown(one.low, one.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
-        )
-    return told
 
 
 def _train(job: Job) -> RoleMemory:

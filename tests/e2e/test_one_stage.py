@@ -63,12 +63,14 @@ def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> N
 def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     store = tmp_path / "store"
     layout = ["layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"]
-    sft = [*SFT, "mindformers.batch_size=32"]  # 192 rows of sft_length=200
+    sft = [*SFT, "mindformers.batch_size=32"]  # 96 rows of sft_length=200, twice: 6 updates
     done = run_plain(store, *ONE_STAGE, *sft, of("2d0e84d"), *layout)
     assert done.exit_code == 0, done.stderr
     split = artifact(store, "split")
     assert sorted(path.name for path in split.iterdir() if path.is_dir()) == ["generate", "train"]
-    assert weights_moved(store) == {2.0 * STEPS}
+    # Two generating replicas: 4 batches of 2 prompts a step, but the script counts them as batches of 1.
+    assert len(rows(store, "grpo")) == 24
+    assert weights_moved(store) == {6.0 + 24}
 
 
 @pytest.mark.long

@@ -114,7 +114,9 @@ def metrics(output):
 
 
 def assert_same_training(
-    found, wanted, keys=("reward", "loss", "kl", "entropy", "grad_norm", "completion_length")
+    found,
+    wanted,
+    keys=("reward", "reward_stderr", "loss", "kl", "kl_stderr", "entropy", "grad_norm", "completion_length"),
 ):
     for row, other in zip(found[0], wanted[0], strict=True):
         for key in keys:
@@ -150,7 +152,7 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
     checkpoint = tmp_path / "work/grpo/checkpoints/step_000002"
     single = prepare(other, [*SMALL, *ONE, f"train.resume_from={checkpoint}"])
     (row,) = metrics(run(other, "grpo", single))
-    for key in ("reward", "loss", "kl", "entropy", "grad_norm"):
+    for key in ("reward", "loss", "kl", "kl_stderr", "entropy", "entropy_stderr", "grad_norm"):
         assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
 
 

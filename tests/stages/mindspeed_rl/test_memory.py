@@ -1,5 +1,6 @@
 """Bytes counted by hand for one small shape."""
 
+from stages.memory import warnings
 from stages.mindspeed_rl import memory
 from tests.stages.mindspeed_rl.jobs import SEVEN, job_of
 
@@ -30,7 +31,7 @@ def test_the_distributed_optimizer_is_shared_by_replicas_alone() -> None:
 
 def test_what_does_not_fit_is_named_with_its_largest_part() -> None:
     job = job_of(*SEVEN, "engine.device_memory_gib=16")
-    told = " ".join(memory.warnings(job, memory.estimate(job)))
+    told = " ".join(warnings(memory.estimate(job), 16))
     assert "memory: train does not fit into engine.device_memory_gib=16" in told and "most of it" in told
     ample = job_of(*SEVEN, "engine.device_memory_gib=512", "layout.train.recompute=true")
-    assert memory.warnings(ample, memory.estimate(ample)) == []
+    assert warnings(memory.estimate(ample), 512) == []
