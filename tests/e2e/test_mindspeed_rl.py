@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
+from tests.e2e.outside import SFT
+from tests.e2e.outside import weights_moved as outside_moved
 from tests.e2e.test_mindrlhf import artifact, living, rows, standin
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
@@ -42,11 +44,11 @@ def run(store: Path, *overrides: str) -> Finished:
     return run_plain(store, *BASE, *overrides)
 
 
-def weights_moved(store: Path) -> set[int]:
-    """By how many units in the last place each weight of the exported model differs from the fetched one."""
+def weights_moved(store: Path, start: str = "fetch") -> set[int]:
+    """By how many units in the last place each weight of the exported model differs from another's."""
     from stages.weights.tensors import load
 
-    before, after = load(artifact(store, "fetch")), load(artifact(store, "export"))
+    before, after = load(artifact(store, start)), load(artifact(store, "export"))
     assert before.keys() == after.keys()
     moved = set()
     for name, value in before.items():
@@ -149,3 +151,14 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
     done = run(store, "engine.mindspeed_rl_home=null")
     assert done.exit_code == 2
     assert "engine.mindspeed_rl_home: is required to run" in done.stderr
+
+
+@pytest.mark.long
+def test_it_starts_from_what_mindformers_has_trained(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    done = run(store, *SFT, "mindformers.batch_size=8", "tokenize.sft_length=200")
+    assert done.exit_code == 0, done.stderr
+    updates = json.loads((artifact(store, "sft") / "result.json").read_text())["steps"]
+    assert updates > 0
+    assert outside_moved(store, "fetch", "sft") == {float(updates)}
+    assert weights_moved(store, "sft") == {STEPS}
