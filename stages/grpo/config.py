@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.errors import Problem
+from stages.layout import RoleLayout
 
 Positive = Annotated[int, Ge(1)]
 NonNegative = Annotated[int, Ge(0)]
@@ -173,3 +174,8 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
         problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))
     return problems
+
+
+def cut(layout: RoleLayout) -> tuple[int, int, bool]:
+    """What decides which part of the weights a worker of the local trainer holds."""
+    return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp

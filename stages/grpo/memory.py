@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stages import memory
-from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.layout import LayoutConfig, RoleLayout
 from stages.memory import GIB, RoleMemory, Term
 from stages.model_config import ModelConfig
@@ -34,7 +34,7 @@ def estimate(
         ConfigError: a layout does not fit the model.
     """
     roles = [_train(model, layout.train, train, rollout, prompt_tokens)]
-    roles.append(_generate(model, layout.generate, train, rollout, prompt_tokens))
+    roles.append(_generate(model, layout, train, rollout, prompt_tokens))
     if train.beta > 0:
         held = memory.elements(model, layout.reference, "layout.reference")[0].held
         roles.append(RoleMemory("reference", 0, (memory.weights(held, "float32"),)))
@@ -66,13 +66,7 @@ def _train(
             memory.weights(held, "float32"),
             memory.exact("gradients", held * _ITEM, f"{held:,} elements x {_ITEM} (float32)"),
             memory.exact("optimizer", 2 * held * _ITEM, f"2 moments x {held:,} elements x {_ITEM}"),
-            Term(
-                "update",
-                2 * held * _ITEM,
-                6 * held * _ITEM,
-                f"decay and share of each element, and 0 to 4 copies while it is computed: 2 to 6 x {held:,}"
-                f" elements x {_ITEM}; estimate",
-            ),
+            _update(layout, held),
             _measured(
                 "activations",
                 kept,
@@ -90,6 +84,19 @@ def _train(
     )
 
 
+def _update(layout: RoleLayout, held: int) -> Term:
+    """What comes and goes beside the gradients: the optimizer itself works in place."""
+    parts = ["squares", "clipped"]
+    if layout.micro_batch_num > 1:
+        parts.append("the next micro-batch's")
+    if layout.data_parallel > 1:
+        parts += ["joined", "summed over the workers"]
+    formula = (
+        f"gradients again, as far as they stay: {', '.join(parts)} x {held:,} elements x {_ITEM}; estimate"
+    )
+    return Term("update", 0, len(parts) * held * _ITEM, formula)
+
+
 def _measured(name: str, size: float, formula: str) -> Term:
     """An estimate that was held against the trainer's peak on CPUs."""
     note = f"; estimate, within {_ERROR:.0%} of what was measured on CPU graphs"
@@ -97,18 +104,21 @@ def _measured(name: str, size: float, formula: str) -> Term:
 
 
 def _generate(
-    model: ModelConfig, layout: RoleLayout, train: TrainConfig, rollout: RolloutConfig, prompt_tokens: int
+    model: ModelConfig, layouts: LayoutConfig, train: TrainConfig, rollout: RolloutConfig, prompt_tokens: int
 ) -> RoleMemory:
+    layout = layouts.generate
     held = memory.elements(model, layout, "layout.generate")[0].held
-    prompts = -(-train.prompts_per_step // layout.data_parallel)
-    answers = prompts * rollout.num_generations * rollout.max_tokens
+    own = memory.weights(held, "float32")
+    if cut(layouts.train) == cut(layout):
+        own = memory.exact("weights", 0, "training's, which are cut alike")
+    rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
+    slots = rows * (prompt_tokens + rollout.max_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, "float32")
     cache = Term(
         "KV cache",
-        answers * per_token,
-        (2 * (answers + prompts * prompt_tokens) + prompts * rollout.num_generations * prompt_tokens)
-        * per_token,
-        f"{answers:,} completion tokens (at most with {prompts * prompt_tokens:,} of prompts, twice, and "
-        f"those once per completion) x {per_token:,} bytes; estimate",
+        slots * per_token,
+        2 * slots * per_token,
+        f"{rows:,} completions x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
+        f"{per_token:,} bytes; up to twice where decoding goes on with fewer rows",
     )
-    return RoleMemory("generate", 0, (memory.weights(held, "float32"), cache))
+    return RoleMemory("generate", 0, (own, cache))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stages.grpo.algorithm import dapo, grpo
 from stages.grpo.buckets import Bucket, buckets
 from stages.grpo.collectives import Gather, Groups
-from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, PromptOrder, Resharded
 from stages.grpo.learner import Learner
@@ -28,7 +28,7 @@ from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.setup import RoleModel, build
-from stages.layout import LayoutConfig, Role, RoleLayout
+from stages.layout import LayoutConfig, Role
 from stages.model_config import ModelConfig
 from stages.rewards import score
 from stages.rewards.config import RewardConfig
@@ -51,11 +51,6 @@ class Job:
     """{role}/rank_K/model.safetensors for train and reference."""
     strategies: Path
     """{role}_strategy directories."""
-
-
-def cut(layout: RoleLayout) -> tuple[int, int, bool]:
-    """What decides which part of the weights a worker holds."""
-    return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
 
 
 def rows_of(array: Array) -> Array:

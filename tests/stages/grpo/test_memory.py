@@ -24,7 +24,10 @@ def test_all_is_float32_whatever_the_weights_are_stored_in():
         assert [found["train"][name].low for name in ("weights", "gradients", "optimizer")] == [
             size, size, 2 * size,
         ]  # fmt: skip
-        assert found["generate"]["weights"].low == found["reference"]["weights"].low == size
+        assert found["reference"]["weights"].low == size
+        assert found["generate"]["weights"].high == 0  # one copy with training's, which are cut alike
+    apart, found = roles("layout=dp1_mp2_pp1", "layout.generate.data_parallel=2")
+    assert found["generate"]["weights"].low == 4 * apart.model.num_parameters
 
 
 def test_activations_and_cache_by_hand():
@@ -37,7 +40,15 @@ def test_activations_and_cache_by_hand():
     term = found["train"]["activations"]
     assert (term.low, term.high) == (int(0.85 * kept), int(1.15 * kept))
     assert found["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
-    assert found["generate"]["KV cache"].low == answers * 2 * 2 * 96 * 4
+    assert found["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
+
+
+def test_what_an_update_needs_grows_with_workers_and_micro_batches():
+    sizes = {}
+    for layout, batches in (("dp1_mp1_pp1", 1), ("dp1_mp1_pp1", 2), ("dp2_mp1_pp1", 2)):
+        config, found = roles(f"layout={layout}", f"layout.train.micro_batch_num={batches}")
+        sizes[layout, batches] = found["train"]["update"].high / (4 * config.model.num_parameters)
+    assert sizes == {("dp1_mp1_pp1", 1): 2, ("dp1_mp1_pp1", 2): 3, ("dp2_mp1_pp1", 2): 5}
 
 
 def test_more_micro_batches_take_less():
