@@ -26,7 +26,9 @@ def test_all_is_float32_whatever_the_weights_are_stored_in():
         ]  # fmt: skip
         assert found["reference"]["weights"].low == size
         assert found["generate"]["weights"].high == 0  # one copy with training's, which are cut alike
-    apart, found = roles("layout=dp1_mp2_pp1", "layout.generate.data_parallel=2")
+    apart, found = roles(
+        "layout=dp1_mp2_pp1", "layout.generate.data_parallel=2", "layout.generate.model_parallel=1"
+    )
     assert found["generate"]["weights"].low == 4 * apart.model.num_parameters
 
 
