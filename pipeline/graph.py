@@ -26,6 +26,11 @@ VERSIONS = {
     "grpo": 4, "evaluate": 3, "export": 1, "report": 3,
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input."""
+OUTSIDE_VERSIONS = {
+    "mindformers": 3, "mindrlhf": 3, "mindrlhf_one_stage": 3, "mindspeed_rl_tokenize": 3,
+    "mindspeed_rl_convert": 1, "mindspeed_rl_grpo": 3, "mindspeed_rl_export": 1,
+}  # fmt: skip
+"""The same of stages whose work an outside program does: a change of the local trainer costs no card time."""
 
 
 @dataclass(frozen=True)
@@ -130,16 +135,17 @@ def plan(config: Config, digest: Digest) -> Plan:
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
+        version = VERSIONS[stage.name] if stage.engine is None else OUTSIDE_VERSIONS[stage.engine]
         identity = fingerprint(
             stage.name,
-            VERSIONS[stage.name],
+            version,
             without(part, stage.unread | absent),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
         specs[stage.name] = StageSpec(
             Key(stage.name, identity),
-            VERSIONS[stage.name],
+            version,
             part,
             inputs,
             external,

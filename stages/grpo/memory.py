@@ -66,7 +66,7 @@ def _train(
             memory.weights(held, "float32"),
             memory.exact("gradients", held * _ITEM, f"{held:,} elements x {_ITEM} (float32)"),
             memory.exact("optimizer", 2 * held * _ITEM, f"2 moments x {held:,} elements x {_ITEM}"),
-            _update(layout, held),
+            _update(layout, train, held),
             _measured(
                 "activations",
                 kept,
@@ -84,9 +84,11 @@ def _train(
     )
 
 
-def _update(layout: RoleLayout, held: int) -> Term:
+def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
     """What comes and goes beside the gradients: the optimizer itself works in place."""
-    parts = ["squares", "clipped"]
+    parts = ["squares"]
+    if train.max_grad_norm is not None:
+        parts.append("clipped")
     if layout.micro_batch_num > 1:
         parts.append("the next micro-batch's")
     if layout.data_parallel > 1:
@@ -112,13 +114,21 @@ def _generate(
     if cut(layouts.train) == cut(layout):
         own = memory.exact("weights", 0, "training's, which are cut alike")
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
-    slots = rows * (prompt_tokens + rollout.max_tokens)
+    terms = [own, _cache("KV cache", "completions", rows, model, layout, rollout, prompt_tokens)]
+    if train.validate_every:
+        checked = -(-train.validation_prompts // layout.data_parallel)
+        terms.append(_cache("checks' cache", "held-out", checked, model, layout, rollout, prompt_tokens))
+    return RoleMemory("generate", 0, tuple(terms))
+
+
+def _cache(
+    name: str, what: str, rows: int, model: ModelConfig, layout: RoleLayout, rollout: RolloutConfig,
+    prompt_tokens: int,
+) -> Term:  # fmt: skip
     per_token = memory.cache_bytes_per_token(model, layout, "float32")
-    cache = Term(
-        "KV cache",
-        slots * per_token,
-        2 * slots * per_token,
-        f"{rows:,} completions x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
-        f"{per_token:,} bytes; up to twice where decoding goes on with fewer rows",
+    size = rows * (prompt_tokens + rollout.max_tokens) * per_token
+    formula = (
+        f"{rows:,} {what} x ({prompt_tokens:,} prompt + {rollout.max_tokens:,} completion tokens) x "
+        f"{per_token:,} bytes; up to twice where decoding goes on with fewer rows"
     )
-    return RoleMemory("generate", 0, (own, cache))
+    return Term(name, size, 2 * size, formula)

@@ -18,7 +18,11 @@ SCHEMA = {
     "reward_std": "its standard deviation over them",
     "reward/*": "mean of one reward function, unweighted",
     "reward_std/*": "its standard deviation",
-    "*_stderr": "standard error of a mean, from the means of the step's groups; of one function: */NAME",
+    **{
+        f"{name}_stderr": "standard error of that mean, over the step's groups"
+        for name in ("reward", "accuracy", "completion_length", "kl", "entropy")
+    },
+    "reward_stderr/*": "the same of one reward function",
     "reward_failures": "rewards that could not be computed and counted 0",
     "accuracy": "share of sampled completions that are right (with the reward function accuracy)",
     "zero_variance_share": "share of sampled groups whose rewards are all equal: they teach nothing",

@@ -19,7 +19,7 @@ import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
-from stages.grpo.attention import attend_within, causal_mask, prompt_mask, scores, weigh
+from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
 from stages.grpo.config import RolloutConfig
 from stages.grpo.model import Qwen2
 from stages.grpo.sampling import NextToken, lengths, penalised
@@ -76,7 +76,6 @@ class Decoder(nn.Cell):
         self.keys = _cache("keys", count, rows * self.L, self.D)
         self.values = _cache("values", count, rows * self.L, self.D)
         self.first_slots = Tensor(np.arange(rows, dtype=np.int32) * self.L)
-        self.hidden = causal_mask(self.L).reshape((self.L, self.L))
         self.next_token = NextToken(config, eos, model.vocab_size)
         self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
         self.penalty = config.repetition_penalty
@@ -173,7 +172,7 @@ class Decoder(nn.Cell):
 
     @ms.jit
     def prefill(self, prompt: Tensor, length: Tensor, uniform: Tensor, greedy: bool) -> tuple[Tensor, Tensor]:
-        """Fill the prompts' caches and draw the first tokens [B]; done [B]."""
+        """Fill the caches with the prompts and draw the first tokens [B]; done [B]."""
         P, S, G = self.P, self.S, self.G
         positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S)).reshape((-1,))
         cos, sin = self.model.rotary(positions)
@@ -220,8 +219,8 @@ class Decoder(nn.Cell):
         positions = length + (t - 1)
         cos, sin = self.model.rotary(positions)
         slots = self.first_slots + ops.broadcast_to(positions.reshape((B, 1)), (B, K)).reshape((-1,))
-        mask = ops.gather(self.hidden, positions, 0).reshape((B, 1, 1, L))
-        mask = ops.broadcast_to(mask, (B, K, self.R, L)).reshape((B * K, self.R, L))
+        mask = (ops.arange(L).reshape((1, L)) > positions.reshape((B, 1))).astype(ms.float32) * HIDDEN
+        mask = ops.broadcast_to(mask.reshape((B, 1, 1, L)), (B, K, self.R, L)).reshape((B * K, self.R, L))
         x = self.model.embed(token)
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)

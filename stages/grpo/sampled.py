@@ -5,6 +5,7 @@ Shapes: P prompts, G completions of each, B = P*G, T completion slots.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +67,8 @@ class Sampled:
         rewards, done, groups = self.rewards, self.completions, len(self.prompts)
 
         def told(name: str, values: Array, of: str = "") -> dict[str, float]:
-            error = standard_error(values.reshape(groups, -1).mean(1))
+            grouped = values.reshape(groups, -1)
+            error = standard_error(grouped.sum(1), np.full(groups, grouped.shape[1]))
             return {f"{name}{of}": float(values.mean()), f"{name}_stderr{of}": error}
 
         accuracy = rewards.parts.get("accuracy")
@@ -104,12 +106,18 @@ class Sampled:
         ]
 
 
-def standard_error(group_means: Array) -> float:
-    """Of the mean of a step, from the means of its groups [P]; 0.0 where one group tells nothing of it.
+def standard_error(sums: Array, counts: Array) -> float:
+    """Of a step's mean, sum(sums) / sum(counts), from the sums and counts of its groups [P].
 
-    Completions of one prompt are alike: only groups are independent draws.
+    Completions of one prompt are alike: only groups are independent draws. Groups without a count tell
+    nothing; 0.0 where fewer than two are left. Source: Cochran 1977, Sampling Techniques, chapter 6
+    (the variance of a ratio, from its residuals).
     """
-    return float(group_means.std(ddof=1) / len(group_means) ** 0.5) if len(group_means) > 1 else 0.0
+    sums, counts = sums[counts > 0].astype(np.float64), counts[counts > 0].astype(np.float64)
+    if len(sums) < 2:
+        return 0.0
+    residuals = sums - counts * (sums.sum() / counts.sum())
+    return float(math.sqrt(len(sums) / (len(sums) - 1) * (residuals**2).sum()) / counts.sum())
 
 
 def join(parts: Sequence[Sampled]) -> Sampled:

@@ -80,16 +80,16 @@ def learned(by_group: Array, tokens: Array) -> dict[str, float]:
         by_group: loss.SUMS over the tokens of each group [P, len(SUMS)].
         tokens: that counted in each group [P].
     """
-    by_group = by_group.astype(np.float64)
-    loss, *rest = by_group.sum(0)
-    kl, entropy, low, high = (float(value) for value in np.array(rest) / max(tokens.sum(), 1))
-    means = dict(zip(SUMS, (by_group / np.maximum(tokens, 1)[:, None]).T, strict=True))
+    sums = dict(zip(SUMS, by_group.astype(np.float64).T, strict=True))
+    kl, entropy, low, high = (
+        float(sums[name].sum() / max(tokens.sum(), 1)) for name in ("kl", "entropy", "clip_low", "clip_high")
+    )
     return {
-        "loss": float(loss),
+        "loss": float(sums["loss"].sum()),
         "kl": kl,
-        "kl_stderr": standard_error(means["kl"]),
+        "kl_stderr": standard_error(sums["kl"], tokens),
         "entropy": entropy,
-        "entropy_stderr": standard_error(means["entropy"]),
+        "entropy_stderr": standard_error(sums["entropy"], tokens),
         "clip_low_fraction": low,
         "clip_high_fraction": high,
         "clip_fraction": low + high,
@@ -174,14 +174,14 @@ class Trainer:
         chosen = sampled
         if config.resample_rounds:
             chosen = sampled.take(dapo.choose(sampled.grouped_rewards, config.prompts_per_step))
-        learned, problem = self.learn(chosen, clock)
+        update, problem = self.learn(chosen, clock)
         if config.ref_model_sync_steps and step % config.ref_model_sync_steps == 0:
             self._move_reference()
         tokens = {"rollout": sampled.completions.lengths.sum(), "train": chosen.completions.lengths.sum()}
         step_s = clock.total()
         metrics = {
             **sampled.metrics(),
-            **learned,
+            **update,
             **clock.seconds(("reshard", "rollout", "reward", "reference", "train")),
             "step_s": step_s,
             "tokens_per_s": float(tokens["rollout"]) / step_s,

@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import graph
 from pipeline.config import load
+from pipeline.engines.program import PROGRAMS
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, plan
 
@@ -168,3 +170,16 @@ def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path: Path) ->
     same = file.rename(moved / "own.json")
     file.write_text("[2]")
     assert planned(own).spec("tokenize").key == planned(f"sft_data.path={same}").spec("tokenize").key
+
+
+def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {
+        "mindrlhf": ("engine=mindrlhf", "layout=dp1_mp2_pp1"),
+        "local": ("layout=dp1_mp2_pp1",),
+    }
+    before = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
+    monkeypatch.setitem(graph.VERSIONS, "grpo", 1000)
+    after = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
+    assert after["mindrlhf"] == before["mindrlhf"]
+    assert after["local"]["grpo"] != before["local"]["grpo"]
+    assert graph.OUTSIDE_VERSIONS.keys() == PROGRAMS.keys()

@@ -43,6 +43,9 @@ def test_activations_and_cache_by_hand():
     assert (term.low, term.high) == (int(0.85 * kept), int(1.15 * kept))
     assert found["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
     assert found["generate"]["KV cache"].low == (answers + 2 * questions) * 2 * 2 * 96 * 4
+    _, checked = roles("train.validate_every=1", "train.validation_prompts=6")
+    assert checked["generate"]["checks' cache"].low == 3 * (16 + 8) * 2 * 2 * 96 * 4  # of one worker
+    assert "checks' cache" not in found["generate"]
 
 
 def test_what_an_update_needs_grows_with_workers_and_micro_batches():
@@ -50,6 +53,8 @@ def test_what_an_update_needs_grows_with_workers_and_micro_batches():
     for layout, batches in (("dp1_mp1_pp1", 1), ("dp1_mp1_pp1", 2), ("dp2_mp1_pp1", 2)):
         config, found = roles(f"layout={layout}", f"layout.train.micro_batch_num={batches}")
         sizes[layout, batches] = found["train"]["update"].high / (4 * config.model.num_parameters)
+    _, free = roles("train.max_grad_norm=null")
+    assert free["train"]["update"].high == 3 * free["train"]["weights"].low
     assert sizes == {("dp1_mp1_pp1", 1): 2, ("dp1_mp1_pp1", 2): 3, ("dp2_mp1_pp1", 2): 5}
 
 

@@ -8,12 +8,20 @@ from stages.grpo.trainer import learned
 
 
 def test_standard_error_is_how_far_means_of_groups_spread():
+    """4,000 steps of 32 groups, their means and numbers of tokens drawn: how far a step's mean spreads."""
     random = np.random.default_rng(0)
-    steps = random.normal(3.0, 2.0, (4000, 16))  # 16 groups of a step, each with a mean of its own
-    assert np.mean([standard_error(step) ** 2 for step in steps]) ** 0.5 == pytest.approx(
-        steps.mean(1).std(), rel=0.05
-    )
-    assert standard_error(np.array([5.0])) == 0.0
+    counts = random.integers(5, 15, (4000, 32)).astype(float)
+    sums = counts * random.normal(3.0, 2.0, (4000, 32))
+    true = (sums.sum(1) / counts.sum(1)).std()
+    found = [standard_error(*step) for step in zip(sums, counts, strict=True)]
+    assert np.mean(np.square(found)) ** 0.5 == pytest.approx(true, rel=0.05)
+    alone = standard_error(np.array([5.0, 0.0]), np.array([2.0, 0.0]))  # the other group has no token
+    assert alone == 0.0
+
+
+def test_standard_error_of_equal_groups_is_the_textbook_s():
+    means = np.array([1.0, 2.0, 4.0, 9.0])
+    assert standard_error(means * 8, np.full(4, 8)) == pytest.approx(means.std(ddof=1) / 2)
 
 
 def test_sums_of_groups_become_means_over_tokens():
@@ -22,7 +30,9 @@ def test_sums_of_groups_become_means_over_tokens():
     assert found == pytest.approx({
         "loss": 0.3, "kl": 8 / 30, "entropy": 40 / 30, "clip_low_fraction": 1 / 30, "clip_high_fraction": 0.1,
         "clip_fraction": 4 / 30,
-        "kl_stderr": np.std([0.2, 0.3], ddof=1) / 2**0.5, "entropy_stderr": np.std([3, 0.5], ddof=1) / 2**0.5,
+        # residuals of 2 and 6 from 10 and 20 tokens of 8/30 each, and of 30 and 10 from those of 40/30
+        "kl_stderr": (2 * 2 * (2 / 3) ** 2) ** 0.5 / 30,
+        "entropy_stderr": (2 * 2 * (50 / 3) ** 2) ** 0.5 / 30,
     })  # fmt: skip
     nothing = learned(np.zeros((2, 5)), np.zeros(2))  # every completion was cut, and those are masked
     assert set(nothing.values()) == {0.0}
