@@ -35,6 +35,18 @@ def test_dynamic_sampling_validation_and_early_stop(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_loss_that_is_no_number_stops_training(tmp_path):
+    """A rate so large that the first update leaves infinite weights."""
+    overrides = ["train.learning_rate=1e38", "train.max_grad_norm=null", "train.weight_decay=1"]
+    with pytest.raises(ProcessFailed):
+        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides]))
+    log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
+    assert "step 2: the loss is nan" in log and "step_000001" in log
+    assert (tmp_path / "work" / "grpo" / "diverged_step_000002.jsonl").is_file()
+    assert not list((tmp_path / "grpo").rglob("model.safetensors"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [0, 1])
 def test_a_reference_that_follows_at_once_is_the_policy_that_sampled(sync, tmp_path):
     overrides = [f"train.ref_model_sync_steps={sync}", "train.ref_model_mixup_alpha=1"]

@@ -27,6 +27,7 @@ SMALL = [
     "train.learning_rate=0.01",
     "train.beta=0.1",
     "train.checkpoint_every=1",
+    "train.logged_completions=16",
     "reward.functions=[accuracy,answer_format,tests.stages.grpo.test_workers:shortness]",
     "reward.weights=[1,0.1,1]",
     "sft.enabled=false",
@@ -106,11 +107,12 @@ def one(tmp_path_factory):
 def trained(root, overrides):
     config = prepare(root, [*SMALL, *overrides])
     output = run(root, "grpo", config)
-    return metrics(output), merge_ranks(output / "train", root / "strategy" / "train_strategy")
+    weights = merge_ranks(output / "train", root / "strategy" / "train_strategy")
+    return metrics(output), weights, metrics(output, "completions.jsonl")
 
 
-def metrics(output):
-    return [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+def metrics(output, name="metrics.jsonl"):
+    return [json.loads(line) for line in (output / name).read_text(encoding="utf-8").splitlines()]
 
 
 def assert_same_training(
@@ -125,6 +127,8 @@ def assert_same_training(
             )
     for name, array in wanted[1].items():
         np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
+    first = [[row["completion"] for row in side[2] if row["step"] == 1] for side in (found, wanted)]
+    assert first[0] == first[1] and len(set(first[1])) > 12  # of 16: sampled alike, word for word
 
 
 @pytest.mark.slow
@@ -154,6 +158,21 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
     (row,) = metrics(run(other, "grpo", single))
     for key in ("reward", "loss", "kl", "kl_stderr", "entropy", "entropy_stderr", "grad_norm"):
         assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
+    alone = merge_ranks(other / "grpo" / "train", other / "strategy" / "train_strategy")
+    for name, array in merge_ranks(output / "train", tmp_path / "strategy" / "train_strategy").items():
+        np.testing.assert_allclose(alone[name], array, rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_path):
+    again = trained(tmp_path, ONE)
+    measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",
+                "peak_memory_gib")  # fmt: skip
+    for row, other in zip(again[0], one[0], strict=True):
+        kept = [key for key in other if not key.endswith(measured)]
+        assert {key: row[key] for key in kept} == {key: other[key] for key in kept} and len(kept) > 20
+    for name, array in one[1].items():
+        np.testing.assert_array_equal(again[1][name], array, err_msg=name)
 
 
 @pytest.mark.slow
