@@ -52,7 +52,17 @@ SCHEMA = {
     "validation_accuracy": "greedy, on held-out prompts, after the step (every validate_every steps)",
     "validation_s": "how long that check took; not part of step_s",
 }
-"""Every key of metrics.jsonl and what it means; a star stands for a reward function's name."""
+"""Every key of the local trainer's metrics.jsonl and what it means; a star stands for a reward function's
+name. Other engines write those of them that their logs tell, and what OUTSIDE names."""
+OUTSIDE = {
+    "reward_max": "largest reward of the step",
+    "reward_min": "smallest reward of the step",
+    "prompt_length": "tokens of the prompts, mean",
+    "completion_characters": "characters of the completions, mean, where tokens are not told",
+    "overflow": "share of the step's updates that were left out because gradients overflowed",
+    "updates": "updates of the step",
+}
+"""What only other engines' logs tell."""
 
 
 class Clock:

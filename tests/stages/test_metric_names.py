@@ -1,0 +1,38 @@
+"""One schema for all engines: what their logs are read into has names that the schema explains."""
+
+import pytest
+
+from stages.grpo.metrics import OUTSIDE, SCHEMA
+from stages.mindrlhf.logs import NAMES as MINDRLHF
+from stages.mindrlhf.logs import OF_THE_UPDATE
+from stages.mindrlhf_one_stage.logs import LogReader as OneStage
+from stages.mindspeed_rl.logs import NAMES as MINDSPEED_RL
+from stages.mindspeed_rl.logs import RATES, SCORES, read_line
+from tests.stages.mindrlhf.test_logs import NEW, read
+from tests.stages.mindrlhf_one_stage.test_logs import LATEST
+from tests.stages.mindspeed_rl.test_logs import HEAD
+
+
+def told() -> dict[str, set[str]]:
+    one_stage = OneStage("2d0e84d")
+    iteration = read_line(HEAD, cards=1)
+    assert iteration is not None
+    return {
+        "mindrlhf": {*MINDRLHF.values(), *OF_THE_UPDATE, *read(NEW)[1][0]},
+        "mindrlhf_one_stage": {name for line in LATEST for name in one_stage.read(line) or {}},
+        "mindspeed_rl": {*MINDSPEED_RL.values(), *SCORES.values(), *RATES.values(), *iteration.row},
+    }
+
+
+@pytest.mark.parametrize("engine", ["mindrlhf", "mindrlhf_one_stage", "mindspeed_rl"])
+def test_every_number_of_an_engine_is_explained(engine: str) -> None:
+    names = told()[engine]
+    assert {"step", "reward", "loss", "lr", "step_s"} <= names
+    explained = SCHEMA.keys() | OUTSIDE.keys()
+    assert [
+        name for name in names if name not in explained and f"{name.split('/')[0]}/*" not in explained
+    ] == []
+
+
+def test_no_explanation_is_left_over() -> None:
+    assert OUTSIDE.keys() == set.union(*told().values()) & OUTSIDE.keys()
