@@ -30,7 +30,7 @@ OVERRIDES = [
 
 
 def by_place(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
-    """A reward that differs from completion to completion: most of this vocabulary's ids have no text here."""
+    """A reward that differs between completions: most of this vocabulary's ids have no text here."""
     del solutions
     return [place / len(completions) for place in range(len(completions))]
 
