@@ -9,11 +9,11 @@ from stages.memory import GIB, RoleMemory, Term
 from stages.model_config import ModelConfig
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
-_OUTPUTS = {"hidden": 5, "heads": 3, "intermediate": 4, "scores": 8, "vocabulary": 2}
+_OUTPUTS = {"hidden": 23, "heads": 3, "intermediate": 4, "scores": 6, "vocabulary": 2}
 """Arrays of each width that a token has at the peak, forward and backward: counts of operators' outputs that
-MindSpore's CPU graphs keep, set to peaks of tests/benchmarks/memory.py (shapes wide, long_completions and
-large_vocabulary, mindspore 2.7.0, within 10 %). A change of the model's graph changes them: measure again.
-They say nothing of Ascend."""
+MindSpore's CPU graphs keep, set to the peaks of the eight shapes of tests/benchmarks/memory.py (least squares
+of relative errors, in whole numbers; mindspore 2.7.0). A change of the model's graph changes them: measure
+again. They say nothing of Ascend."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 

@@ -47,6 +47,8 @@ SHAPES = {
     "long_completions": Shape(128, 4, 4, 2, 352, 512, 2, 8, 32, 320),
     "long_prompts": Shape(128, 4, 4, 2, 352, 512, 8, 4, 256, 64),
     "large_vocabulary": Shape(128, 2, 4, 2, 352, 16384, 8, 8, 32, 32),
+    "narrow_feed_forward": Shape(256, 4, 8, 8, 256, 512, 8, 8, 32, 64),
+    "broad_feed_forward": Shape(128, 4, 4, 1, 1024, 512, 8, 8, 32, 64),
 }
 
 
