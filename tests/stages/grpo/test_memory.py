@@ -61,4 +61,5 @@ def test_what_an_update_needs_grows_with_workers_and_micro_batches():
 def test_more_micro_batches_take_less():
     _, found = roles("layout.train.micro_batch_num=2")
     _, whole = roles()
-    assert 2 * found["train"]["activations"].low == whole["train"]["activations"].low
+    halves = 2 * found["train"]["activations"].low
+    assert abs(halves - whole["train"]["activations"].low) <= 1  # whole bytes
