@@ -2,8 +2,8 @@
 
 Caches: keys and values [B*K*L, D] with L = S + T slots for each completion and head, the prompt's first, and
 no gap between them and the completion's own. A group's prompt is computed once and its keys are copied: kept
-once for all, they would make every step of every layer transpose, join and cut in ten kernels more, which on
-a CPU cost more than they read less (README of the benchmarks). In this order of axes a step needs no
+once for all, they would make every step of every layer transpose, join and cut in thirteen kernels more, which
+on a CPU cost more than they read less until prompts are long (README of the benchmarks). In this order of axes a step needs no
 transposition, and writes rows that are found by one number: eight times as fast as by two.
 Other shapes as in model.py; B = P*G completions.
 """
@@ -25,7 +25,7 @@ from stages.grpo.model import Qwen2
 from stages.grpo.sampling import NextToken, lengths, penalised
 
 CHECK_EVERY = 4  # steps between looks at how many completions are still running; a look waits for the graph
-FEWEST = 32  # rows below which a step takes no less time (measured: README of the benchmarks)
+FEWEST = 32  # rows below which a step takes hardly less time: launching its kernels is what takes it
 WORTHWHILE = 64  # tokens that must be left: a decoder of another size is compiled once, for some seconds
 
 

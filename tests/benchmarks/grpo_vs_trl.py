@@ -67,13 +67,13 @@ def measure(size: str, trl_python: str | None) -> list[Figure]:
                 result = theirs(root, shape, trl_python, micro_batches)
                 sides[name] = summary(result["steps"][WARM_UP:], result["peak_memory_gib"])
     rate = {name: P * G / side["step_s"] for name, side in sides.items()}
-    own, peer = sides["1_worker"], sides.get("trl")
-    best = max(rate["1_worker"], rate["2_worker"])
-    ratio = best / rate["trl"] if peer else None
-    memory = own["peak_memory_gib"] / peer["peak_memory_gib"] if peer else None
+    ratio, memory = beside("trl", sides, rate)
+    ratio_in_micro_batches, memory_in_micro_batches = beside("trl_in_micro_batches", sides, rate)
     return [
         at_least(f"{size}_ratio", ratio, BARS[size]),
         at_most(f"{size}_memory_ratio", memory, 1.0),
+        Figure(f"{size}_ratio_in_micro_batches", ratio_in_micro_batches, "ratio"),
+        Figure(f"{size}_memory_ratio_in_micro_batches", memory_in_micro_batches, "ratio"),
         Figure(f"{size}_scaling_to_2_workers", rate["2_worker"] / rate["1_worker"], "ratio"),
         *(Figure(f"{size}_{name}_completions_per_s", value, "1/s") for name, value in rate.items()),
         *(
@@ -82,6 +82,16 @@ def measure(size: str, trl_python: str | None) -> list[Figure]:
             for key in ("rollout_s", "rest_s", "peak_memory_gib")
         ),
     ]
+
+
+def beside(
+    peer: str, sides: dict[str, dict[str, float]], rate: dict[str, float]
+) -> tuple[float | None, float | None]:
+    """Our rate and peak memory, in one process, over a peer's; None where that was not measured."""
+    if peer not in sides:
+        return None, None
+    memory = sides["1_worker"]["peak_memory_gib"] / sides[peer]["peak_memory_gib"]
+    return rate["1_worker"] / rate[peer], memory
 
 
 def summary(steps: Sequence[dict[str, float]], peak: float) -> dict[str, float]:
