@@ -1,10 +1,10 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
-Caches: keys and values [B*K*L, D] with L = S + T slots for each completion and head, the prompt's first, and
-no gap between them and the completion's own. A group's prompt is computed once and its keys are copied: kept
-once for all, they would make every step of every layer transpose, join and cut in thirteen kernels more, which
-on a CPU cost more than they read less until prompts are long (README of the benchmarks). In this order of axes a step needs no
-transposition, and writes rows that are found by one number: eight times as fast as by two.
+Caches: keys and values [B*K*L, D] with L = S + T slots for each completion and head, the prompt's first,
+and no gap between them and the completion's own. A group's prompt is computed once and its keys are copied:
+kept once for all, they would make every step of every layer transpose, join and cut in thirteen kernels
+more, which on a CPU cost more than they read less until prompts are long (README of the benchmarks). In
+this order of axes a step needs no transposition, and writes rows that are found by one number.
 Other shapes as in model.py; B = P*G completions.
 """
 
