@@ -18,14 +18,17 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from launch.environment import memory_bytes
 from launch.errors import LaunchError
 from launch.msrun import find_port
-from launch.windows import CANN, CANN_WHY, DRIVER, DRIVER_WHY, PYTHONS, Window
+from launch.windows import PYTHONS, Window
 
 Status = Literal["ok", "problem", "unknown"]
-BUILT = "install it as the guide of vllm-mindspore 0.3.0 says: PyPI's vllm is built for other cards"
+ASCEND = Path("/usr/local/Ascend")
+"""Where CANN and the driver are installed by default."""
+BUILT = "grpoflow doctor --fix-script says how to install it: PyPI's vllm is built for other cards"
 _VERSIONS = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -99,37 +102,48 @@ def python_version(have: str) -> Check:
     return Check("python", "ok" if good else "problem", have, "" if good else f"must be {PYTHONS}")
 
 
-def cann(root: Path = Path("/usr/local/Ascend"), home: str | None = None) -> Check:
-    """CANN's version, from the file that its installer leaves; newer than known is told, not refused.
+def cann(window: Window, root: Path = ASCEND, home: str | None = None) -> Check:
+    """CANN's version, from the file that its installer leaves.
 
     Args:
+        window: what the engine works with.
         root: where it is installed by default.
         home: ASCEND_HOME_PATH, which set_env.sh sets.
     """
-    homes = [Path(home)] if home else [root / "ascend-toolkit" / "latest", root / "latest"]
+    homes = [Path(home)] if home else [root / name for name in ("ascend-toolkit/latest", "latest", "cann")]
     files = [file for one in homes for file in sorted(one.glob("*-linux/ascend_toolkit_install.info"))]
     if not files:
-        needed = f"CANN {CANN} ({CANN_WHY}); set_env.sh sets ASCEND_HOME_PATH"
+        needed = f"CANN {window[1]} ({window[2]}); set_env.sh sets ASCEND_HOME_PATH"
         return Check("cann", "problem", f"none in {homes[0]}", needed)
-    return _released("cann", files[0], CANN, CANN_WHY)
+    return _released(files[0], window)
 
 
-def driver(root: Path = Path("/usr/local/Ascend")) -> Check:
+def driver(window: Window, root: Path = ASCEND) -> Check:
     """The driver's version, from the file that its installer leaves."""
     file = root / "driver" / "version.info"
     if not file.is_file():
-        return Check("driver", "problem", f"{file}: not there", f"the cards' driver {DRIVER} ({DRIVER_WHY})")
-    return _released("driver", file, DRIVER, DRIVER_WHY)
+        needed = f"the cards' driver {window[1]} ({window[2]})"
+        return Check("driver", "problem", f"{file}: not there", needed)
+    return _released(file, window)
 
 
-def _released(name: str, file: Path, wanted: str, why: str) -> Check:
-    """A file with a line such as version=8.2.RC1 against a window; beside it is told, not refused."""
+def _released(file: Path, window: Window) -> Check:
+    """A file with a line such as version=8.2.RC1 against a window: older is refused, newer is only told.
+
+    An older one lacks what the engine's operators call; of a newer one nothing is known.
+    """
+    name, wanted, why = window
     found = re.search(r"(?im)^version\s*=\s*((\d+\.\d+)\S*)", file.read_text("utf-8", errors="replace"))
     if found is None:
         return Check(name, "unknown", f"{file}: names no version", f"must be {wanted} ({why})")
-    good = SpecifierSet(wanted).contains(found[2])
-    remedy = "" if good else f"known to work: {wanted} ({why})"
-    return Check(name, "ok" if good else "unknown", f"{found[1]} ({file})", remedy)
+    have = Version(found[2])
+    told = f"{found[1]} ({file})"
+    if SpecifierSet(wanted).contains(have):
+        return Check(name, "ok", told)
+    least = [Version(one.version) for one in SpecifierSet(wanted) if one.operator == ">="]
+    if any(have < one for one in least):
+        return Check(name, "problem", told, f"too old: must be {wanted} ({why})")
+    return Check(name, "unknown", told, f"known to work: {wanted} ({why})")
 
 
 def hosts(names: Sequence[str], ssh: Sequence[str], timeout_s: float = 15) -> list[Check]:
@@ -172,23 +186,6 @@ def _address(name: str, ssh: Sequence[str]) -> tuple[str, int]:
     values = dict(line.split(" ", 1) for line in shown.splitlines() if " " in line)
     port = values.get("port", "22")
     return values.get("hostname", name.rpartition("@")[2]), int(port) if port.isdigit() else 22
-
-
-def devices(needed: int) -> Check:
-    """Ascend cards, as npu-smi counts them. Its output was never seen by this project's tests."""
-    tool = shutil.which("npu-smi")
-    if tool is None:
-        return Check("devices", "problem", "npu-smi not found", f"{needed} Ascend cards and their driver")
-    try:
-        done = subprocess.run([tool, "info", "-l"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.SubprocessError) as error:
-        return Check("devices", "problem", f"npu-smi: {error}", "mend the driver")
-    counted = re.search(r"Total Count\s*:\s*(\d+)", done.stdout)
-    if counted is None:
-        return Check("devices", "unknown", f"npu-smi exit {done.returncode}, no count", "run npu-smi info")
-    count = int(counted[1])
-    good = count >= needed
-    return Check("devices", "ok" if good else "problem", f"{count}", "" if good else f"{needed} are needed")
 
 
 def memory(needed: int) -> Check:

@@ -1,17 +1,22 @@
-"""Whether a checkout of an engine is one that can work, by its own files: users copy and patch them."""
+"""Whether a checkout of an engine is one that can work: asked of the stages that will run it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
 from launch.doctor import Check
+from launch.windows import MINDFORMERS_VERSIONS, ONE_STAGE_MINDFORMERS
 from pipeline.errors import ConfigError
+from stages.errors import Problem
 from stages.mindrlhf.config import VERSIONS
 
-_ONE_STAGE = Path("examples/qwen_grpo_tutorial/grpo_one_stage.py")
-_MEGATRON = Path("mindspeed_rl/config_cls/megatron_config.py")
+_VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 
 
 @dataclass(frozen=True)
@@ -20,82 +25,134 @@ class Checkout:
 
     name: str
     setting: str
-    """The field of the engine's configuration that names it."""
-    judge: Callable[[Path], tuple[bool, str]]
-    """Whether it can work, and what it is."""
+    """The key of the configuration that names it."""
+    judge: Callable[[str], str]
+    """The contract that it keeps; raises ConfigError where it keeps none that is known."""
     wanted: str
     package: str | None = None
     """The distribution that stands for it where the setting is empty."""
+    window: str = ""
+    """Versions of that distribution that work."""
+
+    @property
+    def key(self) -> str:
+        """The setting's name within its section."""
+        return self.setting.rpartition(".")[2]
 
     def check(self, home: str | None, have: str | None = None) -> Check:
         """The checkout at `home`, or the installed version `have` of its distribution."""
-        remedy = f"engine.{self.setting}: {self.wanted}"
+        remedy = f"{self.setting}: {self.wanted}"
         if home is None:
-            if have is not None:
+            if have is None:
+                told = "not installed" if self.package else f"{self.setting} is not set"
+                return Check(self.name, "problem", told, remedy)
+            if _fits(have, self.window):
                 return Check(self.name, "ok", have)
-            told = "not installed" if self.package else f"engine.{self.setting} is not set"
-            return Check(self.name, "problem", told, remedy)
-        good, told = self.judge(Path(home))
-        return Check(self.name, "ok" if good else "problem", f"{home}: {told}", "" if good else remedy)
+            return Check(self.name, "problem", have, f"must be {self.package}{self.window}; {remedy}")
+        try:
+            return Check(self.name, "ok", f"{home}: {self.judge(home)}")
+        except ConfigError as error:
+            told = "; ".join(problem.rule for problem in error.problems)
+            own = next((problem.remedy for problem in error.problems if problem.remedy), None)
+            return Check(self.name, "problem", f"{home}: {told}", f"{self.setting}: {own}" if own else remedy)
+
+    def contract(self, home: str | None) -> str | None:
+        """What `judge` says of `home`; None: nothing."""
+        try:
+            return self.judge(home) if home is not None else None
+        except ConfigError:
+            return None
 
 
-def _mindrlhf(home: Path) -> tuple[bool, str]:
-    from stages.mindrlhf import contract  # here: it parses upstream's sources
-
+def _fits(version: str, window: str) -> bool:
     try:
-        return True, f"contract {contract.of(str(home))}"
-    except ConfigError as error:
-        return False, str(error)
+        return SpecifierSet(window).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
 
 
-def _one_stage(home: Path) -> tuple[bool, str]:
-    if (home / _ONE_STAGE).is_file():
-        return True, f"has {_ONE_STAGE}"
-    return False, f"no {_ONE_STAGE}: another time of mindrlhf's"
+def _mindrlhf(home: str) -> str:
+    from stages.mindrlhf import contract  # here and below: they parse upstream's sources
+
+    return contract.of(home)
 
 
-def _mindformers(home: Path) -> tuple[bool, str]:
-    good = (home / "mindformers" / "__init__.py").is_file()
-    return good, "checkout" if good else "no checkout of mindformers"
+def _one_stage(home: str) -> str:
+    from stages.mindrlhf_one_stage import contract
+
+    return contract.of(home)
 
 
-def _mindspeed_rl(home: Path) -> tuple[bool, str]:
-    if not (home / "cli" / "train_grpo.py").is_file():
-        return False, "no checkout of MindSpeed-RL (cli/train_grpo.py is missing)"
-    file = home / _MEGATRON
-    if not file.is_file() or "ai_framework" not in file.read_text(encoding="utf-8", errors="replace"):
-        return False, "knows no ai_framework, as 559db0856, which users' notes pin: MindSpore can't be chosen"
-    if (home / "cli" / "convert_ckpt.py").is_file():
-        return True, "667a547 to before 749829d, with weight converters of its own"
-    return True, "749829d or later: weights are converted by MindSpeed-LLM"
+def _mindspeed_rl(home: str) -> str:
+    from stages.mindspeed_rl import contract
+
+    return contract.of(home)
+
+
+def _mindformers(window: str) -> Callable[[str], str]:
+    """By run_mindformer.py's arguments, and by the version in setup.py where there is one."""
+
+    def judge(home: str) -> str:
+        from stages.mindformers.job import check_home
+
+        if found := check_home(home):
+            raise ConfigError(found)
+        setup = Path(home) / "setup.py"
+        text = setup.read_text("utf-8", errors="replace") if setup.is_file() else ""
+        declared = _VERSION.search(text)
+        if declared is None:
+            return "a run_mindformer.py with the arguments of 1.6"
+        if not _fits(declared[1], window):
+            rule = f"setup.py says {declared[1]}: must be {window}"
+            raise ConfigError([Problem("mindformers.home", home, rule)])
+        return declared[1]
+
+    return judge
 
 
 CHECKOUTS: Mapping[str, Checkout] = {
     "mindrlhf": Checkout(
         "mindrlhf",
-        "mindrlhf_home",
+        "engine.mindrlhf_home",
         _mindrlhf,
         f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
     ),
     "one_stage": Checkout(
         "one_stage",
-        "mindrlhf_home",
+        "engine.mindrlhf_home",
         _one_stage,
         "a checkout of mindrlhf from 32599d0 (2025-02-21) to before f251809 (2025-03-24)",
     ),
     "mindformers": Checkout(
         "mindformers",
-        "mindformers_home",
-        _mindformers,
+        "engine.mindformers_home",
+        _mindformers(MINDFORMERS_VERSIONS),
         "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
         " mindformers==1.6.0",
         "mindformers",
+        MINDFORMERS_VERSIONS,
     ),
     "mindspeed_rl": Checkout(
         "mindspeed_rl",
-        "mindspeed_rl_home",
+        "engine.mindspeed_rl_home",
         _mindspeed_rl,
         "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and converters),"
         " or 05a90d7",
     ),
 }
+ONE_STAGE_MINDFORMERS_CHECKOUT = Checkout(
+    "mindformers",
+    "engine.mindformers_home",
+    _mindformers(ONE_STAGE_MINDFORMERS),
+    "a checkout of mindformers' dev branch of February or March 2025, which mindrlhf's README names",
+    "mindformers",
+    ONE_STAGE_MINDFORMERS,
+)
+"""grpo_one_stage.py is older than mindformers 1.6."""
+SUPERVISED = Checkout(
+    "mindformers",
+    "mindformers.home",
+    _mindformers(MINDFORMERS_VERSIONS),
+    "a checkout of mindformers at 051d65f or v1.6.0",
+)
+"""For engine.sft=mindformers, which starts run_mindformer.py: no distribution holds that."""

@@ -49,7 +49,7 @@ def test_versions_of_another_interpreter() -> None:
     ],
 )
 def test_windows(name: str, have: str | None, status: str) -> None:
-    known = [one for one in windows.MINDRLHF + windows.VLLM if one[0] == name]
+    known = [one for one in windows.MINDRLHF.packages + windows.VLLM if one[0] == name]
     [check] = doctor.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
@@ -58,16 +58,6 @@ def test_windows(name: str, have: str | None, status: str) -> None:
 def test_pythons() -> None:
     found = [doctor.python_version(one).status for one in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
     assert found == ["problem", "ok", "ok", "problem"]
-
-
-def test_devices_are_counted_by_npu_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.devices(8).found == "npu-smi not found"
-    tool = tmp_path / "npu-smi"
-    for text, status in (("Total Count : 8", "ok"), ("Total Count : 4", "problem"), ("what?", "unknown")):
-        tool.write_text(f"#!/bin/sh\necho '{text}'\n")
-        tool.chmod(0o755)
-        assert doctor.devices(8).status == status
 
 
 def test_the_engines_python_is_never_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,29 +104,71 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("8.2.RC1", "ok"), ("8.1.RC1", "ok"), ("8.0.0", "unknown"), ("8.5.0", "unknown"), ("none", "unknown")],
+    [
+        ("8.2.RC1", "ok"),
+        ("8.1.RC1", "ok"),
+        ("8.0.0", "problem"),
+        ("8.0.RC3", "problem"),
+        ("7.0.1", "problem"),
+        ("8.3.RC1", "unknown"),
+        ("8.5.0", "unknown"),
+        ("none", "unknown"),
+    ],
 )
 def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: str, status: str) -> None:
-    assert doctor.cann(tmp_path).status == "problem"
+    window = windows.MINDRLHF.cann
+    assert doctor.cann(window, tmp_path).status == "problem"
     file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
     file.parent.mkdir(parents=True)
     file.write_text(INFO.format(version))
-    assert doctor.cann(tmp_path).status == status
-    assert doctor.cann(Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
-    assert doctor.cann(tmp_path, "/nowhere").status == "problem"
+    check = doctor.cann(window, tmp_path)
+    assert check.status == status and (">=8.1,<8.3" in check.remedy) == (status != "ok")
+    assert doctor.cann(window, Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
+    assert doctor.cann(window, tmp_path, "/nowhere").status == "problem"
 
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("24.1.rc3", "ok"), ("25.0.rc1.1", "ok"), ("25.2.0", "ok"), ("23.0.6", "unknown")],
+    [
+        ("24.1.rc3", "ok"),
+        ("25.0.rc1.1", "ok"),
+        ("25.2.0", "ok"),
+        ("23.0.6", "problem"),
+        ("24.0.1", "problem"),
+        ("unnamed", "unknown"),
+    ],
 )
 def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, status: str) -> None:
-    assert doctor.driver(tmp_path).status == "problem"
+    window = windows.MINDRLHF.driver
+    assert doctor.driver(window, tmp_path).status == "problem"
     (tmp_path / "driver").mkdir()
     text = f"Version={version}\nascendhal_version=7.35.23\naicpu_version=1.0\n"
     (tmp_path / "driver" / "version.info").write_text(text)
-    check = doctor.driver(tmp_path)
-    assert check.status == status and version in check.found
+    check = doctor.driver(window, tmp_path)
+    assert check.status == status and (version == "unnamed" or version in check.found)
+
+
+def test_an_older_engine_takes_an_older_cann(tmp_path: Path) -> None:
+    (tmp_path / "cann" / "x86_64-linux").mkdir(parents=True)
+    file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
+    for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
+        file.write_text(INFO.format(have))
+        every = (windows.ONE_STAGE, *windows.MINDSPEED_RL.values())
+        assert [doctor.cann(known.cann, tmp_path).status for known in every] == statuses.split()
+
+
+def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
+    have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
+
+    def wrong(contract: str) -> set[str]:
+        known = [one for one in windows.MINDSPEED_RL[contract].packages if one[0] in have]
+        return {check.name for check in doctor.packages(known, have.get, "python") if check.status != "ok"}
+
+    assert wrong("667a547") == {"safetensors"}
+    assert wrong("05a90d7") == {"safetensors", "transformers"}
+    have |= {"ray": "2.10.0", "mindspore": "2.6.0", "safetensors": "0.7.0", "transformers": "4.57.1"}
+    assert wrong("667a547") == {"ray", "mindspore", "transformers"}
+    assert wrong("05a90d7") == {"ray", "mindspore"}
 
 
 def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd: list[str]) -> None:

@@ -1,51 +1,143 @@
 """Checkouts are known by their files; doctor shows what each is."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from pipeline.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED
 from pipeline.cli import main
 
+DATA = Path(__file__).parents[1] / "data"
+MINDRLHF, ONE_STAGE = DATA / "mindrlhf_standin", DATA / "mindrlhf_one_stage_standin"
+MINDSPEED_RL, MINDFORMERS = DATA / "mindspeed_rl_standin", DATA / "mindformers_standin"
 MEGATRON = "mindspeed_rl/config_cls/megatron_config.py"
 
 
+def without(home: Path, file: str, text: str) -> None:
+    """Drop the lines of a file that hold a text."""
+    lines = (home / file).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if text not in line]
+    assert len(kept) < len(lines)
+    (home / file).write_text("".join(kept))
+
+
 @pytest.mark.parametrize(
-    ("files", "status", "told"),
+    ("name", "home", "contract"),
     [
-        ({}, "problem", "cli/train_grpo.py is missing"),
-        ({"cli/train_grpo.py": "", MEGATRON: "self.stage = None"}, "problem", "as 559db0856"),
-        (
-            {"cli/train_grpo.py": "", MEGATRON: "self.ai_framework = None", "cli/convert_ckpt.py": ""},
-            "ok",
-            "667a547 to before 749829d",
-        ),
-        ({"cli/train_grpo.py": "", MEGATRON: "self.ai_framework = None"}, "ok", "MindSpeed-LLM"),
+        ("mindrlhf", MINDRLHF / "e8a8fc1", "e8a8fc1"),
+        ("mindrlhf", MINDRLHF / "0cd087455", "0cd087455"),
+        ("one_stage", ONE_STAGE / "32599d0", "32599d0"),
+        ("one_stage", ONE_STAGE / "875f92b", "875f92b"),
+        ("one_stage", ONE_STAGE / "2d0e84d", "2d0e84d"),
+        ("mindspeed_rl", MINDSPEED_RL / "head", "05a90d7"),
+        ("mindspeed_rl", MINDSPEED_RL / "window", "667a547"),
     ],
 )
-def test_checkouts_of_mindspeed_rl(
-    files: dict[str, str], status: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    main(["doctor", "--json", "--checkout", f"mindspeed_rl={tmp_path}", f"store={tmp_path}"])
+def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> None:
+    check = CHECKOUTS[name].check(str(home))
+    assert (check.status, check.found, check.remedy) == ("ok", f"{home}: {contract}", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "remedy"),
+    [
+        ("mindrlhf", "must be a checkout of mindspore-ai/mindrlhf", "engine.mindrlhf_home: a checkout"),
+        ("one_stage", "grpo_one_stage.py", "engine.mindrlhf_home: or choose engine=mindrlhf"),
+        ("mindspeed_rl", "no cli/train_grpo.py and no cli/preprocess", "engine.mindspeed_rl_home: clone it"),
+        ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: a checkout"),
+    ],
+)
+def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path: Path) -> None:
+    check = CHECKOUTS[name].check(str(tmp_path))
+    assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
+
+
+def test_a_mindrlhf_of_another_time_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(MINDRLHF / "e8a8fc1", tmp_path / "home"))
+    without(home, "mindrlhf/configs/grpo_configs.py", "micro_batch_interleaved")
+    check = CHECKOUTS["mindrlhf"].check(str(home))
+    assert check.status == "problem" and "for e8a8fc1 it lacks rl_config.micro_batch_inter" in check.found
+    assert check.remedy == "engine.mindrlhf_home: check out e8a8fc1 or 0cd087455"
+    one_stage = CHECKOUTS["one_stage"].check(str(MINDRLHF / "e8a8fc1"))
+    assert one_stage.status == "problem"  # the script is gone from it
+
+
+def test_559db0856_is_refused_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = Path(shutil.copytree(MINDSPEED_RL / "window", tmp_path / "home"))
+    without(home, MEGATRON, "ai_framework")
+    (home / "configs/datasets/deepscaler.yaml").unlink()
+    main(["doctor", "--json", "--checkout", f"mindspeed_rl={home}", f"store={tmp_path}"])
     shown = json.loads(capsys.readouterr().out)
     [check] = [one for one in shown["checks"]["mindspeed_rl"] if one["name"] == "mindspeed_rl"]
-    assert check["status"] == status and told in check["found"]
+    assert check["status"] == "problem" and shown["verdicts"]["mindspeed_rl"] == "not ready"
+    assert "559db0856, which some guides pin, has neither" in check["found"]
+    assert "check out 05a90d7, or a commit from 667a547 to 749829d^" in check["remedy"]
 
 
-def test_checkouts_of_the_one_stage_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def check() -> dict[str, str]:
-        main(["doctor", "--json", "--checkout", f"one_stage={tmp_path}", f"store={tmp_path}"])
-        checks = json.loads(capsys.readouterr().out)["checks"]["mindrlhf_one_stage"]
-        return next(one for one in checks if one["name"] == "one_stage")
+def test_a_mindspeed_rl_of_no_window_is_refused(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
+    without(home, "mindspeed_rl/config_cls/rl_config.py", "self.init_kl_coef")
+    check = CHECKOUTS["mindspeed_rl"].check(str(home))
+    assert check.status == "problem" and "rl_config.init_kl_coef it lacks" in check.found
 
-    assert check()["status"] == "problem" and "f251809" in check()["remedy"]
-    file = tmp_path / "examples" / "qwen_grpo_tutorial" / "grpo_one_stage.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("")
-    assert check()["status"] == "ok"
+
+@pytest.mark.parametrize(
+    ("have", "status"),
+    [
+        ("1.3.0", "problem"),
+        ("1.5.0", "problem"),
+        ("1.6.0", "ok"),
+        ("1.6.1", "ok"),
+        ("1.7.0", "problem"),
+        ("2.1.0", "problem"),
+        ("of my own", "problem"),
+    ],
+)
+def test_installed_mindformers(have: str, status: str) -> None:
+    check = CHECKOUTS["mindformers"].check(None, have)
+    assert check.status == status
+    assert check.remedy.startswith("must be mindformers>=1.6.0,<1.7; ") == (status != "ok")
+    assert CHECKOUTS["mindformers"].check(None, None).status == "problem"
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "one_stage"),
+    [("1.6.0", "ok", "ok"), ("1.4.0.beta1", "problem", "ok"), ("1.3.0", "problem", "problem")],
+)
+def test_a_checkout_of_mindformers(version: str, status: str, one_stage: str, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
+    assert CHECKOUTS["mindformers"].check(str(home)).status == "ok"
+    (home / "setup.py").write_text(f"setup(\n    name='mindformers',\n    version='{version}',\n)\n")
+    checks = [one.check(str(home)) for one in (CHECKOUTS["mindformers"], SUPERVISED)]
+    assert {check.status for check in checks} == {status} and version in checks[0].found
+    assert ONE_STAGE_MINDFORMERS_CHECKOUT.check(str(home)).status == one_stage
+
+
+def test_mindformers_of_other_arguments_is_refused(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
+    (home / "mindformers").mkdir()
+    (home / "mindformers" / "__init__.py").touch()  # what an installed package has, too
+    file = home / "run_mindformer.py"
+    file.write_text(file.read_text().replace("--output_dir", "--out"))
+    check = CHECKOUTS["mindformers"].check(str(home))
+    assert check.status == "problem" and "lacks --output_dir" in check.found
+
+
+def test_packages_are_those_of_the_checkouts_contract(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def wanted(home: str) -> str:
+        recipe = ["engine=mindspeed_rl", "model=qwen2_5_7b", "layout=dp4_mp2_pp2", f"store={tmp_path}"]
+        chosen = [f"engine.python={sys.executable}", "layout.generate.model_parallel=1"]
+        main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / home}", *recipe, *chosen])
+        checks = json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
+        return str(next(check["remedy"] for check in checks if check["name"] == "tensordict"))
+
+    assert "must be tensordict==0.8.1" in wanted("head")
+    assert "must be tensordict==0.1.2" in wanted("window")
 
 
 def test_an_unknown_checkout_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

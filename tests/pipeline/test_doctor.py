@@ -1,5 +1,8 @@
+import http.server
 import json
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ def test_what_mindrlhf_lacks_is_named_with_a_remedy(
     told = json.loads(capsys.readouterr().out)
     checks = {check["name"]: check for check in told["checks"]["mindrlhf"]}
     assert told["verdicts"]["mindrlhf"] == "not ready"
-    assert checks["devices"]["remedy"].startswith("8 Ascend cards")
+    assert checks["devices"]["remedy"].startswith("8 cards: Ascend cards")
     assert "engine.mindrlhf_home" in checks["mindrlhf"]["remedy"]
     assert checks["python"]["status"] == checks["mindspore"]["status"] == "ok"
     assert main(["doctor", *engine, "engine.use_vllm=0", f"store={tmp_path}"]) == 1
@@ -67,3 +70,111 @@ def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path: Path, capsys: pytest
 def test_the_script_is_of_the_chosen_engine(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--fix-script", "engine=mindrlhf", "engine.contract=0cd087455"]) == 0
     assert "clone https://gitee.com/mindspore/mindrlhf.git mindrlhf 0cd0874559d" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("engine", "contract", "cloned"),
+    [
+        ("mindrlhf_one_stage", None, "mindrlhf 2d0e84d"),
+        ("mindrlhf_one_stage", "32599d0", "mindrlhf 32599d0"),
+        ("mindspeed_rl", "05a90d7", "MindSpeed-RL 05a90d7"),
+        ("mindspeed_rl", "667a547", "MindSpeed-RL 667a547"),
+        ("local", None, "mindrlhf e8a8fc1"),
+    ],
+)
+def test_the_script_is_of_the_contract(
+    engine: str, contract: str | None, cloned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [f"engine={engine}", *([f"engine.contract={contract}"] if contract else [])]
+    assert main(["doctor", "--fix-script", *asked]) == 0
+    text = capsys.readouterr().out
+    assert f".git {cloned}" in text
+    assert f"engine={engine if engine != 'local' else 'mindrlhf'} " in text.splitlines()[1]
+
+
+def test_the_script_is_of_the_checkout_where_the_contract_is_left_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for home, cloned in (("mindspeed_rl_standin/window", "667a547"), ("none", "05a90d7")):
+        path = Path(__file__).parents[1] / "data" / home
+        asked = ["engine=mindspeed_rl", f"engine.mindspeed_rl_home={path}"]
+        assert main(["doctor", "--fix-script", *asked]) == 0
+        assert f".git MindSpeed-RL {cloned}" in capsys.readouterr().out
+    assert main(["doctor", "--fix-script", "engine=mindspeed_rl", "engine.contract=e8a8fc1"]) == 2
+    assert "must be auto, 05a90d7 or 667a547" in capsys.readouterr().err
+
+
+def test_evaluate_needs_memory_here_beside_an_outside_engine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def memory(*overrides: str) -> dict[str, str]:
+        main(["doctor", "--json", "engine=mindrlhf", f"store={tmp_path}", *overrides])
+        checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
+        return next(check for check in checks if check["name"] == "memory")
+
+    assert memory("model=qwen2_5_0_5b")["status"] == "ok"  # 494 million parameters: 2.8 GiB
+    huge = ["model=qwen2_5_7b", "layout=dp1_mp4_pp2", "model.num_hidden_layers=2800"]
+    check = memory(*huge)
+    assert check["status"] == "problem" and check["remedy"].endswith("evaluate runs here, with the whole model")
+
+
+def test_supervised_training_by_mindformers_counts_for_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Path(__file__).parents[1] / "data" / "mindformers_standin"
+    given = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
+    assert main(["doctor", "engine.sft=mindformers", *given]) == 1  # no cards
+    text = capsys.readouterr().out
+    assert "engine=mindformers: not ready" in text
+    assert f"ok      mindformers: {home}: a run_mindformer.py" in text
+    assert "ok      mindspore: 2.7.0" in text
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Says no to everything, as a hub says to the question for its first page, and counts."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        """Answer."""
+        type(self).asked += 1
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    Hub.asked = 0
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_the_hub_is_asked_only_online(hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [f"fetch.endpoint={hub}", f"store={tmp_path}"]
+    assert main(["doctor", "--json", *asked]) == 0
+    assert Hub.asked == 0 and '"name": "hub"' not in capsys.readouterr().out
+    assert main(["doctor", "--json", "--online", *asked]) == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
+    assert Hub.asked == 1
+    assert checks[-1] == {"name": "hub", "status": "ok", "found": f"{hub} answers 404", "remedy": ""}
+
+
+def test_a_hub_that_is_away_makes_every_engine_unready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
+    server.server_close()
+    monkeypatch.setenv("MODELSCOPE_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    assert main(["doctor", "--online", f"store={tmp_path}"]) == 1
+    text = capsys.readouterr().out
+    assert f"PROBLEM hub: http://127.0.0.1:{server.server_port}: [Errno 111]" in text
+    assert "engine=local: not ready" in text

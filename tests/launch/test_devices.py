@@ -1,0 +1,122 @@
+"""Tables as users of vLLM-Ascend paste them into bug reports; no card was ever at hand."""
+
+from pathlib import Path
+
+import pytest
+
+from launch import devices
+from launch.devices import Card
+
+HEAD = "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|"
+COLUMNS = "| Chip{}| Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |"
+NAME = "| {:<5} {:<20}| OK            | 89.1        32                0    / 0             |"
+CHIP = "| {:<26}| 0000:C1:00.0  | 0           0    / 0          {}/ {}         |"
+PROCESSES = """\
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
+| 0       0                 | 1712733       | python                   | 48954                   |
+| No running processes found in NPU 1                                                            |"""
+RULE = "+===========================+===============+====================================================+"
+
+
+def a2(names: list[str], total: int = 65536) -> str:
+    """Atlas A2 and older: one chip per card."""
+    rows = [
+        f"{NAME.format(number, name)}\n{CHIP.format(0, 3437, total)}\n{RULE}"
+        for number, name in enumerate(names)
+    ]
+    return "\n".join([RULE, HEAD, COLUMNS.format(" " * 22), RULE, *rows, PROCESSES])
+
+
+def a3(cards: int) -> str:
+    """Atlas A3: two chips per card, with physical ids."""
+    rows = [
+        f"{NAME.format(number // 2, 'Ascend910')}\n{CHIP.format(f'{number % 2}     {number}', 61609, 65536)}"
+        for number in range(2 * cards)
+    ]
+    return "\n".join([RULE, HEAD, COLUMNS.format("  Phy-ID              "), RULE, *rows, PROCESSES])
+
+
+def installed(directory: Path, info: str, listed: str = "") -> None:
+    """An npu-smi that prints what is given."""
+    (directory / "info").write_text(info)
+    (directory / "listed").write_text(listed)
+    tool = directory / "npu-smi"
+    text = f'#!/bin/sh\nfile={directory}/info\n[ "$2" = -l ] && file={directory}/listed\n/bin/cat "$file"\n'
+    tool.write_text(text)
+    tool.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def statuses(needed: int, memory_gib: int | None = None, only_910: bool = True) -> dict[str, str]:
+    return {
+        check.name: check.status for check in devices.checks(devices.look(), needed, memory_gib, only_910)
+    }
+
+
+def test_chips_are_read_from_the_table() -> None:
+    assert devices.read(a2(["910B3", "910B2C"])) == (Card("910B3", 65536), Card("910B2C", 65536))
+    assert devices.read(a3(2)) == (Card("910_93", 65536),) * 4
+    assert devices.read("npu-smi: no driver") == ()
+
+
+def test_without_npu_smi_there_are_no_cards(tools: Path) -> None:
+    [check] = devices.checks(devices.look(), 8, 58, True)
+    assert (check.status, check.found) == ("problem", "npu-smi not found")
+    assert check.remedy.startswith("8 cards: Ascend cards")
+
+
+def test_eight_cards_that_do(tools: Path) -> None:
+    installed(tools, a2(["910B3"] * 8))
+    assert statuses(8, 58) == {"devices": "ok", "chip": "ok", "card memory": "ok"}
+    assert statuses(16) == {"devices": "problem", "chip": "ok"}
+
+
+def test_each_chip_of_an_a3_is_a_card(tools: Path) -> None:
+    installed(tools, a3(8), "Total Count : 8")
+    assert devices.look().count == 16
+    assert statuses(16, 64) == {"devices": "ok", "chip": "ok", "card memory": "ok"}
+
+
+def test_too_little_memory_is_told(tools: Path) -> None:
+    installed(tools, a2(["910B4"] * 8, 32768))
+    assert statuses(8, 58)["card memory"] == "problem"
+    assert statuses(8, 30)["card memory"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("name", "only_910", "status"),
+    [
+        ("910B1", True, "ok"),
+        ("910_9362", True, "ok"),
+        ("310P3", True, "problem"),
+        ("910A", True, "problem"),
+        ("310P3", False, "unknown"),
+        ("910B", True, "unknown"),
+        ("Ascend910", True, "unknown"),
+    ],
+)
+def test_kinds_of_chips(tools: Path, name: str, only_910: bool, status: str) -> None:
+    installed(tools, a2([name]))
+    assert statuses(1, only_910=only_910)["chip"] == status
+
+
+@pytest.mark.parametrize(
+    ("listed", "status"), [("Total Count : 8", "ok"), ("Total Count : 4", "problem"), ("what?", "unknown")]
+)
+def test_a_table_of_another_kind_is_only_counted(tools: Path, listed: str, status: str) -> None:
+    installed(tools, "| something | else |", listed)
+    found = statuses(8, 58)
+    assert found["devices"] == status
+    assert set(found.values()) <= {status, "unknown"}
+
+
+def test_a_broken_npu_smi_is_told(tools: Path) -> None:
+    tool = tools / "npu-smi"
+    tool.write_text("no program")
+    tool.chmod(0o755)
+    assert statuses(1) == {"devices": "problem"}
