@@ -179,7 +179,10 @@ def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float
                 print(f"error: node {host} ended with exit code {result}{lost}", flush=True)
                 for other in nodes:
                     _close(other)
-                threading.Timer(3 * grace_s + 10, _kill, [nodes]).start()  # a lost node's ssh may never end
+                # a lost node's ssh may never end
+                patience = threading.Timer(3 * grace_s + 10, _kill, [nodes])
+                patience.daemon = True  # this program ends as soon as the nodes have ended
+                patience.start()
         time.sleep(GAP_S)
     if result == 0:
         for host, node in zip(hosts, nodes, strict=True):

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,6 +37,8 @@ GRACE_S = 5.0
 TOO_SLOW_S, STARTS = (25.0, 90.0), 3
 """`ray start` gives up when its node is not registered after 30 s, which a busy machine may need: seconds
 between which an end counts as that, and how often it is started in all."""
+CAME_UP = b"Ray runtime started"
+"""What `ray start` says when its node is registered."""
 SAVED_BYTES = 64 * 2**10
 """Of each of Ray's own logs, its end, that are kept."""
 
@@ -114,6 +116,7 @@ class OwnRay:
             self.starts, self._since = self.starts - 1, time.monotonic()
             try:
                 with self._log.open("ab") as output:  # apart: it tells of errors that are none
+                    self._said = output.tell()
                     child = self._child = subprocess.Popen(
                         self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
                     )
@@ -132,12 +135,17 @@ class OwnRay:
         if self._child is None or self._child.poll() is None:
             return
         lasted = time.monotonic() - self._since
-        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0:
+        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0 and not self._came_up():
             print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
             self.start()
             return
         code = self._child.returncode
         raise Failed(f"Ray on node {self._name} ended with exit code {code}, see {self._log}")
+
+    def _came_up(self) -> bool:
+        with self._log.open("rb") as log:
+            log.seek(self._said)
+            return CAME_UP in log.read()
 
     def end(self) -> None:
         """End it, and what it leaves behind: agents that wait a minute for a cluster that is gone."""
@@ -210,12 +218,25 @@ def _head(
                     own.check()
                 lost = expected.keys() - nodes.living.keys()
                 if lost:
-                    raise Failed(f"lost: {', '.join(sorted(expected[key] for key in lost))}")
+                    raise _lost(expected[key] for key in lost)
                 time.sleep(POLL_S)
         finally:
             _end(running)
     code = running.returncode
+    if code:  # a program notices that a node is lost long before Ray takes the node for dead
+        silent = [node for node in expected.values() if not _reachable(_raylet(node))]
+        if silent:
+            raise _lost(silent)
     return code if code >= 0 else 128 - code
+
+
+def _raylet(node: dict[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+
+
+def _lost(nodes: Iterable[dict[str, Any]]) -> Failed:
+    names = sorted(f"node {node['NodeName']} ({node['NodeManagerAddress']})" for node in nodes)
+    return Failed(f"lost: {', '.join(names)}")
 
 
 def _own(options: argparse.Namespace, start: list[str], ends: contextlib.ExitStack) -> OwnRay:
@@ -298,8 +319,8 @@ class Nodes:
 
 def _wait(
     nodes: Nodes, options: argparse.Namespace, own: OwnRay | None, deadline: float, log: Path
-) -> dict[str, str]:
-    """Wait for all NPUs; the nodes that are there then, as {Ray's id: what a reader calls it}."""
+) -> dict[str, dict[str, Any]]:
+    """Wait for all NPUs; the nodes that are there then, as Nodes.living."""
     told, next_told = "", 0.0
     while True:
         if own is not None:
@@ -315,9 +336,7 @@ def _wait(
             told, next_told = text, time.monotonic() + PROGRESS_S
             _say(f"ray: {text}", log)
         if npus >= options.npus and not missing:
-            return {
-                key: f"node {node['NodeName']} ({node['NodeManagerAddress']})" for key, node in living.items()
-            }
+            return living
         if time.monotonic() > deadline:
             raise Failed(f"after {options.wait_timeout_s:.0f} s {text}")
         time.sleep(POLL_S)

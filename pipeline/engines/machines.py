@@ -33,9 +33,9 @@ def machines(
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) < nodes:
         rule = f"must name {nodes} machines for {workers} cards"
         yield Problem("launcher.hosts", launch.hosts_of(launcher), rule, "or give hosts_file")
-    if launcher.name == "ssh" and container:
-        rule = "is for launcher=local: with ssh, name hosts that are inside the containers"
-        yield Problem(path, list(container), rule)
+    if launcher.name != "local" and container:
+        remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
+        yield Problem(path, list(container), f"is for launcher=local, not {launcher.name}", remedy)
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) >= nodes:  # before hours are spent on inputs
         store = Path(config.store).absolute()
         for host, what in launch.lacking(launcher, workers, installed(config), store):

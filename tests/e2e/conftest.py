@@ -119,10 +119,10 @@ def manifests(store: Path) -> dict[str, float]:
 @pytest.fixture(scope="session")
 def mindrlhf_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
-    from tests.e2e import mindrlhf
+    from tests.e2e import mindrlhf, outside
 
     store = tmp_path_factory.mktemp("mindrlhf") / "store"
-    done = mindrlhf.run(store, mindrlhf.standin("die@0:1"))
+    done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
     assert done.exit_code == 1 and "out of memory, said worker 1" in done.stderr, done.stderr
     for left in (".logs", ".work"):  # how far the other worker came is chance
         shutil.rmtree(store / left)

@@ -73,6 +73,38 @@ def living(store: Path) -> list[int]:
     return found
 
 
+def surrounded(directory: Path, section: str = "engine") -> list[str]:
+    """Overrides that put a program into a `container` and source a script, which notes who sourced it."""
+    script = directory / "environment.sh"
+    script.write_text(f'echo "$0 ${{CONTAINED:-no}}" >> {directory / "sourced"}\n')
+    return [f"{section}.container=[env,'CONTAINED=yes']", f"{section}.env_scripts=[{script}]"]
+
+
+def sourced(directory: Path) -> list[tuple[str, str]]:
+    """(stage, whether it was in the container) of each start script that has run."""
+    lines = [line.split() for line in (directory / "sourced").read_text().splitlines()]
+    return [(Path(script).parents[1].name.partition("-")[0], inside) for script, inside in lines]
+
+
+def dry_run(store: Path, *overrides: str) -> list[Path]:
+    """Type `grpoflow run --dry-run`: the start scripts that it writes. Asserts that nothing is started."""
+    arguments = [sys.executable, "-m", "pipeline.cli", "run", "--dry-run", f"store={store}", *overrides]
+    shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
+    assert shown.returncode == 0, shown.stderr
+    assert living(store) == []
+    scripts = [Path(line) for line in shown.stdout.splitlines() if not line.startswith("note: ")]
+    assert all(script.is_file() for script in scripts) and not list(store.glob(".logs/*/by_hand"))
+    return scripts
+
+
+def by_hand(script: Path, logs: Path) -> str:
+    """Run a start script as one without grpoflow would, and well; what worker 0 says."""
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(logs.parent), "LOG_DIR": str(logs)}
+    done = subprocess.run(["bash", str(script)], env=bare, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return (logs / "worker_0.log").read_text()
+
+
 def kill_when(store: Path, overrides: list[str], stage: str, line: str, workers: int) -> None:
     """Begin a run, and kill its orchestrator as soon as so many workers of a stage have logged a line."""
 

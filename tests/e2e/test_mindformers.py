@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import CHEAP, run_plain
-from tests.e2e.outside import BASE, DATA, SFT, STEPS, artifact, kill_when, living, result, rows, weights_moved
+from tests.e2e.outside import (
+    BASE,
+    DATA,
+    SFT,
+    STEPS,
+    artifact,
+    by_hand,
+    dry_run,
+    kill_when,
+    living,
+    result,
+    rows,
+    sourced,
+    surrounded,
+    weights_moved,
+)  # fmt: skip
 
 ALPACA = [
     {"instruction": f"Add {number} and {number + 1}.", "input": "", "output": str(2 * number + 1)}
@@ -94,6 +110,17 @@ def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(tmp_path: Path) -> None
     assert done.exit_code == 0, done.stderr
     assert result(store, "sft")["resumed_from"] == [4, 1]
     assert weights_moved(store) == {float(OF_ARITH + STEPS)}
+
+
+@pytest.mark.long
+def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path, alpaca: list[str]) -> None:
+    store, run = tmp_path / "store", [*MINDRLHF, *alpaca, *surrounded(tmp_path, "mindformers")]
+    assert run_plain(store, *run, standin("die@1:0")).exit_code == 1  # its inputs are there now
+    shutil.rmtree(store / ".work")
+    script, grpo = dry_run(store, *run)
+    assert script.parents[1].name.startswith("sft-") and grpo.parents[1].name.startswith("grpo-")
+    assert "Training Over!" in by_hand(script, tmp_path / "logs")
+    assert sourced(tmp_path) == [("sft", "yes"), ("sft", "no")]
 
 
 @pytest.mark.long

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import sweeping
 from tests.e2e.mindrlhf import BASE, HOME, begin, rows, run, standin, wait_for_hanging
-from tests.e2e.outside import STEPS, artifact, living, moved, weights_moved
+from tests.e2e.outside import STEPS, artifact, by_hand, dry_run, living, moved, result, sourced, weights_moved
 
 
 @pytest.fixture
@@ -30,9 +27,7 @@ def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Pa
     done = run(store)
     assert done.exit_code == 0, done.stderr
     assert living(store) == []
-    result = json.loads((artifact(store, "grpo") / "result.json").read_text())
-    assert result["resumed_from"] == [0, 6]
-    assert result["steps"] == STEPS
+    assert (result(store, "grpo")["resumed_from"], result(store, "grpo")["steps"]) == ([0, 6], STEPS)
     assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
     assert [row["reward"] for row in rows(store)] == [step / 8 for step in range(1, STEPS + 1)]
     assert [row["step"] for row in rows(store, "completions.jsonl")] == list(range(1, STEPS + 1))
@@ -51,7 +46,7 @@ def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     assert (root / "train/rank_0/policy_model_rank_0-0_6.safetensors").exists()
     done = run(store)
     assert done.exit_code == 0, done.stderr
-    assert json.loads((artifact(store, "grpo") / "result.json").read_text())["resumed_from"] == [0, 4]
+    assert result(store, "grpo")["resumed_from"] == [0, 4]
     assert weights_moved(store) == {float(STEPS)}
 
 
@@ -99,9 +94,18 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_four_workers_from_rank_directories_come_home(store: Path) -> None:
-    done = run(store, "engine.load_ckpt_format=ckpt", "layout=dp1_mp2_pp2")
+def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path) -> None:
+    four = ["engine.load_ckpt_format=ckpt", "layout=dp1_mp2_pp2"]
+    first = begin(store, *four)
+    wait_for_hanging(first, store, 4)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert len(living(store)) >= 4
+    done = run(store, *four)
     assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    assert result(store, "grpo")["resumed_from"] == [0, 6]
+    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
     losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
     assert losses == pytest.approx([1 / step + 3 for step in range(1, STEPS + 1)])
     assert weights_moved(store) == {float(STEPS)}
@@ -123,13 +127,11 @@ def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
-    arguments = [sys.executable, "-m", "pipeline.cli", "run", "--dry-run", f"store={store}", *BASE]
-    shown = subprocess.run(arguments, capture_output=True, text=True, cwd=store.parent)
-    assert shown.returncode == 0, shown.stderr
-    script = Path(shown.stdout.splitlines()[-1])
-    assert living(store) == []
-    bare = {"PATH": "/usr/bin:/bin", "HOME": str(store), "LOG_DIR": str(store.parent / "logs")}
-    by_hand = subprocess.run(["bash", str(script)], env=bare, capture_output=True, text=True, timeout=120)
-    assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr
-    assert "run grpo train end" in (store.parent / "logs" / "worker_0.log").read_text()
-    assert os.path.exists(store.parent / "logs" / "worker_1.log")
+    (script,) = dry_run(store, *BASE)
+    logs = store.parent / "logs"
+    assert "run grpo train end" in by_hand(script, logs)
+    assert (logs / "worker_1.log").exists()
+
+
+def test_it_runs_in_its_container_with_its_environment(mindrlhf_prepared: Path) -> None:
+    assert sourced(mindrlhf_prepared.parent) == [("grpo", "yes")]

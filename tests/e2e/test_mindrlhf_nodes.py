@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.mindrlhf import begin, rows, run, wait_for_hanging
-from tests.e2e.outside import STEPS, artifact, living, weights_moved
+from tests.e2e.mindrlhf import BASE, begin, rows, run, wait_for_hanging
+from tests.e2e.outside import STEPS, artifact, dry_run, living, weights_moved
 from tests.launch.cluster import cluster
 from tests.launch.namespaces import Machines, machines
 
@@ -67,6 +68,26 @@ def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goe
     resumed_and_whole(store)
 
 
+@pytest.mark.long
+def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(
+    store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    logs = store.parent / "logs"
+    with machines(2, tmp_path_factory.mktemp("machines")) as made:
+        scripts = dry_run(store, *BASE, MEET, *on_machines(made))
+        assert [script.name for script in scripts] == ["node_0.sh", "node_1.sh"]
+        bare = {"PATH": "/usr/bin:/bin", "HOME": str(store), "LOG_DIR": str(logs)}
+        meeting = {"MASTER_ADDR": made.addresses[0], "MASTER_PORT": "8118"}
+        started = [
+            subprocess.Popen([*inside, "bash", str(script)], env=bare | meeting)
+            for inside, script in zip(made.insides, scripts, strict=True)
+        ]
+        assert [node.wait(120) for node in started] == [0, 0]
+    for rank in (0, 1):
+        assert f"met as rank {rank} of 2" in (logs / f"worker_{rank}.log").read_text()
+    assert "run grpo train end" in (logs / "worker_0.log").read_text()
+
+
 def test_a_machine_that_does_not_share_the_store_is_refused(
     store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -76,6 +97,39 @@ def test_a_machine_that_does_not_share_the_store_is_refused(
     assert done.exit_code == 2
     assert f"launcher.hosts=10.77.0.2: {store}: must be one directory for all nodes" in done.stderr
     assert not list(store.glob(".logs/grpo-*"))
+
+
+@pytest.mark.slurm
+@pytest.mark.long
+@pytest.mark.parametrize("requeue", [True, False])
+def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, requeue: bool
+) -> None:
+    """By itself, once the machine is back or another one free; where that is not wanted, when typed again."""
+    slurm = ["launcher=slurm", "launcher.cards_per_node=1", "+engine.env.STANDIN_ONCE=1"]
+    slurm += [] if requeue else ["launcher.sbatch=[--no-requeue]"]
+    made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
+    with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
+        job = begin(store, *slurm)
+        wait_for_hanging(job, store, 2)
+        nodes.cut(1)
+        (log,) = store.glob(".logs/grpo-*/attempt_*/slurm-*.log")
+        deadline = time.monotonic() + 120
+        while "node1" not in log.read_text():
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        if requeue:
+            nodes.mend(1)
+            _, told = job.communicate(timeout=300)
+        else:
+            _, told = job.communicate(timeout=120)
+            assert job.returncode == 1
+            assert "Node failure on node1" in told
+            nodes.mend(1)  # Slurm sees it a minute later
+            done = run(store, *slurm)
+            told = done.stderr
+        assert (job.returncode if requeue else done.exit_code) == 0, told
+    resumed_and_whole(store)
 
 
 @pytest.mark.slurm

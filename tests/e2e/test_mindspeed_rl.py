@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.e2e import sweeping
 from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
-from tests.e2e.outside import SFT
+from tests.e2e.outside import SFT, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
 from tests.e2e.test_mindrlhf import artifact, living, rows, standin
 
@@ -46,15 +47,20 @@ def run(store: Path, *overrides: str) -> Finished:
 
 def weights_moved(store: Path, start: str = "fetch") -> set[int]:
     """By how many units in the last place each weight of the exported model differs from another's."""
+    return moved(artifact(store, start), artifact(store, "export"))
+
+
+def moved(old: Path, new: Path) -> set[int]:
+    """The same of two directories."""
     from stages.weights.tensors import load
 
-    before, after = load(artifact(store, start)), load(artifact(store, "export"))
+    before, after = load(old), load(new)
     assert before.keys() == after.keys()
-    moved = set()
+    found = set()
     for name, value in before.items():
         bits = (after[name].view(np.int32) - value.view(np.int32)).ravel()
-        moved |= set(bits.tolist())
-    return moved
+        found |= set(bits.tolist())
+    return found
 
 
 def result(store: Path) -> dict:
@@ -65,7 +71,7 @@ def result(store: Path) -> dict:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything before grpo is done; grpo was ended by a dead worker in iteration 3."""
     store = tmp_path_factory.mktemp("mindspeed_rl") / "store"
-    done = run(store, standin("die@3:1"))
+    done = run(store, standin("die@3:1"), *surrounded(store.parent))
     assert done.exit_code == 1
     assert "out of memory, said worker 1" in done.stderr
     assert living(store) == []
@@ -90,6 +96,11 @@ def test_a_failed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Pa
     assert weights_moved(store) == {STEPS}
     assert float(done.result["gain"]) == 0
     assert Path(done.result["report"]).read_text().startswith("<!DOCTYPE html>")
+
+
+def test_it_runs_in_its_container_with_its_environment(prepared: Path) -> None:
+    expected = [("convert", "yes"), ("grpo", "yes"), ("tokenize", "yes")]
+    assert sorted(sourced(prepared.parent)) == expected
 
 
 @pytest.mark.long
@@ -145,6 +156,20 @@ def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout:
     done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
     assert done.exit_code == 0, done.stderr
     assert weights_moved(store) == {STEPS}
+
+
+@pytest.mark.long
+def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    done = sweeping.run(store, *BASE, "train.learning_rate=1.0e-6,2.0e-6")
+    assert done.exit_code == 0, done.stderr
+    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
+    expected = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
+    expected |= dict.fromkeys(("grpo", "evaluate", "export", "report"), 2)
+    assert sweeping.started(done.stderr) == sweeping.count(store) == expected
+    exports = store.glob("export/[0-9a-f]*")
+    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{STEPS}, {STEPS}]
+    assert living(store) == []
 
 
 def test_run_refuses_without_a_checkout(store: Path) -> None:

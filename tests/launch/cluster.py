@@ -88,6 +88,7 @@ JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 ReturnToService=2
+SlurmdTimeout=20
 KillWait=2
 MpiDefault=none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP

@@ -24,7 +24,7 @@ from launch.process import JOB_VARIABLE
 from launch.ray import RayStart
 from launch.scripts import EngineStart
 from tests.launch.cluster import cluster
-from tests.launch.launchers import local_launcher
+from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import Machines, machines
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
@@ -52,21 +52,6 @@ while done < steps:
     counter.write_text(str(done))
     time.sleep(0.1)
 """
-SSH = """#!/bin/bash
-[ "$1" = -G ] && { echo "hostname $2"; exit; }
-while [ "$1" = -o ]; do shift 2; done
-case "$1 $2" in *"bash -s check") ;; 127.0.0.9*) exec sleep 300 ;; esac  # answers, and then hangs
-NODE_ADDR=$1 exec bash -c "$2"
-"""
-"""Machines that are this one, each at an address of its own."""
-
-
-def several(directory: Path, hosts: int) -> LauncherConfig:
-    ssh = directory / "ssh"
-    ssh.write_text(SSH)
-    ssh.chmod(0o755)
-    addresses = tuple(f"127.0.0.{2 + number}" for number in range(hosts))
-    return local_launcher(name="ssh", hosts=addresses, ssh=(str(ssh),), cards_per_node=1, grace_s=8)
 
 
 def start(directory: Path, npus: int, steps: int = 3, **changes: object) -> RayStart:

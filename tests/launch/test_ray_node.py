@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) ->
     log = tmp_path / "ray_second" / "ray_start.txt"
     told = f"error: Ray on node second ended with exit code 3, see {log}\n"
     assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
+
+
+@pytest.mark.parametrize(("said", "starts"), [("", ray_node.STARTS), ("Ray runtime started.", 1)])
+def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, starts: int
+) -> None:
+    monkeypatch.setattr(ray_node, "TOO_SLOW_S", (0.1, 60.0))
+    log = tmp_path / "log"
+    own = ray_node.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
+    own.start()
+    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
+        while True:
+            own.check()
+            time.sleep(0.1)
+    assert log.read_text().count("up\n") == starts
 
 
 def test_it_says_who_does_not_answer(first: socket.socket, tmp_path: Path) -> None:

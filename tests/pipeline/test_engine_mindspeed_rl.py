@@ -142,6 +142,8 @@ def test_a_run_needs_checkout_converter_and_machines() -> None:
     assert missing(f"engine.mindspeed_rl_home={STANDIN / 'window'}") == []
     apart = ["engine.use_integrated_worker=false", "train.prompts_per_step=64"]
     assert missing(HEAD, llm, *apart, "launcher.cards_per_node=8") == ["cards"]
+    inside = ["launcher=slurm", "engine.container=[docker,exec,rl]"]
+    assert missing(HEAD, llm, *inside) == ["engine.container"]  # nothing would run in it
 
 
 def test_rewards_of_evaluate_are_not_judged_by_a_prompt_that_is_not_asked(tmp_path: Path) -> None:

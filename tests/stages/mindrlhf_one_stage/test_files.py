@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.stages.mindrlhf.test_rendering import POWERS, SIZES
 from tests.stages.mindrlhf_one_stage.jobs import HOME, PLACES, SEVEN, job_of
 
 GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
+AXES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 
 
 def fields(version: str) -> set[str]:
@@ -38,38 +40,63 @@ def test_every_hyper_parameter_is_one_of_the_version_s(version: str) -> None:
     assert hyper_parameters(job).keys() <= fields(version)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_every_size_and_layout(data: st.DataObject) -> None:
-    size = data.draw(st.sampled_from(sorted(SIZES)))
+@st.composite
+def runs(draw: st.DrawFn) -> dict[str, Any]:
+    """Every layout of 2 to 64 cards that mindformers accepts of a Qwen2.5, and a step that fills it."""
+    size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, tied = SIZES[size]
-    mp = data.draw(st.sampled_from([n for n in POWERS if heads % n == 0 and kv_heads % n == 0]))
-    pp = data.draw(st.sampled_from([n for n in POWERS if n <= min(layers, 64 // mp)]))
-    dp = data.draw(st.sampled_from([n for n in POWERS if 2 <= n * pp * mp <= 64]))
-    version = data.draw(st.sampled_from(WINDOWS))
-    prompts = dp * pp if version != "2d0e84d" else 128  # generation's data_parallel is cards / model_parallel
+    mp = draw(st.sampled_from([n for n in POWERS if heads % n == 0 and kv_heads % n == 0]))
+    pp = draw(st.integers(1, min(layers, 64 // mp)))
+    cp = draw(st.sampled_from([n for n in POWERS if n * mp * pp <= 64]))
+    dp = draw(st.integers(1 if mp * pp * cp > 1 else 2, 64 // (mp * pp * cp)))
+    version = draw(st.sampled_from(WINDOWS))
+    return {
+        "size": size, "dp": dp, "mp": mp, "pp": pp, "cp": cp, "version": version,
+        "whole": (tied and cp > 1) or draw(st.booleans()),  # MindSpore wants it so
+        "micro": draw(st.sampled_from([1, 2, 4])),
+        # generation's data_parallel is cards / model_parallel; before 2d0e84d a step is one batch
+        "prompts": dp * pp * cp * (draw(st.integers(1, 3)) if version == "2d0e84d" else 1),
+        **{key: draw(st.booleans()) for key in ("use_seq_parallel", "recompute", "opt_offload")},
+    }  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs())
+def test_every_size_and_layout(run: dict[str, Any]) -> None:
+    dp, mp, pp, cp, version = (run[key] for key in ("dp", "mp", "pp", "cp", "version"))
+    layers, heads, kv_heads, tied = SIZES[run["size"]]
     job = job_of(
-        f"model=qwen2_5_{size}",
-        f"layout=dp{dp}_mp{mp}_pp{pp}",
+        f"model=qwen2_5_{run['size']}",
+        f"layout=dp{dp}_mp{mp}_pp{pp}" + (f"_cp{cp}" if cp > 1 else ""),
+        f"layout.train.vocab_emb_dp={run['whole']}",
+        f"layout.train.micro_batch_num={pp * run['micro']}",
+        *[f"layout.train.{key}={run[key]}" for key in ("use_seq_parallel", "recompute", "opt_offload")],
         f"engine.contract={version}",
-        f"train.prompts_per_step={prompts}",
-        "rollout.num_generations=64",
+        f"train.prompts_per_step={run['prompts']}",
+        "rollout.num_generations=8",
     )
     train, infer = (yaml.safe_load(dump(values)) for values in (finetune(job), predict(job)))
     for values in (train, infer):
         degrees, model = values["parallel_config"], values["model"]["model_config"]
-        product = degrees["data_parallel"] * degrees["model_parallel"] * degrees["pipeline_stage"]
-        assert product == dp * mp * pp
+        assert math.prod(degrees[key] for key in AXES) == dp * mp * pp * cp
+        cuts = degrees["context_parallel"] * (degrees["model_parallel"] if degrees["use_seq_parallel"] else 1)
+        assert model["seq_length"] % cuts == 0
         assert heads % degrees["model_parallel"] == kv_heads % degrees["model_parallel"] == 0
         assert (model["num_layers"], model["tie_word_embeddings"]) == (layers, tied)
         assert model["max_decode_length"] == job.rollout.max_tokens
         assert model["pad_token_id"] == 151643
-    assert infer["parallel_config"]["pipeline_stage"] == 1
+    trained = train["parallel_config"]
+    assert [trained[key] for key in AXES] == [dp, mp, pp, cp]
+    assert trained["micro_batch_num"] >= pp and trained["vocab_emb_dp"] is run["whole"]
+    recomputed = train["recompute_config"]["recompute"]
+    assert (sum(recomputed) == layers if pp > 1 else recomputed) if run["recompute"] else not recomputed
+    assert infer["parallel_config"]["pipeline_stage"] == infer["parallel_config"]["context_parallel"] == 1
     length = infer["model"]["model_config"]["seq_length"]
     assert length == train["model"]["model_config"]["seq_length"]
     # utils/configs.py, combine_grpo_config: what is left for the prompt
     assert length - infer["model"]["model_config"]["max_decode_length"] >= job.tokenize.max_prompt_length
-    check_updates(hyper_parameters(job), train["parallel_config"], infer["parallel_config"], version)
+    assert hyper_parameters(job)["opt_offload"] is run["opt_offload"]
+    check_updates(hyper_parameters(job), trained, infer["parallel_config"], version)
 
 
 def check_updates(values: dict[str, Any], train: dict[str, int], infer: dict[str, int], version: str) -> None:

@@ -1,0 +1,78 @@
+"""engine=mindspeed_rl on several Ray nodes at addresses of the loopback, an NPU each: one is lost midway."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from launch.process import JOB_VARIABLE
+from tests.e2e.conftest import luigi
+from tests.e2e.outside import living, result, rows
+from tests.e2e.test_mindspeed_rl import BASE, STEPS, run, weights_moved
+from tests.launch.launchers import several
+
+
+def on_nodes(directory: Path, count: int, layout: str) -> list[str]:
+    """Overrides for one card on each node."""
+    settings = several(directory, count)
+    return [
+        f"layout={layout}",
+        "launcher=ssh",
+        f"launcher.hosts=[{','.join(settings.hosts)}]",
+        f"launcher.ssh={json.dumps(settings.ssh)}",
+        "launcher.cards_per_node=1",
+        "launcher.grace_s=8",
+        "+engine.env.STANDIN_DEVICES='1'",
+    ]
+
+
+def raylet(store: Path, node: int) -> psutil.Process:
+    """Of a run of this store."""
+    (found,) = (
+        process
+        for process in map(psutil.Process, living(store))
+        if process.name() == "raylet" and process.environ()[JOB_VARIABLE].endswith(f"@{node}")
+    )
+    return found
+
+
+def said(store: Path) -> str:
+    """What the last attempt's program and its workers say."""
+    logs = sorted(store.glob(".logs/grpo-*/attempt_*/worker_0.log"))
+    return logs[-1].read_text() if logs else ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "layout"), [(2, "dp1_mp2_pp1"), (4, "dp1_mp2_pp2")])
+def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path: Path, count: int, layout: str) -> None:
+    store, nodes = tmp_path / "store", on_nodes(tmp_path, count, layout)
+    first = subprocess.Popen(
+        luigi(store, *BASE, *nodes, "+engine.env.STANDIN_STEP_S='2'"),
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    deadline = time.monotonic() + 240
+    while f"iteration: 3 / {STEPS}" not in said(store):
+        assert first.poll() is None, first.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    raylet(store, 1).kill()
+    told = first.communicate(timeout=120)[1]
+    assert first.returncode == 1
+    # told by itself, or, when the trainer notices first, by the first node
+    assert re.search(r"error: (lost: )?node 127\.0\.0\.3 ", told), told
+    assert living(store) == []
+    done = run(store, *nodes)
+    assert done.exit_code == 0, done.stderr
+    assert living(store) == []
+    text = said(store)
+    assert f"ray: {count} of {count} NPUs are registered\n" in text
+    assert all(f"127.0.0.{2 + node}:" in text for node in range(count)), text
+    assert (result(store, "grpo")["resumed_from"], result(store, "grpo")["steps"]) == (2, STEPS)
+    assert [row["step"] for row in rows(store, "grpo")] == list(range(1, STEPS + 1))
+    assert weights_moved(store) == {STEPS}

@@ -1,0 +1,40 @@
+"""Scripts of several nodes started at once; what needs real ssh is in test_nodes.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from launch import fan_out
+from tests.launch.launchers import several
+
+
+def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path: Path) -> None:
+    settings, begun = several(tmp_path, 2), tmp_path / "begun"
+    waits = f"until [ -e {begun} ]; do sleep 0.1; done"
+    for rank, work in enumerate((f"touch {begun}; sleep 300", f"{waits}; exit 3")):
+        (tmp_path / f"node_{rank}.sh").write_text(f'[ "${{1:-}}" != check ] || exit 0\n{work}\n')
+    (tmp_path / "supervise.sh").write_text(fan_out.SUPERVISE)
+    plan = {
+        "job": str(tmp_path),
+        "hosts": settings.hosts,
+        "ssh": settings.ssh,
+        "master_addr": None,
+        "master_port": "1",
+        "python": sys.executable,
+        "directory": str(tmp_path),
+        "logs": str(tmp_path),
+        "grace_s": settings.grace_s,
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    began = time.monotonic()
+    command = [sys.executable, fan_out.__file__, str(tmp_path / "plan.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert "error: node 127.0.0.3 ended with exit code 3\n" in done.stdout
+    assert time.monotonic() - began < 2 * settings.grace_s  # nobody waits for a node that has ended
+    left = subprocess.run(["pgrep", "-f", f"{tmp_path}/node_"], capture_output=True, text=True)
+    assert left.stdout == ""
