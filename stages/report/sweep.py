@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report import svg
+from stages.report.coordinates import coordinates
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.headline import GREEDY, Pair, pairs, tiles
 from stages.report.page import environment, own
@@ -102,6 +103,7 @@ def render(
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     users = _users(given)
     curves, undrawn = _curves(ranked, users, metrics)
+    measured = [(p.number, p.chosen, share) for p in ranked if (share := _accuracy(p)) is not None]
     script = own("sort.js")
     values = {
         "title": title,
@@ -111,6 +113,7 @@ def render(
         "best": best,
         "best_chosen": _told(best.chosen) if best else "",
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
+        "coordinates": coordinates(keys, measured),
         "columns": columns,
         "rows": rows,
         "unlisted": len(ranked) - len(rows),
