@@ -49,6 +49,7 @@ def render(
     config: ReportConfig,
     live: Live | None = None,
     defaults: Mapping[str, Any] | None = None,
+    began: float | None = None,
 ) -> str:
     """The whole page as text.
 
@@ -57,11 +58,12 @@ def render(
         config: section `report`.
         live: of a run that has not ended well: how far it is.
         defaults: the configuration without any override; None: not known.
+        began: Unix time of the run's start, by which stages from the store are told; None: not known.
     """
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     completions, shown = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
-    evaluation, line = run.result("evaluate"), timeline(run.manifests)
+    evaluation, line = run.result("evaluate"), timeline(run.manifests, began)
     pictures = _pictures(run)
     verdicts = [tables.verdict(row) for row in shown]
     values = {
@@ -133,6 +135,7 @@ def _subtitle(run: Run, line: Timeline, pictures: list[Picture]) -> list[str]:
     facts = []
     if line.ended is not None:
         facts.append(moment(line.ended))
+    if line.started is not None:
         facts.append(f"{duration(line.wall_s)} from first to last stage")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
     cards = next((len(picture.cards) for picture in pictures), 0)

@@ -82,6 +82,7 @@ class StageCost:
 def render(
     title: str,
     command: str,
+    began: float,
     written: float,
     given: Sequence[SweepPoint],
     manifests: Mapping[str, Mapping[str, Any]],
@@ -92,7 +93,8 @@ def render(
     Args:
         title: the sweep's id.
         command: the command line of the sweep.
-        written: Unix time, seconds.
+        began: Unix time at which the command was last typed: what had ended before came from the store.
+        written: Unix time of the page.
         given: its points.
         manifests: artifact -> manifest; any may be missing.
         metrics: artifact -> rows of metrics.jsonl, for the artifacts of grpo that are there.
@@ -121,7 +123,7 @@ def render(
         "curves": curves,
         "undrawn": undrawn,
         "costs": _costs(given, users, manifests),
-        "timeline": _timeline(given, users, manifests),
+        "timeline": _timeline(given, users, manifests, began),
         "style": own("style.css"),
         "script": script,
         # The policy lets this one script run and no other, whatever text might slip through.
@@ -276,6 +278,7 @@ def _timeline(
     given: Sequence[SweepPoint],
     users: Mapping[str, Sequence[SweepPoint]],
     manifests: Mapping[str, Mapping[str, Any]],
+    began: float,
 ) -> Timeline:
     """Every artifact once, named by its stage and the points that it belongs to."""
     stages = {artifact: stage for point in given for stage, artifact in point.artifacts.items()}
@@ -286,4 +289,4 @@ def _timeline(
         mark = "shared by " if len(sharing) > 1 else "point "
         if artifact in manifests and len(bars) < MAX_BARS:
             bars[f"{stages[artifact]} · {mark}{whose}"] = manifests[artifact]
-    return timeline(bars)
+    return timeline(bars, began)

@@ -9,7 +9,17 @@ from stages.report.config import ReportConfig
 from stages.report.page import render
 from stages.report.text import neutral
 from tests.stages.report.reading import Page
-from tests.stages.report.synthetic import CONFIG, completions, make_run, metrics, role, samples, write_lines
+from tests.stages.report.synthetic import (
+    CONFIG,
+    SPANS,
+    START,
+    completions,
+    make_run,
+    metrics,
+    role,
+    samples,
+    write_lines,
+)
 
 CONFIG_12 = ReportConfig(title=None, samples=12, text_limit=1500)
 HOSTILE = [
@@ -140,6 +150,15 @@ def test_the_largest_page_stays_below_two_megabytes(tmp_path):
     card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
     (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
     check(render(run, ReportConfig(title=None, samples=20, text_limit=3000)))
+
+
+def test_stages_from_the_store_are_told_by_the_runs_start(run):
+    fetched = START + SPANS["convert"][1] + 0.05  # all up to convert; the next one ends 0.9 s later
+    page = check(render(run, CONFIG_12, began=fetched))
+    assert "4 stage(s) came from the store" in page.text and page.text.count("(reused)") == 4
+    assert "came from the store" not in check(render(run, CONFIG_12, began=START)).text
+    nothing = check(render(run, CONFIG_12, began=START + 1e6)).text
+    assert "10 stage(s) came from the store" in nothing and "from first to last stage" not in nothing
 
 
 def test_few_samples_and_none(run):
