@@ -100,7 +100,9 @@ def samples(count: int = 20) -> list[dict[str, Any]]:
         {"prompt": f"Tom has {i}, 7, 8 and 2 apples in his baskets. How many apples does he have?",
          "solution": f"{i}+7={i + 7}\n#### {i + 17}", "before": f"#### {i + (16 if i % 3 == 0 else 17)}",
          "after": f"{i}+7={i + 7}\n{i + 7}+8={i + 15}\n{i + 15}+2={i + 17}\n#### {i + 17}",
-         "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2}
+         "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2,
+         "before_parts": {"accuracy": 0.0 if i % 3 == 0 else 1.0, "answer_format": 1.0},
+         "after_parts": {"accuracy": 1.0, "answer_format": 1.0}}
         for i in range(count)
     ]  # fmt: skip
 
