@@ -153,7 +153,8 @@ def test_hostile_points_stay_text(tmp_path, browse):
     owned = "document.title = 'owned'"
     texts = [
         f"<script>{owned}</script>", f'"><img src=x onerror="{owned}">',
-        f"]]></title><svg onload=\"{owned}\">", f"</text></svg></table></main><h1>free</h1><script>{owned}</script>",
+        f"]]></title><svg onload=\"{owned}\">",
+        f"</text></svg></table></main><h1>free</h1><script>{owned}</script>",
         f"javascript:{owned}",
         "\u202egnp.exe", "x" * 100_000, "<b>" * 30_000, "\u0301" * 5000,
     ]  # fmt: skip
