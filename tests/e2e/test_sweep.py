@@ -50,9 +50,6 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
 
 
 REWARDS = """
-def broken(completions, solutions):
-    raise ValueError("this reward is broken")
-
 def one(completions, solutions):
     return [float(len(completion)) for completion in completions]
 
@@ -64,11 +61,13 @@ def test_a_failed_point_stops_no_other_and_cards_are_shared_out(
     finished: tuple[Path, Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sweep_rewards.py").write_text(REWARDS)
+    (tmp_path / "sweep_broken.py").write_text('raise RuntimeError("this reward is broken")')
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
         shutil.rmtree(store / stage)
-    functions = ",".join(f"[sweep_rewards:{name}]" for name in ("broken", "one", "two", "three"))
+    names = ("sweep_broken:any", "sweep_rewards:one", "sweep_rewards:two", "sweep_rewards:three")
+    functions = ",".join(f"[{name}]" for name in names)
     asked = ["layout=dp1_mp1_pp1", "train.steps=1", "reward.weights=[1.0]", f"reward.functions={functions}"]
     done = sweeping.run(store, *CHEAP, *asked, cards=2)
     assert done.exit_code == 1
