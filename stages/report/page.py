@@ -66,6 +66,7 @@ def render(
     evaluation, line = run.result("evaluate"), timeline(run.manifests, began)
     pictures = _pictures(run)
     verdicts = [tables.verdict(row) for row in shown]
+    worker_0 = [value for _, value in points(metrics, "peak_memory_gib")]
     values = {
         "title": config.title or _title(run),
         "subtitle": _subtitle(run, line, pictures),
@@ -81,7 +82,7 @@ def render(
         "timeline": line,
         "step_time": tables.step_time(metrics),
         "pictures": pictures,
-        "train_peak_gib": max((value for _, value in points(metrics, "peak_memory_gib")), default=None),
+        "train_peak_gib": max((*tables.rank_peaks(run).values(), *worker_0), default=None),
         "card": data_card(run.result("tokenize"), min(config.text_limit, 600)),
         "samples": tables.samples(shown, config.samples, config.text_limit),
         "samples_count": len(shown),
@@ -151,7 +152,10 @@ def _pictures(run: Run) -> list[Picture]:
     found = []
     for role in ROLES:
         held = {rank: size(count) for rank, count in tables.rank_bytes(run, role).items()}
-        drawn = picture(role, mapping(layout.get(role)), None if layers is None else int(layers), held)
+        peaks = tables.rank_peaks(run) if role == "train" else {}
+        shown = {rank: f"peak {peak:.2f} GiB" for rank, peak in peaks.items()}
+        values = mapping(layout.get(role))
+        drawn = picture(role, values, None if layers is None else int(layers), held, shown)
         if drawn:
             found.append(drawn)
         elif layout.get(role):

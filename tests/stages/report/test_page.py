@@ -66,7 +66,8 @@ def test_a_whole_run(run):
         assert any(label.startswith(f"{role_name}: 2 card(s)") for label in labels)
     for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
                  "workstation", "epsilon_high", "07c0ffee07c0ffee",
-                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB"):  # fmt: skip
+                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB",
+                 "peak 1.60 GiB", "peak 1.25 GiB"):  # fmt: skip
         assert text in page.text, text
     assert "could not show" not in page.text
     assert "reward 0.200 · accuracy 0 · answer format 1" in page.text  # of the first sample, before
