@@ -104,7 +104,7 @@ def coordinates(
         axes.append(Axis(LEFT + k * step, name, marks))
     best = lines[0]
     clear = tuple(tick for tick in ticks if abs(tick.y - best.end.y) > 14)  # not below the best's label
-    axes.append(Axis(RIGHT, "accuracy after GRPO", clear))
+    axes.append(Axis(RIGHT, "accuracy", clear))
     accuracies = [accuracy for _, _, accuracy in drawn]
     alt = (
         f"Parallel coordinates: {len(drawn)} points over {', '.join(clip(key, 60) for key in shown)}; greedy "
