@@ -49,7 +49,9 @@ class Watcher(Protocol):
         """Ten times a second: the stage's latest progress line, or None."""
 
 
-def build(spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watcher) -> bool:
+def build(
+    spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watcher, run_started: float
+) -> bool:
     """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
 
     Args:
@@ -57,6 +59,7 @@ def build(spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watc
         store: where its inputs are and its artifact goes.
         launcher: how its processes run.
         watcher: is told what happens.
+        run_started: Unix time of the run's start, for the report.
 
     Returns:
         Whether the stage ran here; False when another process has built it.
@@ -76,7 +79,7 @@ def build(spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watc
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
-            manifest = _run(spec, store, seat, launcher, watcher)
+            manifest = _run(spec, store, seat, launcher, watcher, run_started)
             store.commit(seat.staging, manifest)
             seat.done()
         return True
@@ -127,12 +130,18 @@ def _command(entry: str, logs: Path) -> list[str]:
 
 
 def _run(
-    spec: StageSpec, store: Store, seat: Attempt, launcher: LauncherConfig, watcher: Watcher
+    spec: StageSpec,
+    store: Store,
+    seat: Attempt,
+    launcher: LauncherConfig,
+    watcher: Watcher,
+    run_started: float,
 ) -> Manifest:
     logs = seat.logs
     progress = logs / "progress.jsonl"
     progress.write_text("", encoding="utf-8")
-    (logs / SPEC).write_text(json.dumps(_spec_file(spec, store, seat, progress), indent=1), encoding="utf-8")
+    values = _spec_file(spec, store, seat, progress, run_started)
+    (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def tell() -> None:
         seat.beat()
@@ -182,12 +191,15 @@ def diagnosis(logs: Path) -> list[str]:
     return found.lines() if found.first is not None and found.first.failure is not TOLD else []
 
 
-def _spec_file(spec: StageSpec, store: Store, seat: Attempt, progress: Path) -> dict[str, Any]:
-    # The report tells what differs from them; they are code, like its templates, hence no part of the spec.
-    defaults = {"defaults": load([]).plain()} if spec.name == "report" else {}
+def _spec_file(
+    spec: StageSpec, store: Store, seat: Attempt, progress: Path, run_started: float
+) -> dict[str, Any]:
+    # The report tells what differs from the defaults, which are code like its templates, and which stages
+    # came from the store: neither makes it another report, hence they are no part of the spec.
+    more = {"defaults": load([]).plain(), "run_started": run_started} if spec.name == "report" else {}
     return {
         "stage": spec.name,
-        "config": {**spec.config, **defaults},
+        "config": {**spec.config, **more},
         "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
         "output": str(seat.staging),
         "work": str(seat.work),

@@ -50,9 +50,14 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:4]}"
 
 
-def record(store: Path, run: str, event: str, **values: Any) -> None:
-    """Append one event; a single write of a single line, so that several processes do not mix theirs."""
-    line = json.dumps({"run": run, "event": event, "time_s": time.time(), **values})
+def record(store: Path, run: str, event: str, **values: Any) -> float:
+    """Append one event; a single write of a single line, so that several processes do not mix theirs.
+
+    Returns:
+        Its Unix time.
+    """
+    now = time.time()
+    line = json.dumps({"run": run, "event": event, "time_s": now, **values})
     descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
     try:
         size = os.fstat(descriptor).st_size
@@ -60,6 +65,7 @@ def record(store: Path, run: str, event: str, **values: Any) -> None:
         os.write(descriptor, (("\n" if cut_short else "") + line + "\n").encode())
     finally:
         os.close(descriptor)
+    return now
 
 
 def runs(store: Path) -> dict[str, Record]:

@@ -41,7 +41,8 @@ def report(root: Path, wanted: str) -> tuple[str, str | None]:
     head = f"{record.state}{f' in {record.failed_stage}: {record.message}' if record.failed_stage else ''}"
     rows = [row.cells for row in watch.rows(root, record)]
     now = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
-    return render(inputs, read(ReportConfig, record.config["report"]), now), None
+    config = read(ReportConfig, record.config["report"])
+    return render(inputs, config, now, began=record.started), None
 
 
 def overview(root: Path) -> str:

@@ -60,7 +60,7 @@ class Run:
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)
-            history.record(
+            self.started = history.record(
                 store.root,
                 self.id,
                 "started",
@@ -80,7 +80,9 @@ class Run:
 
         self.display.listener = listener
         try:
-            ran = build(self.plan.spec(stage), self.store, self.plan.config.launcher, self.display)
+            ran = build(
+                self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
+            )
         except REPORTED as error:
             self._failed(stage, str(error))
             raise

@@ -124,6 +124,7 @@ class Sweep:
         self._cards, self._plan_only = cards, plan_only
         self._config_dir = Path(config_dir) if config_dir else None
         self._points: list[Point] = []
+        self._started = time.time()
         self._store: Store | None = None
         self.id = hashlib.sha256(canonical(self._wanted).encode()).hexdigest()[:8]
 
@@ -215,6 +216,7 @@ class Sweep:
         values = {
             "id": self.id,
             "overrides": self._wanted,
+            "started": self._started,
             "written": time.time(),
             "points": [asdict(point) for point in self._points],
         }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from stages.context import Context
 from stages.errors import ConfigError, Problem
@@ -37,6 +39,7 @@ def run(context: Context) -> None:
     from stages.grpo import state
     from stages.grpo.checkpoint import Checkpoints, read_set
     from stages.grpo.data import Vocabulary, read_prompts
+    from stages.grpo.metrics import peak_memory_gib
     from stages.grpo.parameters import unfuse
     from stages.grpo.trainer import Trainer
     from stages.weights.tensors import write_rank
@@ -63,8 +66,9 @@ def run(context: Context) -> None:
     file = context.output / "train" / f"rank_{rank}" / "model.safetensors"
     write_rank(shard, file, job.model.param_init_type)
     checkpoints.wait()
+    peaks = trainer.world.arrays(np.array([peak_memory_gib()], np.float32))
     if chief is not None:
-        chief.finish(last, chosen, best)
+        chief.finish(last, chosen, best, [round(float(peak), 3) for peak in peaks[:, 0]])
     trainer.barrier()  # nobody leaves while another still writes: msrun ends all when one has ended badly
 
 
@@ -188,14 +192,15 @@ class Chief:
         rows = result.sampled.rows(int(file.stem[-6:]), len(result.sampled.texts))
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
-    def finish(self, last: int, chosen: int | None, best: Best) -> None:
-        """Copy the logs and write result.json."""
+    def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
+        """Copy the logs and write result.json, with the peak memory of each rank."""
         for logger in self.loggers:
             logger.close()
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)
         result = {"steps": last, "final_reward": self.reward, "resumed_from": self.resumed or None}
+        result["peak_memory_gib"] = peaks_gib
         if self.config.validate_every:
             result |= {"weights_of_step": last if chosen is None else chosen}
             result |= {"best_step": best.step, "best_accuracy": best.accuracy}

@@ -12,6 +12,8 @@ from stages.layout import RoleLayout
 
 CELL_W, CELL_H, GAP, PAD, HEADER = 104.0, 62.0, 6.0, 8.0, 24.0
 BAR_W = CELL_W - 20
+MEMORY_H = 17.0
+"""What a card is higher by where its memory is known."""
 MAX_WIDTH = 980.0
 MAX_CARDS = 64
 
@@ -28,6 +30,8 @@ class Card:
     width: float
     label: str
     """Bytes of weights, or which slice where bytes are not known."""
+    memory: str
+    """Most memory that it needed, where that is known."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,17 @@ class Picture:
     stages: tuple[Box, ...]
     replicas: tuple[Box, ...]
     cards: tuple[Card, ...]
+    card_height: float
     alt: str
     facts: tuple[str, ...]
 
 
 def picture(
-    role: str, values: Mapping[str, Any], layers: int | None, weight_bytes: Mapping[int, str]
+    role: str,
+    values: Mapping[str, Any],
+    layers: int | None,
+    weight_bytes: Mapping[int, str],
+    peaks: Mapping[int, str] | None = None,
 ) -> Picture | None:
     """Draw one role; None where the values are no valid layout or above 64 cards.
 
@@ -66,6 +75,7 @@ def picture(
         values: the role's config, with MindSpore's key names.
         layers: num_hidden_layers of the model, None where unknown.
         weight_bytes: rank -> size of its weight files, ready to show.
+        peaks: rank -> most memory that it needed, ready to show; None: not known.
 
     Rank order: pipeline stages outermost, then data_parallel, context_parallel, model_parallel
     (innermost), as MindSpore numbers its device matrix.
@@ -78,10 +88,11 @@ def picture(
         return None
     shards = _optimizer_shards(layout)
     group = layout.model_parallel * layout.context_parallel
+    card_h = CELL_H + (MEMORY_H if peaks else 0)
     columns = min(group, 8)
     rows = -(-group // columns)
     replica_w = columns * (CELL_W + GAP) - GAP + 2 * PAD
-    replica_h = rows * (CELL_H + GAP) - GAP + PAD + HEADER
+    replica_h = rows * (card_h + GAP) - GAP + PAD + HEADER
     per_line = max(1, min(layout.data_parallel, int((MAX_WIDTH - PAD) // (replica_w + GAP))))
     lines = -(-layout.data_parallel // per_line)
     stage_w = per_line * (replica_w + GAP) - GAP + 2 * PAD
@@ -98,15 +109,18 @@ def picture(
                 rank = (s * layout.data_parallel + d) * group + g
                 low, high = _slice(layout, d, g, shards)
                 cx = x + PAD + g % columns * (CELL_W + GAP)
-                cy = y + HEADER + g // columns * (CELL_H + GAP)
+                cy = y + HEADER + g // columns * (card_h + GAP)
                 held_part = "whole" if high - low == 1 else f"1/{round(1 / (high - low))}"
                 label = weight_bytes.get(rank, held_part)
-                cards.append(Card(cx, cy, rank, BAR_W * low, BAR_W * (high - low), label))
+                held_slice = BAR_W * low, BAR_W * (high - low)
+                cards.append(Card(cx, cy, rank, *held_slice, label, (peaks or {}).get(rank, "")))
     height = layout.pipeline_stage * (stage_h + GAP) - GAP
     facts = _facts(layout, shards)
+    if peaks:
+        facts = (*facts, "On each card: its weights, and the most memory that it needed.")
     alt = f"{role}: {layout.cards} card(s), {layout.name}. " + " ".join(facts)
     return Picture(
-        role, layout.name, stage_w, height, tuple(stages), tuple(replicas), tuple(cards), alt, facts
+        role, layout.name, stage_w, height, tuple(stages), tuple(replicas), tuple(cards), card_h, alt, facts
     )
 
 

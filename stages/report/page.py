@@ -49,6 +49,7 @@ def render(
     config: ReportConfig,
     live: Live | None = None,
     defaults: Mapping[str, Any] | None = None,
+    began: float | None = None,
 ) -> str:
     """The whole page as text.
 
@@ -57,13 +58,15 @@ def render(
         config: section `report`.
         live: of a run that has not ended well: how far it is.
         defaults: the configuration without any override; None: not known.
+        began: Unix time of the run's start, by which stages from the store are told; None: not known.
     """
     run = Run.load(inputs)
     metrics, warmup = run.rows("grpo", "metrics.jsonl"), run.rows("sft", "metrics.jsonl")
     completions, shown = run.rows("grpo", "completions.jsonl"), run.rows("evaluate", "samples.jsonl")
-    evaluation, line = run.result("evaluate"), timeline(run.manifests)
+    evaluation, line = run.result("evaluate"), timeline(run.manifests, began)
     pictures = _pictures(run)
     verdicts = [tables.verdict(row) for row in shown]
+    worker_0 = [value for _, value in points(metrics, "peak_memory_gib")]
     values = {
         "title": config.title or _title(run),
         "subtitle": _subtitle(run, line, pictures),
@@ -79,7 +82,7 @@ def render(
         "timeline": line,
         "step_time": tables.step_time(metrics),
         "pictures": pictures,
-        "train_peak_gib": max((value for _, value in points(metrics, "peak_memory_gib")), default=None),
+        "train_peak_gib": max((*tables.rank_peaks(run).values(), *worker_0), default=None),
         "card": data_card(run.result("tokenize"), min(config.text_limit, 600)),
         "samples": tables.samples(shown, config.samples, config.text_limit),
         "samples_count": len(shown),
@@ -133,6 +136,7 @@ def _subtitle(run: Run, line: Timeline, pictures: list[Picture]) -> list[str]:
     facts = []
     if line.ended is not None:
         facts.append(moment(line.ended))
+    if line.started is not None:
         facts.append(f"{duration(line.wall_s)} from first to last stage")
     last = next((m for name in ("grpo", "sft", *run.manifests) if (m := run.manifests.get(name))), {})
     cards = next((len(picture.cards) for picture in pictures), 0)
@@ -148,7 +152,10 @@ def _pictures(run: Run) -> list[Picture]:
     found = []
     for role in ROLES:
         held = {rank: size(count) for rank, count in tables.rank_bytes(run, role).items()}
-        drawn = picture(role, mapping(layout.get(role)), None if layers is None else int(layers), held)
+        peaks = tables.rank_peaks(run) if role == "train" else {}
+        shown = {rank: f"peak {peak:.2f} GiB" for rank, peak in peaks.items()}
+        values = mapping(layout.get(role))
+        drawn = picture(role, values, None if layers is None else int(layers), held, shown)
         if drawn:
             found.append(drawn)
         elif layout.get(role):

@@ -11,18 +11,23 @@ from stages.context import Context
 from stages.report.artifacts import mapping
 from stages.report.config import ReportConfig
 from stages.report.page import render
+from stages.report.text import number
 
 
 def run(context: Context) -> None:
     """Write the report of a run."""
     context.progress(0, 1, "drawing")
     config, defaults = context.section(ReportConfig, "report"), mapping(context.config.get("defaults"))
-    write_report(context.inputs, context.output, config, defaults)
+    write_report(context.inputs, context.output, config, defaults, number(context.config.get("run_started")))
     context.progress(1, 1, "written")
 
 
 def write_report(
-    inputs: Mapping[str, Path], output: Path, config: ReportConfig, defaults: Mapping[str, Any] | None = None
+    inputs: Mapping[str, Path],
+    output: Path,
+    config: ReportConfig,
+    defaults: Mapping[str, Any] | None = None,
+    began: float | None = None,
 ) -> Path:
     """Render the page of a run into the directory `output`.
 
@@ -31,12 +36,13 @@ def write_report(
         output: existing directory.
         config: section `report`.
         defaults: the configuration without any override; None: not known.
+        began: Unix time of the run's start; None: not known.
 
     Returns:
         The path of index.html.
     """
     page = output / "index.html"
-    content = render(inputs, config, defaults=defaults).encode("utf-8")
+    content = render(inputs, config, defaults=defaults, began=began).encode("utf-8")
     page.write_bytes(content)
     (output / "result.json").write_text(json.dumps({"bytes": len(content)}) + "\n", encoding="utf-8")
     return page

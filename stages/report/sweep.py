@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report import svg
+from stages.report.coordinates import coordinates
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.headline import GREEDY, Pair, pairs, tiles
 from stages.report.page import environment, own
@@ -81,6 +82,7 @@ class StageCost:
 def render(
     title: str,
     command: str,
+    began: float,
     written: float,
     given: Sequence[SweepPoint],
     manifests: Mapping[str, Mapping[str, Any]],
@@ -91,7 +93,8 @@ def render(
     Args:
         title: the sweep's id.
         command: the command line of the sweep.
-        written: Unix time, seconds.
+        began: Unix time at which the command was last typed: what had ended before came from the store.
+        written: Unix time of the page.
         given: its points.
         manifests: artifact -> manifest; any may be missing.
         metrics: artifact -> rows of metrics.jsonl, for the artifacts of grpo that are there.
@@ -102,6 +105,7 @@ def render(
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     users = _users(given)
     curves, undrawn = _curves(ranked, users, metrics)
+    measured = [(p.number, p.chosen, share) for p in ranked if (share := _accuracy(p)) is not None]
     script = own("sort.js")
     values = {
         "title": title,
@@ -111,6 +115,7 @@ def render(
         "best": best,
         "best_chosen": _told(best.chosen) if best else "",
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
+        "coordinates": coordinates(keys, measured),
         "columns": columns,
         "rows": rows,
         "unlisted": len(ranked) - len(rows),
@@ -118,7 +123,7 @@ def render(
         "curves": curves,
         "undrawn": undrawn,
         "costs": _costs(given, users, manifests),
-        "timeline": _timeline(given, users, manifests),
+        "timeline": _timeline(given, users, manifests, began),
         "style": own("style.css"),
         "script": script,
         # The policy lets this one script run and no other, whatever text might slip through.
@@ -273,6 +278,7 @@ def _timeline(
     given: Sequence[SweepPoint],
     users: Mapping[str, Sequence[SweepPoint]],
     manifests: Mapping[str, Mapping[str, Any]],
+    began: float,
 ) -> Timeline:
     """Every artifact once, named by its stage and the points that it belongs to."""
     stages = {artifact: stage for point in given for stage, artifact in point.artifacts.items()}
@@ -283,4 +289,4 @@ def _timeline(
         mark = "shared by " if len(sharing) > 1 else "point "
         if artifact in manifests and len(bars) < MAX_BARS:
             bars[f"{stages[artifact]} · {mark}{whose}"] = manifests[artifact]
-    return timeline(bars)
+    return timeline(bars, began)

@@ -193,6 +193,13 @@ def rank_bytes(run: Run, role: str) -> dict[int, int]:
     return {}
 
 
+def rank_peaks(run: Run) -> dict[int, float]:
+    """Rank -> most memory that it held while training, GiB; {} where that was not recorded."""
+    values = run.result("grpo").get("peak_memory_gib")
+    found = enumerate(values if isinstance(values, list) else [])
+    return {rank: peak for rank, value in found if (peak := number(value)) is not None}
+
+
 def environment(run: Run) -> list[tuple[str, str]]:
     """Versions, host and commit. Where stages differ, every value with the stages that had it."""
     seen: dict[str, dict[str, list[str]]] = {}

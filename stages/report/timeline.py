@@ -6,14 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.artifacts import mapping
 from stages.report.text import duration, number
-
-# Between two stages of one run lie only a process start and a commit, which reads every byte of the
-# artifact (here: on a slow disk). A longer silence means that what lies before it was made by an earlier
-# run (or attempt) and found in the store by this one.
-MAX_GAP_S = 60.0
-COMMIT_BYTES_PER_S = 50e6
 
 
 @dataclass(frozen=True)
@@ -22,10 +15,10 @@ class Bar:
 
     stage: str
     start: float
-    """Seconds since the run's first stage started; below 0 for an earlier run's stage."""
+    """Seconds since the first of the run's own stages started; below 0 for an earlier run's stage."""
     duration_s: float
     reused: bool
-    """Made by an earlier run or attempt."""
+    """Finished before the run began."""
     left: float
     """Position of the bar, percent of the axis."""
     width: float
@@ -42,46 +35,38 @@ class Timeline:
     wall_s: float
     """From the first start to the last end of the stages that were not reused."""
     started: float | None
-    """Unix time of the run's first start."""
+    """Unix time of the first start among them; None where there is none."""
     ended: float | None
+    """Unix time of the last end of all stages."""
 
 
-def timeline(manifests: Mapping[str, Mapping[str, Any]]) -> Timeline:
-    """Arrange the stages of a run on one axis, in the order in which they started."""
+def timeline(manifests: Mapping[str, Mapping[str, Any]], began: float | None) -> Timeline:
+    """Arrange the stages of a run on one axis, in the order in which they started.
+
+    Args:
+        manifests: stage -> manifest.
+        began: Unix time of the run's start: what had ended before came from the store, as `grpoflow watch`
+            tells it too. None: not known, and every stage counts as the run's.
+    """
     spans = []
     for stage, manifest in manifests.items():
         start, end = number(manifest.get("started")), number(manifest.get("ended"))
         if start is not None and end is not None and end >= start:
             spans.append((start, end, stage))
-    if not spans:
-        return Timeline((), (), 0.0, None, None)
     spans.sort()
-    first = _first_of_this_run([(start, end, _commit_s(manifests[stage])) for start, end, stage in spans])
-    last = max(end for _, end, _ in spans)
+    own = [(start, end) for start, end, _ in spans if began is None or end >= began]
+    first = min((start for start, _ in own), default=began or 0.0)
+    last = max((end for _, end in own), default=first)
     wall = max(last - first, 1e-9)
     bars = []
     for start, end, stage in spans:
-        reused = start < first
+        reused = began is not None and end < began
         left = 0.0 if reused else 100 * (start - first) / wall
         width = 0.0 if reused else 100 * (end - start) / wall
         memory = number(manifests[stage].get("peak_memory_gib"))
         bars.append(Bar(stage, start - first, end - start, reused, left, width, memory))
-    return Timeline(tuple(bars), _ticks(wall), last - first, first, last)
-
-
-def _first_of_this_run(spans: list[tuple[float, float, float]]) -> float:
-    """Walk back over (start, end, commit seconds) from the last stage until nothing ran for MAX_GAP_S."""
-    first = max(spans, key=lambda span: span[1])[0]
-    for start, end, commit_s in sorted(spans, key=lambda span: -span[1]):
-        if end + commit_s < first - MAX_GAP_S:
-            break
-        first = min(first, start)
-    return first
-
-
-def _commit_s(manifest: Mapping[str, Any]) -> float:
-    sizes = (number(mapping(entry).get("size")) for entry in mapping(manifest.get("files")).values())
-    return sum(size or 0.0 for size in sizes) / COMMIT_BYTES_PER_S
+    ended = max((end for _, end, _ in spans), default=None)
+    return Timeline(tuple(bars), _ticks(wall), last - first, first if own else None, ended)
 
 
 def _ticks(wall_s: float) -> tuple[tuple[float, str], ...]:

@@ -29,7 +29,8 @@ def test_the_whole_chain_runs(finished: tuple[Path, Finished]) -> None:
     assert float(result["gain"]) == pytest.approx(
         float(result["accuracy_grpo"]) - float(result["accuracy_sft"]), abs=2e-4
     )
-    assert Path(result["report"]).read_text().startswith("<!DOCTYPE html>")
+    page = Path(result["report"]).read_text()
+    assert page.startswith("<!DOCTYPE html>") and "came from the store" not in page
     assert list(verify(Store(store), deep=True)) == []
     assert sorted(manifests(store)) == sorted(CHAIN)
 
@@ -64,6 +65,8 @@ def test_beta_reruns_grpo_and_what_follows_only(copy: Path) -> None:
     changed = run(copy, "train.beta=0.5")
     assert changed.exit_code == 0, changed.stderr
     assert sorted(changed.started) == ["evaluate", "export", "grpo", "report"]
+    # However short the time since the first run: what it had finished is told as coming from the store.
+    assert "7 stage(s) came from the store" in Path(changed.result["report"]).read_text()
 
 
 def test_a_layout_reruns_strategy_split_and_what_follows_only(copy: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -46,6 +47,37 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
     assert nothing.exit_code == 0
     assert not sweeping.started(nothing.stderr)
     assert "4 points (4 finished)" in nothing.stdout
+
+
+REWARDS = """
+def one(completions, solutions):
+    return [float(len(completion)) for completion in completions]
+
+two = three = one
+"""
+
+
+def test_a_failed_point_stops_no_other_and_cards_are_shared_out(
+    finished: tuple[Path, Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sweep_rewards.py").write_text(REWARDS)
+    (tmp_path / "sweep_broken.py").write_text('raise RuntimeError("this reward is broken")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
+    for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
+        shutil.rmtree(store / stage)
+    names = ("sweep_broken:any", "sweep_rewards:one", "sweep_rewards:two", "sweep_rewards:three")
+    functions = ",".join(f"[{name}]" for name in names)
+    asked = ["layout=dp1_mp1_pp1", "train.steps=1", "reward.weights=[1.0]", f"reward.functions={functions}"]
+    done = sweeping.run(store, *CHEAP, *asked, cards=2)
+    assert done.exit_code == 1
+    found = sweeping.points(store)
+    assert [point["state"] for point in found] == ["failed"] + ["finished"] * 3, done.stderr
+    assert found[0]["message"].startswith("stage grpo failed") and "this reward is broken" in done.stderr
+    assert found[0]["artifacts"]["sft"] == found[1]["artifacts"]["sft"]
+    counted = sweeping.count(store)
+    assert [counted[stage] for stage in ("sft", "grpo", "evaluate", "report")] == [1, 3, 3, 3]
+    assert sweeping.busiest(store) == 2  # of four points for one card each: never three, and not one
 
 
 @pytest.mark.slow

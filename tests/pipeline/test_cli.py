@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from pipeline import history
 from pipeline.cli import main
 from stages.weights.sources import rank_directories
 
@@ -235,3 +236,23 @@ def test_overrides_may_follow_an_option(tmp_path: Path, capsys: pytest.CaptureFi
         with pytest.raises(SystemExit) as exit:
             main(["report", "last", "--open", wrong])
         assert exit.value.code == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_report_is_opened_by_the_browser_that_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: bool
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or there)
+    store = tmp_path / "a store"
+    page = store / "report" / "0123" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.touch()
+    history.record(store, "one", "started", overrides=[], config={}, artifacts={"report": "report/0123"})
+    assert main(["report", "one", f"store='{store}'"]) == 0
+    assert opened == []
+    assert main(["report", "one", "--open", f"store='{store}'"]) == (0 if there else 1)
+    assert opened == [f"file://{tmp_path}/a%20store/report/0123/index.html"]
+    told = capsys.readouterr()
+    assert told.out == f"{page}\n" * 2
+    assert ("no browser could be started" in told.err) != there

@@ -14,7 +14,7 @@ HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
 
 def written(points: list[Point]) -> dict[str, Any]:
     """What sweep.json holds."""
-    values = {"id": "0123abcd", "overrides": ["seed=0,1"], "written": 1.0}
+    values = {"id": "0123abcd", "overrides": ["seed=0,1"], "started": 12.0, "written": 20.0}
     return {**values, "points": [asdict(point) for point in points]}
 
 

@@ -1,11 +1,12 @@
 import importlib.util
 import json
+import struct
 import subprocess
 import sys
 
 import pytest
 
-from stages.grpo.metrics import StepLog, read_rows
+from stages.grpo.metrics import StepLog, TensorBoard, read_rows
 
 
 def test_continuing_drops_what_came_after_the_checkpoint(tmp_path):
@@ -39,3 +40,30 @@ import torch  # and it can be had afterwards
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     assert [path.name for path in tmp_path.glob("*.tfevents.*")]
+
+
+def test_what_tensorboard_reads_is_what_the_rows_say(tmp_path):
+    rows = [{"step": step, "time_s": 10.0 + step, "reward": step / 8, "loss": -step} for step in (1, 2, 300)]
+    board = TensorBoard(tmp_path, rows[:2])
+    board.add(rows[2])
+    board.close()
+    (file,) = tmp_path.glob("*.tfevents.*")
+    found = {}
+    for event in events(file.read_bytes()):
+        for value in event.summary.value:
+            found.setdefault(value.tag, []).append((event.step, event.wall_time, value.simple_value))
+    assert found == {
+        name: [(row["step"], row["time_s"], row[name]) for row in rows] for name in ("reward", "loss")
+    }
+
+
+def events(data: bytes):
+    """The events of a file: length and its checksum (8 + 4 bytes), the event, its checksum (4), again."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    start = 0
+    while start < len(data):
+        (length,) = struct.unpack_from("<Q", data, start)
+        yield Event.FromString(data[start + 12 : start + 12 + length])
+        start += 16 + length
+    assert start == len(data)

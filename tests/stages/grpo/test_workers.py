@@ -140,7 +140,11 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
     rows = metrics(tmp_path / "grpo")
 
     output = run(tmp_path, "grpo", compose(SMALL))  # its work directory still has step 2's checkpoint
-    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 2
+    result = json.loads((output / "result.json").read_text(encoding="utf-8"))
+    assert result["resumed_from"] == 2
+    peaks = result["peak_memory_gib"]  # of both workers
+    assert len(peaks) == 2 and min(peaks) > 0.1
+    assert peaks[0] >= round(metrics(output)[-1]["peak_memory_gib"], 3)
     again = metrics(output)
     assert [row["step"] for row in again] == [1, 2, 3]
     assert {key: again[2][key] for key in ("loss", "grad_norm", "reward")} == {

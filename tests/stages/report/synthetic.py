@@ -100,7 +100,9 @@ def samples(count: int = 20) -> list[dict[str, Any]]:
         {"prompt": f"Tom has {i}, 7, 8 and 2 apples in his baskets. How many apples does he have?",
          "solution": f"{i}+7={i + 7}\n#### {i + 17}", "before": f"#### {i + (16 if i % 3 == 0 else 17)}",
          "after": f"{i}+7={i + 7}\n{i + 7}+8={i + 15}\n{i + 15}+2={i + 17}\n#### {i + 17}",
-         "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2}
+         "before_reward": 0.2 if i % 3 == 0 else 1.2, "after_reward": 1.2,
+         "before_parts": {"accuracy": 0.0 if i % 3 == 0 else 1.0, "answer_format": 1.0},
+         "after_parts": {"accuracy": 1.0, "answer_format": 1.0}}
         for i in range(count)
     ]  # fmt: skip
 
@@ -165,7 +167,8 @@ def make_run(root: Path, config: Mapping[str, Any] = CONFIG) -> dict[str, Path]:
     write_lines(run["evaluate"] / "samples.jsonl", samples())
     results = {"evaluate": EVALUATION, "tokenize": CARD,
                "sft": {"steps": 150, "accuracy_check": 0.53, "stopped": "accuracy"},
-               "grpo": {"steps": 80, "final_reward": 0.93, "resumed_from": None}}  # fmt: skip
+               "grpo": {"steps": 80, "final_reward": 0.93, "resumed_from": None,
+                        "peak_memory_gib": [1.6, 1.25]}}  # fmt: skip
     for stage, result in results.items():
         (run[stage] / "result.json").write_text(json.dumps(result))
     return run
@@ -201,6 +204,7 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
                 manifests[name] = {"started": START + begun, "ended": START + ended}
         rows[f"grpo/b{i // 2}"] = [{**row, "reward": row["reward"] + 0.05 * i} for row in metrics(steps)]
     return {
-        "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"), "written": START,
+        "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"),
+        "began": START, "written": START,
         "given": given, "manifests": manifests, "metrics": rows,
     }  # fmt: skip

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,11 +44,16 @@ def pixels(file: Path):
     return sum(i * n for i, n in enumerate(histogram)) / sum(histogram), len([n for n in histogram if n])
 
 
-@pytest.fixture(params=["run", "sweep"])
-def page(request, run, tmp_path) -> Path:
+@pytest.fixture
+def page_of_run(run, tmp_path) -> Path:
+    return write_report(run, tmp_path, ReportConfig(title=None, samples=12, text_limit=1500))
+
+
+@pytest.fixture(params=[("run",), ("sweep",)], ids=["run", "sweep"])
+def page(request, tmp_path) -> Path:
     """The page of a run, or of a sweep."""
-    if request.param == "run":
-        return write_report(run, tmp_path, ReportConfig(title=None, samples=12, text_limit=1500))
+    if request.param[0] == "run":
+        return request.getfixturevalue("page_of_run")
     (tmp_path / "index.html").write_text(render(**sweep_of(8)), encoding="utf-8")
     return tmp_path / "index.html"
 
@@ -70,6 +76,37 @@ def test_no_console_error_and_both_colour_schemes(page, tmp_path, browse):
     (light_mean, light_shades), (dark_mean, dark_shades) = pixels(light), pixels(dark)
     assert light_mean > 200 and dark_mean < 70
     assert light_shades > 100 and dark_shades > 100, "an empty page has few shades"
+
+
+@pytest.mark.parametrize("page", [("run", 18, 3), ("sweep", 6, 0)], indirect=True, ids=["run", "sweep"])
+def test_every_picture_is_there_and_large_enough_to_read(page, request, browse):
+    _, count, small = request.node.callspec.params["page"]
+    # Closed details show nothing, hence they are opened first.
+    measure = """
+        document.querySelectorAll('details').forEach((one) => { one.open = true; });
+        const sizes = (kind) => [...document.querySelectorAll(`svg[role=img]${kind}`)].map((one) => {
+            const box = one.getBoundingClientRect();
+            return [box.width, box.height, one.getBBox().width, one.getBBox().height];
+        });
+        const large = sizes(':not(.bars)'), small = sizes('.bars');
+        const fits = large.filter(([w, h, inner, high]) => w > 100 && h > 50 && inner > 100 && high > 50);
+        const rows = small.filter(([w, h, inner, high]) => w > 100 && h > 20 && inner > 20 && high > 10);
+        document.title = [large.length, fits.length, small.length, rows.length].join(' ');
+    """
+    seen = browse(probed(page, measure), "--dump-dom")
+    assert f"<title>{count} {count} {small} {small}</title>" in seen.stdout, re.findall(
+        "<title>.*</title>", seen.stdout
+    )
+
+
+def test_rewards_before_and_after_stand_above_their_answers(page_of_run, browse):
+    measure = """
+        const heads = [...document.querySelectorAll('#samples .sample:nth-of-type(1) h4')];
+        document.title = heads.map((one) => one.innerText.replace(/\\s+/g, ' ')).join(' | ');
+    """
+    parts = "accuracy {} · answer format 1"
+    told = f"Before reward 0.200 · {parts.format(0)} | After reward 1.20 · {parts.format(1)}"
+    assert f"<title>{told}" in browse(probed(page_of_run, measure), "--dump-dom").stdout
 
 
 def test_a_console_error_would_be_seen(tmp_path, browse):
@@ -109,6 +146,39 @@ def test_hostile_completions_stay_text(run, tmp_path, browse):
     """
     seen = browse(probed(page, measure), "--dump-dom", "--virtual-time-budget=2000")
     assert "<title>true 1 1 0</title>" in seen.stdout  # the page's own h1, and the probe
+    assert "CONSOLE" not in seen.stderr, seen.stderr
+
+
+def test_hostile_points_stay_text(tmp_path, browse):
+    owned = "document.title = 'owned'"
+    texts = [
+        f"<script>{owned}</script>", f'"><img src=x onerror="{owned}">',
+        f"]]></title><svg onload=\"{owned}\">",
+        f"</text></svg></table></main><h1>free</h1><script>{owned}</script>",
+        f"javascript:{owned}",
+        "\u202egnp.exe", "x" * 100_000, "<b>" * 30_000, "\u0301" * 5000,
+    ]  # fmt: skip
+    given = sweep_of(len(texts))
+    given["given"] = [
+        replace(point, message=text, command=text, chosen={texts[0]: text, texts[3]: text[::-1]})
+        for point, text in zip(given["given"], texts, strict=True)
+    ]
+    page = tmp_path / "index.html"
+    page.write_text(render(**{**given, "command": texts[0], "title": texts[2]}), encoding="utf-8")
+    assert page.stat().st_size < 2_000_000
+    measure = """
+        const shown = document.body.textContent;
+        const said = ['<script>document', '"><img src=x', ']]></title><svg', '</text></svg></table>',
+            '‹U+202E›', 'left out'];
+        const free = document.querySelectorAll('main script, img, b, h1, svg svg').length;
+        const drawn = document.querySelectorAll('polyline').length;
+        const wide = document.documentElement.scrollWidth - innerWidth;
+        const found = [said.every((one) => shown.includes(one)), free, drawn, document.scripts.length, wide];
+        if (document.title != 'owned') document.title = found.join(' ');
+    """
+    seen = browse(probed(page, measure), "--dump-dom", "--virtual-time-budget=2000")
+    # The page's own h1, seven points with a result, the script that sorts, and the probe.
+    assert "<title>true 1 7 2 0</title>" in seen.stdout, re.findall("<title>.*</title>", seen.stdout)[:1]
     assert "CONSOLE" not in seen.stderr, seen.stderr
 
 

@@ -95,3 +95,15 @@ def test_the_picture_agrees_with_the_strategy_files(dp, mp, pp, cp, shard_size):
         assert span.split("layer")[1].lstrip("s ").split(",")[0] == (
             f"{min(numbers)}–{max(numbers)}" if len(numbers) > 1 else str(numbers[0])
         )
+
+
+def test_each_card_shows_its_memory_below_its_weights_where_that_is_known():
+    weights, peaks = {0: "1 MiB", 1: "2 MiB"}, {0: "peak 1.00 GiB", 1: "peak 2.50 GiB"}
+    plain, drawn = (picture("train", role(2, 1), 4, weights, given) for given in (None, peaks))
+    assert [(card.label, card.memory) for card in drawn.cards] == list(
+        zip(weights.values(), peaks.values(), strict=True)
+    )
+    assert [card.memory for card in plain.cards] == ["", ""]
+    assert "most memory" in drawn.alt and "memory" not in plain.alt
+    more = drawn.card_height - plain.card_height
+    assert more > 0 and drawn.height - plain.height == more

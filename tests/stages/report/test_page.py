@@ -9,7 +9,17 @@ from stages.report.config import ReportConfig
 from stages.report.page import render
 from stages.report.text import neutral
 from tests.stages.report.reading import Page
-from tests.stages.report.synthetic import CONFIG, completions, make_run, metrics, role, samples, write_lines
+from tests.stages.report.synthetic import (
+    CONFIG,
+    SPANS,
+    START,
+    completions,
+    make_run,
+    metrics,
+    role,
+    samples,
+    write_lines,
+)
 
 CONFIG_12 = ReportConfig(title=None, samples=12, text_limit=1500)
 HOSTILE = [
@@ -56,9 +66,12 @@ def test_a_whole_run(run):
         assert any(label.startswith(f"{role_name}: 2 card(s)") for label in labels)
     for text in ("tiny · arith · dp1_mp2_pp1", "51.2 %", "74.3 %", "+23.1", "91.4 %", "2.7.0",
                  "workstation", "epsilon_high", "07c0ffee07c0ffee",
-                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB"):  # fmt: skip
+                 "Tom has 3, 7, 8 and 2 apples", "3 min 29 s", "2 cards", "At most 1.60 GiB",
+                 "peak 1.60 GiB", "peak 1.25 GiB"):  # fmt: skip
         assert text in page.text, text
     assert "could not show" not in page.text
+    assert "reward 0.200 · accuracy 0 · answer format 1" in page.text  # of the first sample, before
+    assert "reward 1.20 · accuracy 1 · answer format 1" in page.text
 
 
 def test_hostile_text_stays_text(run):
@@ -140,6 +153,14 @@ def test_the_largest_page_stays_below_two_megabytes(tmp_path):
     card = {f"f{i}": {"samples": [{f"k{j}": '"' * 9999 for j in range(9)}]} for i in range(20)}
     (run["tokenize"] / "result.json").write_text(json.dumps({"files": card}))
     check(render(run, ReportConfig(title=None, samples=20, text_limit=3000)))
+
+
+def test_stages_from_the_store_are_told_by_the_runs_start(run):
+    fetched = START + SPANS["convert"][1] + 0.05  # all up to convert; the next one ends 0.9 s later
+    page = check(render(run, CONFIG_12, began=fetched))
+    assert "4 stage(s) came from the store" in page.text and page.text.count("(reused)") == 4
+    nothing = check(render(run, CONFIG_12, began=START + 1e6)).text
+    assert "10 stage(s) came from the store" in nothing and "from first to last stage" not in nothing
 
 
 def test_few_samples_and_none(run):

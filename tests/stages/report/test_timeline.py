@@ -8,7 +8,7 @@ def spans(**stages):
 
 
 def test_positions_are_shares_of_the_run():
-    line = timeline(spans(fetch=(0, 20), grpo=(25, 95), export=(90, 100)))
+    line = timeline(spans(fetch=(0, 20), grpo=(25, 95), export=(90, 100)), None)
     assert line.wall_s == 100
     assert [(bar.stage, bar.left, bar.width) for bar in line.bars] == [
         ("fetch", 0, 20), ("grpo", 25, 70), ("export", 90, 10),
@@ -17,31 +17,37 @@ def test_positions_are_shares_of_the_run():
     assert line.ticks[0] == (0, "0") and line.ticks[1:] == ((30, "30 s"), (60, "1 min"), (90, "1 min 30 s"))
 
 
-def test_stages_before_a_long_silence_were_reused():
-    line = timeline(spans(fetch=(-5000, -4900), convert=(-4900, -4890), sft=(0, 60), grpo=(61, 100)))
-    assert {bar.stage for bar in line.bars if bar.reused} == {"fetch", "convert"}
-    assert line.wall_s == 100 and line.started == 1000
+def test_what_had_ended_when_the_run_began_was_reused_however_short_the_silence():
+    stages = spans(fetch=(-5000, -4900), convert=(-9, -5), sft=(0.5, 60), grpo=(61, 100))
+    line = timeline(stages, began=1000.0)
+    assert [bar.stage for bar in line.bars if bar.reused] == ["fetch", "convert"]
+    assert line.wall_s == 99.5 and line.started == 1000.5
+    assert not any(bar.reused for bar in timeline(stages, began=900.0).bars[1:])
 
 
-def test_committing_a_large_artifact_is_no_silence():
-    stages = spans(split=(0, 10), grpo=(250, 300))
-    assert timeline(stages).bars[0].reused
-    stages["split"]["files"] = {"a": {"size": 15e9}, "b": {"size": "?"}}
-    assert not timeline(stages).bars[0].reused
-
-
-def test_a_stage_that_runs_beside_a_long_one_is_of_this_run():
-    line = timeline(spans(fetch=(0, 1), sft=(1, 400), grpo=(401, 500), strategy=(0, 1)))
+def test_a_long_silence_within_a_run_is_no_sign():
+    line = timeline(spans(split=(0, 10), grpo=(5000, 6000)), began=999.0)
     assert not any(bar.reused for bar in line.bars)
+
+
+def test_a_stage_that_another_run_had_begun_is_of_both():
+    line = timeline(spans(sft=(-10, 40), grpo=(50, 90)), began=1000.0)
+    assert [(bar.reused, bar.left, bar.width) for bar in line.bars] == [(False, 0, 50), (False, 60, 40)]
+
+
+def test_a_run_may_have_found_everything():
+    line = timeline(spans(fetch=(0, 1), grpo=(1, 9)), began=2000.0)
+    assert all(bar.reused and bar.width == 0 for bar in line.bars)
+    assert (line.started, line.ended, line.wall_s) == (None, 1009, 0)
 
 
 @pytest.mark.parametrize(
     "manifest", [{}, {"started": "x", "ended": 3}, {"started": 5, "ended": 4}, {"started": 1}]
 )
 def test_unusable_times_are_left_out(manifest):
-    assert timeline({"grpo": manifest}).bars == ()
+    assert timeline({"grpo": manifest}, None).bars == ()
 
 
 def test_an_instant_run_can_be_drawn():
-    line = timeline(spans(fetch=(0, 0)))
+    line = timeline(spans(fetch=(0, 0)), None)
     assert line.bars[0].left == 0 and line.bars[0].width == 0 and len(line.ticks) < 10
