@@ -12,7 +12,7 @@ from stages.config import read
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.mindformers.config import MindformersConfig
-from stages.mindrlhf.rules import qwen_layout
+from stages.mindrlhf.layout_rules import qwen_layout
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 

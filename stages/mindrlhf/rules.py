@@ -1,20 +1,25 @@
 """What mindrlhf asserts, and what it does not assert and then gets silently wrong.
 
 Each rule names its place in mindrlhf e8a8fc1 (0cd087455 does the same). Rules that every engine shares,
-heads and equal card counts among them, stand in pipeline/rules.py.
+heads and equal card counts among them, stand in pipeline/rules.py; those of layouts in layout_rules.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from stages.errors import Problem, as_override
-from stages.layout import ROLES, Role, RoleLayout
+from stages.layout import ROLES
+from stages.mindrlhf import layout_rules
 from stages.mindrlhf.config import VERSIONS
 from stages.mindrlhf.job import Job
 from stages.model_config import ModelConfig
 from stages.strategy.layouts import warnings
+
+SHARD_BYTES = 4 * 10**9
+"""Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
 
 
 def check(job: Job, sft_enabled: bool) -> list[Problem]:
@@ -22,7 +27,7 @@ def check(job: Job, sft_enabled: bool) -> list[Problem]:
     return [
         *_formats(job, sft_enabled),
         *_deepseek(job),
-        *_layouts(job),
+        *layout_rules.check(job),
         *_samples(job),
         *_lengths(job),
         *_algorithm(job),
@@ -45,6 +50,11 @@ def notes(job: Job) -> list[str]:
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay"
     )
+    if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
+        found.append(
+            "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
+            "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
+        )
     for role in ROLES if job.family == "qwen" else ():
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
     if job.family == "deepseek":
@@ -59,6 +69,13 @@ def notes(job: Job) -> list[str]:
             "(utils/configs.py, set_weight_decay)"
         )
     return found
+
+
+def is_single_file(model: ModelConfig) -> bool:
+    """Whether the Hugging Face directory has no index; of one that is not here, as published."""
+    if model.path is not None and Path(model.path).is_dir():
+        return not (Path(model.path) / "model.safetensors.index.json").exists()
+    return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES
 
 
 def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
@@ -118,60 +135,6 @@ def _deepseek(job: Job) -> Iterator[Problem]:
                     else f"must divide {name} = {count} (mindformers moev3.py, FFN)",
                     f"use {math.gcd(count, layout.expert_parallel)}",
                 )
-
-
-def _layouts(job: Job) -> Iterator[Problem]:
-    if job.layout.generate.pipeline_stage > 1:
-        yield Problem(
-            "layout.generate.pipeline_stage",
-            job.layout.generate.pipeline_stage,
-            "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
-            "set it to 1 and raise model_parallel or data_parallel",
-        )
-    yield from filled_pipeline(job.layout.train)
-    for role in ROLES:
-        layout = job.layout.role(role)
-        yield from qwen_layout(job.model, layout, role)
-        # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
-        parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
-        if job.seq_length % parts:
-            yield Problem(
-                "engine.seq_length",
-                job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
-                "(ours: MindSpore cuts evenly)",
-                "leave it null",
-            )
-
-
-def filled_pipeline(layout: RoleLayout) -> Iterator[Problem]:
-    """What a trained layout must have."""
-    if layout.micro_batch_num < layout.pipeline_stage:
-        yield Problem(
-            "layout.train.micro_batch_num",
-            layout.micro_batch_num,
-            f"at least pipeline_stage={layout.pipeline_stage} micro-batches fill the pipeline "
-            "(MindSpore's cell_wrapper.py, PipelineCell)",
-            f"set it to {layout.pipeline_stage} or null",
-        )
-
-
-def qwen_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
-    """What mindformers and MindSpore refuse of a role's layout."""
-    if layout.expert_parallel > 1 and model.deepseek_v3 is None:
-        yield Problem(
-            f"layout.{role}.expert_parallel",
-            layout.expert_parallel,
-            "Qwen2.5 has no experts (arXiv:2412.15115)",
-            "set it to 1",
-        )
-    if model.tie_word_embeddings and layout.context_parallel > 1 and not layout.vocab_emb_dp:
-        yield Problem(
-            f"layout.{role}.context_parallel",
-            layout.context_parallel,
-            "MindSpore refuses tied embeddings with context_parallel>1 (ours: its front end was asked)",
-            f"set layout.{role}.vocab_emb_dp=true",
-        )
 
 
 def _samples(job: Job) -> Iterator[Problem]:

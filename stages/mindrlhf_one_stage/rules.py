@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.errors import Problem, as_override
-from stages.mindrlhf.rules import filled_pipeline, qwen_layout
+from stages.mindrlhf.layout_rules import filled_pipeline, qwen_layout
 from stages.mindrlhf_one_stage.config import WINDOWS
 from stages.mindrlhf_one_stage.job import ROLES, Job
 from stages.strategy.layouts import warnings

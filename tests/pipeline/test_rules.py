@@ -23,6 +23,7 @@ import pipeline.rules
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
+import stages.mindrlhf.layout_rules
 import stages.mindrlhf.rules
 import stages.rewards.config
 import stages.tokenize.config
@@ -35,6 +36,7 @@ MODULES = (
     pipeline.rules,
     pipeline.engines.local,
     stages.mindrlhf.rules,
+    stages.mindrlhf.layout_rules,
     stages.grpo.config,
     stages.rewards.config,
     stages.tokenize.config,
@@ -159,6 +161,16 @@ RULES = {
     "tied_context": rule(
         "layout=dp2_mp2_pp1_cp2", "layout.train.context_parallel", "MindSpore refuses tied embeddings",
         "layout=dp2_mp2_pp1_cp2 layout.train.vocab_emb_dp=true", SMALL[:-1],
+    ),
+    "reshard_tensor_parallel": rule(
+        "engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=4",
+        "layout.generate.model_parallel", "must divide layout.train.model_parallel=2",
+        "engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=2", SEVEN,
+    ),
+    "reshard_context_parallel": rule(
+        "engine.enable_reshard_optimizer=true layout=dp2_mp4_pp1_cp2", "layout.generate.context_parallel",
+        "must be layout.train.context_parallel=2",
+        "engine.enable_reshard_optimizer=true layout=dp4_mp4_pp1", SEVEN[:-1],
     ),
     "cut_sequences": rule(
         "engine.seq_length=1153 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
