@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from launch import environment
-from pipeline import collect, engines, explain, history, reward_check, ui_address
+from pipeline import cautions, collect, engines, explain, history, ui_address
 from pipeline.config import load
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
@@ -24,7 +24,6 @@ from pipeline.run import prepare_plan
 from pipeline.store import Store
 from pipeline.verify import artifacts, quarantine
 from pipeline.verify import verify as find_damage
-from stages.fetch.config import source_warnings
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_PENDING = 0, 1, 10
 
@@ -76,11 +75,8 @@ def plan(options: Namespace) -> int:
     """What a run would do, and why."""
     planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
     rows = explain.explain(planned, store, environment.problems())
-    warnings = list(map(str, source_warnings(planned.config.model, planned.config.dataset)))
-    warnings += reward_check.warnings(planned, store)
-    engine = engines.of(planned.config.engine.name)
-    roles = engine.memory(planned.config)
-    warnings += engine.shortage(planned.config, roles)
+    roles = engines.of(planned.config.engine.name).memory(planned.config)
+    warnings = cautions.warnings(planned, store, roles)
     if options.json:
         print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
     else:

@@ -16,7 +16,7 @@ from pipeline.config import Config
 from pipeline.disk_cache import recall, remember
 from pipeline.graph import Plan
 from pipeline.store import Store
-from stages.errors import StageError
+from stages.errors import Problem, StageError
 from stages.rewards.config import BUILTIN, RewardConfig
 
 KIND = "probe"
@@ -24,22 +24,33 @@ SLOW = "maths"  # takes seconds to import
 
 
 def warnings(plan: Plan, store: Store) -> list[str]:
-    """What the probe finds wrong with reward, prompt and dataset; empty where it can't look.
+    """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to look into.
 
     Args:
         plan: what would run.
         store: where a fetched dataset may be.
     """
-    if plan.config.engine.name == "mindspeed_rl" or not _is_quick(plan.config.reward):
-        return []  # its prompts and rewards are its own: engine.prompt_type, engine.verifier_function
+    if plan.config.engine.name == "mindspeed_rl":  # its prompts and rewards are its own
+        from stages.mindspeed_rl import earnable
+
+        return [str(problem) for problem in earnable.warnings(plan.config.engine)]
+    if not _is_quick(plan.config.reward):
+        return []
     key = _key(plan)
     known = recall(KIND, key)
     if isinstance(known, list):
         return known
     found = _probe(plan, store)
-    if found is not None:
-        remember(KIND, key, found)
-    return found or []
+    if found is None:
+        return [_unprobed(plan.config)]
+    remember(KIND, key, found)
+    return found
+
+
+def _unprobed(config: Config) -> str:
+    rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
+    remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
+    return str(Problem("reward.functions", ",".join(config.reward.functions), rule, remedy))
 
 
 def _is_quick(reward: RewardConfig) -> bool:

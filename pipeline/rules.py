@@ -50,25 +50,35 @@ def layout_name(role: Mapping[str, Any]) -> str:
     return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
 
 
+def divisors(count: int) -> str:
+    """What may stand where something must divide `count`, told."""
+    return " or ".join(str(one) for one in range(1, count + 1) if count % one == 0)
+
+
 def _model(config: Config) -> Iterator[Problem]:
     model = config.model
     if config.cards > MOST_CARDS and model.deepseek_v3 is None:
-        yield Problem("cards", config.cards, f"must be at most {MOST_CARDS}")
+        yield Problem("cards", config.cards, f"must be at most {MOST_CARDS}", f"use at most {MOST_CARDS}")
     if model.hidden_size % model.num_attention_heads:
         yield Problem(
             "model.hidden_size",
             model.hidden_size,
             f"must be a multiple of num_attention_heads={model.num_attention_heads}",
+            f"use {-(-model.hidden_size // model.num_attention_heads) * model.num_attention_heads}",
         )
     elif model.head_dim % 2:
         yield Problem(
-            "model.hidden_size", model.hidden_size, f"head size {model.head_dim} must be even (rotary pairs)"
+            "model.hidden_size",
+            model.hidden_size,
+            f"head size {model.head_dim} must be even (rotary pairs)",
+            f"use {(model.head_dim + 1) * model.num_attention_heads}",
         )
     if model.num_attention_heads % model.num_key_value_heads:
         yield Problem(
             "model.num_key_value_heads",
             model.num_key_value_heads,
             f"must divide num_attention_heads={model.num_attention_heads} (grouped-query attention)",
+            f"use {divisors(model.num_attention_heads)}",
         )
 
 
@@ -79,7 +89,8 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
         yield Problem(
             path,
             layout.name,
-            f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards}",
+            f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards} "
+            "(ours: the roles take turns on the same cards)",
             f"choose another layout, or cards={layout.cards}"
             if role == "train"
             else "leave its degrees null",
@@ -98,6 +109,7 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
             f"{path}.pipeline_stage",
             layout.pipeline_stage,
             f"at most num_hidden_layers={model.num_hidden_layers}",
+            f"use at most {model.num_hidden_layers}, and raise data_parallel instead",
         )
 
 
@@ -105,12 +117,11 @@ def _heads(path: str, layout: RoleLayout, config: Config) -> Iterator[Problem]:
     for name in ("num_attention_heads", "num_key_value_heads"):
         count = getattr(config.model, name)
         if count % layout.model_parallel:
-            fitting = [str(degree) for degree in range(1, count + 1) if count % degree == 0]
             yield Problem(
                 f"{path}.model_parallel",
                 layout.model_parallel,
                 HEADS_RULE.format(name=name, count=count),
-                f"use {' or '.join(fitting)}",
+                f"use {divisors(count)}",
             )
 
 
@@ -122,7 +133,13 @@ def _lengths(config: Config) -> Iterator[Problem]:
             config.rollout.max_tokens,
             f"tokenize.max_prompt_length + rollout.max_tokens = {longest} must be at most "
             f"model.max_position_embeddings={config.model.max_position_embeddings}",
+            _shorter(config),
         )
+
+
+def _shorter(config: Config) -> str:
+    left = config.model.max_position_embeddings - config.tokenize.max_prompt_length
+    return f"use at most {left}" if left > 0 else "lower tokenize.max_prompt_length"
 
 
 def _training(config: Config) -> Iterator[Problem]:

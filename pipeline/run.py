@@ -57,6 +57,8 @@ class Run:
             missing = list(engines.needs(plan.config))
             if missing:
                 raise ConfigError(missing)
+            if not label:  # a sweep's points would all tell the same
+                _warn(plan, store)
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)
@@ -114,6 +116,14 @@ class Run:
         history.record(self.store.root, self.id, "finished", result=result)
         self._notify("finished", result=result)
         print(summary.result_line(self.plan, self.store, self.id), flush=True)
+
+
+def _warn(plan: Plan, store: Store) -> None:
+    """Tell, before hours are spent, what `plan` shows as warnings."""
+    from pipeline import cautions  # here, because a run with nothing to do needs none of it
+
+    for warning in cautions.warnings(plan, store):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def _check_environment() -> None:

@@ -25,6 +25,15 @@ class Problem:
         return f"{self.path}{value}: {self.rule}{remedy}"
 
 
+def as_override(value: object) -> str:
+    """A value as one would type it, for a remedy."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[]" if value == () else str(value)
+
+
 class StageError(Exception):
     """Root of all errors that stages raise on purpose; ends a stage with exit code 1."""
 

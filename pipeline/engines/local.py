@@ -86,25 +86,30 @@ def problems(config: Config) -> Iterator[Problem]:
                 yield Problem(
                     f"layout.{role}.{key}",
                     getattr(layout, key),
-                    "engine=local is data_parallel x model_parallel only",
+                    "engine=local is data_parallel x model_parallel only (ours: stages/grpo/parallel.py)",
                     "use a layout with pp1 and without cp and ep",
                 )
         if layout.enable_parallel_optimizer:
             yield Problem(
-                f"layout.{role}.enable_parallel_optimizer", True, "engine=local keeps each shard whole"
+                f"layout.{role}.enable_parallel_optimizer",
+                True,
+                "engine=local keeps each shard whole (ours: stages/grpo/optimizer.py)",
+                "set it to false",
             )
     if config.model.deepseek_v3 is not None:
-        rule = "engine=local trains Qwen2 models"
+        rule = "engine=local trains Qwen2 models (ours: stages/grpo/model.py)"
         yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
     if config.model.qkv_concat:
-        yield Problem("model.qkv_concat", True, "engine=local reads separate q, k, v and gate, up weights")
+        rule = "engine=local reads separate q, k, v and gate, up weights (ours: stages/grpo/model.py)"
+        yield Problem("model.qkv_concat", True, rule, "set it to false")
     train, generate = config.train, config.layout.generate
     if train.prompts_per_step % generate.data_parallel:
         yield Problem(
             "train.prompts_per_step",
             train.prompts_per_step,
             f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}: "
-            "each replica samples its own prompts (engine=local)",
+            "each replica samples its own prompts (ours: stages/grpo/rollout.py)",
+            f"use {-(-train.prompts_per_step // generate.data_parallel) * generate.data_parallel}",
         )
 
 

@@ -32,14 +32,19 @@ def machines(
         yield Problem("cards", workers, rule, "choose launcher=ssh or launcher=slurm")
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) < nodes:
         rule = f"must name {nodes} machines for {workers} cards"
-        yield Problem("launcher.hosts", launch.hosts_of(launcher), rule, "or give hosts_file")
+        yield Problem(
+            "launcher.hosts",
+            launch.hosts_of(launcher),
+            rule,
+            f"name {nodes} in launcher.hosts or launcher.hosts_file",
+        )
     if launcher.name != "local" and container:
         remedy = "name hosts that are inside the containers" if launcher.name == "ssh" else "leave it empty"
         yield Problem(path, list(container), f"is for launcher=local, not {launcher.name}", remedy)
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) >= nodes:  # before hours are spent on inputs
         store = Path(config.store).absolute()
         for host, what in launch.lacking(launcher, workers, installed(config), store):
-            yield Problem("launcher.hosts", host, what)
+            yield Problem("launcher.hosts", host, what, "mend it there, or name another host")
 
 
 def shared(config: Config) -> Iterator[str]:

@@ -107,11 +107,13 @@ def check_dataset(config: DatasetConfig, path: str = "dataset") -> list[Problem]
 
 def _check_remote(config: DatasetConfig, path: str) -> list[Problem]:
     if config.files is None:
-        return [Problem(f"{path}.files", None, f"is required when {path}.source={config.source}")]
+        rule = f"is required when {path}.source={config.source}"
+        return [Problem(f"{path}.files", None, rule, "give files.train.name, see conf/dataset/gsm8k.yaml")]
     problems = []
     if config.source == "modelscope":
         if config.hub is None:
-            problems.append(Problem(f"{path}.hub", None, f"is required when {path}.source=modelscope"))
+            rule = f"is required when {path}.source=modelscope"
+            problems.append(Problem(f"{path}.hub", None, rule, "give {id, revision}"))
         else:
             problems += check_repository(f"{path}.hub", config.hub.id, config.hub.revision)
     for split, file in remote_files(config):
@@ -120,7 +122,7 @@ def _check_remote(config: DatasetConfig, path: str) -> list[Problem]:
         problems += check_digest(f"{key}.sha256", file.sha256)
     if config.files.test is None and config.test_rows is None:
         rule = "is required where the source has no held-out file: so many last rows of train are held out"
-        problems.append(Problem(f"{path}.test_rows", None, rule))
+        problems.append(Problem(f"{path}.test_rows", None, rule, "set it to 1000"))
     return problems + _check_ignored(config, path)
 
 
@@ -166,13 +168,16 @@ def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]
 def _check_builtin(config: DatasetConfig, path: str) -> list[Problem]:
     problems = []
     if config.arith is None:
-        problems.append(Problem(f"{path}.arith", None, f"is required when {path}.source=builtin"))
+        rule = f"is required when {path}.source=builtin"
+        problems.append(Problem(f"{path}.arith", None, rule, "choose dataset=arith"))
     elif config.arith.min_addends > config.arith.max_addends:
         rule = f"must not exceed {path}.arith.max_addends={config.arith.max_addends}"
-        problems.append(Problem(f"{path}.arith.min_addends", config.arith.min_addends, rule))
+        remedy = f"use at most {config.arith.max_addends}"
+        problems.append(Problem(f"{path}.arith.min_addends", config.arith.min_addends, rule, remedy))
     for name, value in (("train_rows", config.train_rows), ("test_rows", config.test_rows)):
         if value is None:
-            problems.append(Problem(f"{path}.{name}", None, f"is required when {path}.source=builtin"))
+            rule = f"is required when {path}.source=builtin"
+            problems.append(Problem(f"{path}.{name}", None, rule, "set it to the number of rows"))
     return problems + _check_ignored(config, path)
 
 

@@ -105,9 +105,11 @@ def check_repository(path: str, id: str, revision: str) -> list[Problem]:
     """What is wrong with a repository's id and revision, `path` being their config group."""
     problems = []
     if not REPOSITORY_ID.fullmatch(id):
-        problems.append(Problem(f"{path}.id", id, "must be owner/name"))
+        problems.append(Problem(f"{path}.id", id, "must be owner/name", "as in Qwen/Qwen2.5-7B"))
     if not REVISION.fullmatch(revision) or ".." in revision:
-        problems.append(Problem(f"{path}.revision", revision, "must be a commit, tag or branch"))
+        problems.append(
+            Problem(f"{path}.revision", revision, "must be a commit, tag or branch", "as in master")
+        )
     return problems
 
 
@@ -115,7 +117,8 @@ def check_url(path: str, url: str) -> list[Problem]:
     """Refuse what is no web address, and any secret in one: configurations are recorded and shown."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        return [Problem(path, url.split("?")[0].rpartition("@")[2], "must be an http or https address")]
+        rule, remedy = "must be an http or https address", "begin it with https://"
+        return [Problem(path, url.split("?")[0].rpartition("@")[2], rule, remedy)]
     if "@" in parts.netloc:
         remedy = "put user and password into ~/.netrc"
         return [Problem(path, f"…@{parts.hostname}", "must not hold a user or password", remedy)]
@@ -130,7 +133,7 @@ def check_digest(path: str, digest: str | None) -> list[Problem]:
     """A SHA-256, where there is one, must look like one."""
     if digest is None or SHA256.fullmatch(digest):
         return []
-    return [Problem(path, digest, "must be 64 lower-case hexadecimal digits")]
+    return [Problem(path, digest, "must be 64 lower-case hexadecimal digits", "use what sha256sum prints")]
 
 
 def moving(path: str, id: str, revision: str) -> list[Problem]:

@@ -151,11 +151,16 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
     problems = []
     if train.warmup_steps > train.steps:
         problems.append(
-            Problem("train.warmup_steps", train.warmup_steps, f"at most train.steps={train.steps}")
+            Problem(
+                "train.warmup_steps",
+                train.warmup_steps,
+                f"at most train.steps={train.steps}",
+                f"use at most {train.steps}",
+            )
         )
     if train.validate_every and not train.validation_prompts:
         rule = "must be at least 1 where train.validate_every is not 0"
-        problems.append(Problem("train.validation_prompts", 0, rule))
+        problems.append(Problem("train.validation_prompts", 0, rule, "set it to 64"))
     for name, value in (("keep_best", train.keep_best), ("patience", train.patience)):
         if value and not train.validate_every:
             rule = "needs checks on held-out prompts"
@@ -172,7 +177,9 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
             problems.append(Problem(f"train.{name}", getattr(train, name), rule, "set train.beta above 0"))
     if rollout.min_tokens > rollout.max_tokens:
         rule = f"at most rollout.max_tokens={rollout.max_tokens}"
-        problems.append(Problem("rollout.min_tokens", rollout.min_tokens, rule))
+        problems.append(
+            Problem("rollout.min_tokens", rollout.min_tokens, rule, f"use at most {rollout.max_tokens}")
+        )
     return problems
 
 

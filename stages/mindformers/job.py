@@ -12,7 +12,7 @@ from stages.config import read
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.mindformers.config import MindformersConfig
-from stages.mindrlhf.rules import qwen_layout
+from stages.mindrlhf.layout_rules import qwen_layout
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
@@ -81,34 +81,42 @@ def _problems(job: Job) -> Iterator[Problem]:
         yield Problem(
             "mindformers.batch_size",
             settings.batch_size,
-            f"must be a multiple of data_parallel x mindformers.examples_per_card = {together}",
+            f"must be a multiple of data_parallel x mindformers.examples_per_card = {together} "
+            "(base_trainer.py, _check_global_batch_size_for_auto_parallel)",
+            f"use {-(-settings.batch_size // together) * together}",
         )
     elif job.micro_batches < layout.pipeline_stage:
         yield Problem(
             "mindformers.batch_size",
             settings.batch_size,
             f"at least pipeline_stage={layout.pipeline_stage} micro-batches of {together} examples fill the "
-            "pipeline (MindSpore)",
+            "pipeline (MindSpore's cell_wrapper.py, PipelineCell)",
+            f"use {layout.pipeline_stage * together}",
         )
     yield from qwen_layout(job.model, layout, "train")
     if layout.vocab_emb_dp and layout.pipeline_stage > 1:
         rule = "must be false with a pipeline: mindformers sets it so (core/parallel_config.py)"
-        yield Problem("layout.train.vocab_emb_dp", True, rule)
+        yield Problem("layout.train.vocab_emb_dp", True, rule, "set it to false")
     cut = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
     if job.seq_length % cut:
         yield Problem(
             "tokenize.sft_length",
             job.seq_length,
-            f"must be a multiple of {cut}: rows are cut over context_parallel and use_seq_parallel's cards",
+            f"must be a multiple of {cut}: rows are cut over context_parallel and use_seq_parallel's cards "
+            "(ours: MindSpore cuts evenly)",
+            f"use {max(1, job.seq_length // cut) * cut}",
         )
     if job.seq_length > job.model.max_position_embeddings:
-        rule = f"must be at most model.max_position_embeddings={job.model.max_position_embeddings}"
-        yield Problem("tokenize.sft_length", job.seq_length, rule)
+        positions = job.model.max_position_embeddings
+        rule = f"must be at most model.max_position_embeddings={positions} (ours: trained so)"
+        yield Problem("tokenize.sft_length", job.seq_length, rule, f"use {positions}")
     if job.model.deepseek_v3 is not None:
-        yield Problem("engine.sft", "mindformers", "trains Qwen2 models", "set engine.sft=off")
+        yield Problem(
+            "engine.sft", "mindformers", "trains Qwen2 models (ours: finetune_yaml.py)", "set engine.sft=off"
+        )
     if job.tokenize.compat == "mindrlhf":
         rule = "must be none with engine.sft=mindformers: rlhf_data.py's ids of answers are not Qwen2.5's"
-        yield Problem("tokenize.compat", "mindrlhf", rule)
+        yield Problem("tokenize.compat", "mindrlhf", rule, "set it to none")
 
 
 def check_home(home: str) -> list[Problem]:
@@ -117,7 +125,7 @@ def check_home(home: str) -> list[Problem]:
         declared = set(_ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
-        return [Problem("mindformers.home", home, rule)]
+        return [Problem("mindformers.home", home, rule, "clone it and give its directory")]
     missing = sorted(set(ARGUMENTS) - declared)
     if not missing:
         return []

@@ -61,3 +61,6 @@ class MindrlhfEngine(OutsideEngine):
     """Log KL, ratio and clip share of each update (contract e8a8fc1; costs a read of four scalars)."""
     reshard_mem_opt_level: Annotated[int, Ge(0), Le(1)]
     """1: weights leave the card while they are resharded; slower, less memory (default 0)."""
+    enable_reshard_optimizer: bool
+    """Number the generation's cards so that weights need fewer exchanges when they are resharded (mindrlhf's
+    default false)."""

@@ -101,7 +101,7 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "save_ckpt_interval": train.checkpoint_every,
         "save_max_ckpt_num": train.keep_checkpoints,
         "save_ckpt_format": "safetensors",
-        "enable_reshard_optimizer": False,
+        "enable_reshard_optimizer": engine.enable_reshard_optimizer,
         "tensorboard": False,  # event files are written from the metrics
         "tensorboard_dir": str(places.root / "tensorboard"),
         "tensorboard_queue_size": 10,

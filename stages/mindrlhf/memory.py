@@ -53,6 +53,11 @@ def _vllm_budget(job: Job) -> int:
 
 
 def _train(job: Job) -> RoleMemory:
+    return memory.largest("train", train_stages(job))
+
+
+def train_stages(job: Job) -> list[list[Term]]:
+    """What training holds on a card of each pipeline stage."""
     model, layout = job.model, job.layout.train
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
     tokens = job.engine.batch_size * job.seq_length // layout.context_parallel
@@ -76,7 +81,7 @@ def _train(job: Job) -> RoleMemory:
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 3))
         stages.append(terms)
-    return memory.largest("train", stages)
+    return stages
 
 
 def _reference(job: Job) -> RoleMemory:

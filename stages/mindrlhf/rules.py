@@ -1,19 +1,25 @@
 """What mindrlhf asserts, and what it does not assert and then gets silently wrong.
 
 Each rule names its place in mindrlhf e8a8fc1 (0cd087455 does the same). Rules that every engine shares,
-heads and equal card counts among them, stand in pipeline/rules.py.
+heads and equal card counts among them, stand in pipeline/rules.py; those of layouts in layout_rules.py.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from pathlib import Path
 
-from stages.errors import Problem
-from stages.layout import ROLES, Role, RoleLayout
+from stages.errors import Problem, as_override
+from stages.layout import ROLES
+from stages.mindrlhf import layout_rules
 from stages.mindrlhf.config import VERSIONS
 from stages.mindrlhf.job import Job
 from stages.model_config import ModelConfig
 from stages.strategy.layouts import warnings
+
+SHARD_BYTES = 4 * 10**9
+"""Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
 
 
 def check(job: Job, sft_enabled: bool) -> list[Problem]:
@@ -21,7 +27,7 @@ def check(job: Job, sft_enabled: bool) -> list[Problem]:
     return [
         *_formats(job, sft_enabled),
         *_deepseek(job),
-        *_layouts(job),
+        *layout_rules.check(job),
         *_samples(job),
         *_lengths(job),
         *_algorithm(job),
@@ -44,6 +50,11 @@ def notes(job: Job) -> list[str]:
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay"
     )
+    if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
+        found.append(
+            "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
+            "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
+        )
     for role in ROLES if job.family == "qwen" else ():
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
     if job.family == "deepseek":
@@ -58,6 +69,13 @@ def notes(job: Job) -> list[str]:
             "(utils/configs.py, set_weight_decay)"
         )
     return found
+
+
+def is_single_file(model: ModelConfig) -> bool:
+    """Whether the Hugging Face directory has no index; of one that is not here, as published."""
+    if model.path is not None and Path(model.path).is_dir():
+        return not (Path(model.path) / "model.safetensors.index.json").exists()
+    return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES
 
 
 def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
@@ -80,7 +98,7 @@ def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
         yield Problem(
             "sft.enabled",
             True,
-            "engine=mindrlhf starts from the fetched weights",
+            "engine=mindrlhf starts from the fetched weights (ours: its sft stage is skipped)",
             "set sft.enabled=false, or train with engine=local",
         )
 
@@ -93,7 +111,7 @@ def _deepseek(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.load_ckpt_format",
             "ckpt",
-            "must not be ckpt for DeepSeek-V3: convert, strategy and split know Qwen2.5's weights only",
+            "must not be ckpt for DeepSeek-V3 (ours: convert and split know Qwen2.5 only)",
             "use ms_safetensors with weights from mindformers' research/deepseek3/convert_weight.py",
         )
     if job.version != "e8a8fc1":
@@ -115,57 +133,8 @@ def _deepseek(job: Job) -> Iterator[Problem]:
                     f"must divide the {count} {name} (mindformers moev3.py, FFN; moe.py, check_moe_config)"
                     if name == "experts"
                     else f"must divide {name} = {count} (mindformers moev3.py, FFN)",
+                    f"use {math.gcd(count, layout.expert_parallel)}",
                 )
-
-
-def _layouts(job: Job) -> Iterator[Problem]:
-    if job.layout.generate.pipeline_stage > 1:
-        yield Problem(
-            "layout.generate.pipeline_stage",
-            job.layout.generate.pipeline_stage,
-            "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
-            "set it to 1 and raise model_parallel or data_parallel",
-        )
-    yield from filled_pipeline(job.layout.train)
-    for role in ROLES:
-        layout = job.layout.role(role)
-        yield from qwen_layout(job.model, layout, role)
-        # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
-        parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
-        if job.seq_length % parts:
-            yield Problem(
-                "engine.seq_length",
-                job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
-                "(MindSpore cuts evenly)",
-                "leave it null",
-            )
-
-
-def filled_pipeline(layout: RoleLayout) -> Iterator[Problem]:
-    """What a trained layout must have."""
-    if layout.micro_batch_num < layout.pipeline_stage:
-        yield Problem(
-            "layout.train.micro_batch_num",
-            layout.micro_batch_num,
-            f"at least pipeline_stage={layout.pipeline_stage} micro-batches fill the pipeline (MindSpore)",
-            f"set it to {layout.pipeline_stage} or null",
-        )
-
-
-def qwen_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
-    """What mindformers and MindSpore refuse of a role's layout."""
-    if layout.expert_parallel > 1 and model.deepseek_v3 is None:
-        yield Problem(
-            f"layout.{role}.expert_parallel", layout.expert_parallel, "Qwen2.5 has no experts", "set it to 1"
-        )
-    if model.tie_word_embeddings and layout.context_parallel > 1 and not layout.vocab_emb_dp:
-        yield Problem(
-            f"layout.{role}.context_parallel",
-            layout.context_parallel,
-            "MindSpore refuses tied embeddings with context_parallel>1",
-            f"set layout.{role}.vocab_emb_dp=true",
-        )
 
 
 def _samples(job: Job) -> Iterator[Problem]:
@@ -182,10 +151,12 @@ def _samples(job: Job) -> Iterator[Problem]:
         )
         return
     if job.samples % engine.pack_num:
-        rule = (
-            f"must divide the {job.samples} samples of a step (grpo_experience_maker.py, create_pack_group)"
+        yield Problem(
+            "engine.pack_num",
+            engine.pack_num,
+            f"must divide the {job.samples} samples of a step (grpo_experience_maker.py, create_pack_group)",
+            f"use {math.gcd(job.samples, engine.pack_num)}",
         )
-        yield Problem("engine.pack_num", engine.pack_num, rule)
     update = job.packs_per_update
     formula = "engine.batch_size x data_parallel" + (
         " x micro_batch_num" if layout.train.pipeline_stage > 1 else ""
@@ -206,12 +177,12 @@ def _samples(job: Job) -> Iterator[Problem]:
         (
             reference,
             "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
-            "the tail's log-probabilities stay 0, compute_ref_log_probs",
+            "the tail's log-probabilities stay 0 (ref_worker.py, compute_ref_log_probs)",
         ),
         (
             old_policy,
             "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
-            "the tail's log-probabilities stay 0, _generate_old_logps",
+            "the tail's log-probabilities stay 0 (grpo_experience_maker.py, _generate_old_logps)",
         ),
     ):
         if job.packs % divisor:
@@ -219,8 +190,16 @@ def _samples(job: Job) -> Iterator[Problem]:
                 "train.prompts_per_step",
                 train.prompts_per_step,
                 f"its {job.packs} packs must be a multiple of {divisor}, {what}: {source}",
-                "change prompts_per_step, rollout.num_generations or the batch size named",
+                f"use prompts_per_step={_enough(job, batch, divisor)}, or another batch size",
             )
+
+
+def _enough(job: Job, batch: int, divisor: int) -> int:
+    """The next number of prompts whose packs `divisor` divides."""
+    prompts = job.train.prompts_per_step
+    while prompts % batch or prompts * job.rollout.num_generations // job.engine.pack_num % divisor:
+        prompts += 1
+    return prompts
 
 
 def _lengths(job: Job) -> Iterator[Problem]:
@@ -237,7 +216,7 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.max_model_len",
             job.max_model_len,
-            f"must be at least seq_length={job.seq_length} (vLLM refuses longer sequences)",
+            f"must be at least seq_length={job.seq_length} (vllm config.py: it refuses longer sequences)",
             "leave it null",
         )
     longest = max(job.seq_length, job.max_model_len)
@@ -245,7 +224,8 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.seq_length",
             longest,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings} (config.json)",
+            f"at most model.max_position_embeddings={job.model.max_position_embeddings} "
+            "(ours: config.json says what it was trained for)",
             "shorten tokenize.max_prompt_length or rollout.max_tokens",
         )
 
@@ -253,21 +233,36 @@ def _lengths(job: Job) -> Iterator[Problem]:
 def _algorithm(job: Job) -> Iterator[Problem]:
     train = job.train
     for key, wanted, why in (
-        ("loss_type", "grpo", "mindrlhf averages within each completion, then over completions"),
-        ("scale_advantages", True, "mindrlhf always divides by the group's standard deviation"),
+        (
+            "loss_type",
+            "grpo",
+            "mindrlhf averages within each completion, then over completions (grpo_models.py)",
+        ),
+        (
+            "scale_advantages",
+            True,
+            "mindrlhf always divides by the group's deviation (grpo_experience_maker.py)",
+        ),
         ("max_grad_norm", 1.0, "mindformers' training cell clips at 1.0 (wrapper.py, max_grad_norm)"),
-        ("importance_sampling_level", "token", "mindrlhf weighs token by token"),
-        ("use_bias_correction_kl", False, "mindrlhf does not correct its KL term"),
-        ("mask_truncated_completions", False, "mindrlhf trains on completions that were cut off, too"),
-        ("resample_rounds", 0, "mindrlhf samples each step once"),
-        ("validate_every", 0, "mindrlhf does not check on held-out prompts; evaluate does, afterwards"),
-        ("loggers", (), "mindrlhf logs to TensorBoard alone"),
-        ("max_kl", None, "mindrlhf does not stop by KL"),
-        ("resume_from", None, "mindrlhf goes on from its own checkpoints only"),
+        ("importance_sampling_level", "token", "mindrlhf weighs token by token (grpo_models.py)"),
+        ("use_bias_correction_kl", False, "mindrlhf does not correct its KL term (grpo_models.py)"),
+        (
+            "mask_truncated_completions",
+            False,
+            "mindrlhf trains on completions that were cut off, too (grpo_models.py)",
+        ),
+        ("resample_rounds", 0, "mindrlhf samples each step once (grpo_trainer.py)"),
+        ("validate_every", 0, "mindrlhf has no check on held-out prompts (grpo_trainer.py); evaluate has"),
+        ("loggers", (), "mindrlhf logs to TensorBoard alone (grpo_trainer.py, _init_tensorboard)"),
+        ("max_kl", None, "mindrlhf does not stop by KL (grpo_trainer.py)"),
+        ("resume_from", None, "mindrlhf goes on from its own checkpoints only (train_worker.py)"),
     ):
         if getattr(train, key) != wanted:
             yield Problem(
-                f"train.{key}", getattr(train, key), f"must be {wanted}: {why}", f"set it to {wanted}"
+                f"train.{key}",
+                getattr(train, key),
+                f"must be {as_override(wanted)}: {why}",
+                f"set it to {as_override(wanted)}",
             )
     if train.ref_model_sync_steps and train.ref_model_mixup_alpha != 1.0:
         yield Problem(
@@ -289,7 +284,7 @@ def _reward(job: Job) -> Iterator[Problem]:
     for i, name in enumerate(job.reward.functions):
         if name in job.verifiers:
             continue
-        rule = f"mindrlhf has no such reward; it has {', '.join(job.verifiers)}"
+        rule = f"mindrlhf has no such reward (grpo_experience_maker.py); it has {', '.join(job.verifiers)}"
         if name == "accuracy":
             rule = (
                 "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts "
@@ -308,6 +303,6 @@ def _tokens(job: Job) -> Iterator[Problem]:
                 yield Problem(
                     f"model.{name}_token_id",
                     value,
-                    f"must be below vocab_size={job.model.vocab_size} (config.json)",
+                    f"must be below vocab_size={job.model.vocab_size} (ours: config.json has no more)",
                     "give the tokenizer's own id",
                 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.errors import Problem
-from stages.mindrlhf.rules import filled_pipeline, qwen_layout
+from stages.errors import Problem, as_override
+from stages.mindrlhf.layout_rules import filled_pipeline, qwen_layout
 from stages.mindrlhf_one_stage.config import WINDOWS
 from stages.mindrlhf_one_stage.job import ROLES, Job
 from stages.strategy.layouts import warnings
@@ -55,21 +55,23 @@ def notes(job: Job) -> list[str]:
 
 def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
     if job.model.qkv_concat:
-        yield Problem("model.qkv_concat", True, "must be false (its shipped YAML)", "set it to false")
+        yield Problem(
+            "model.qkv_concat", True, "must be false (its finetune_qwen2_5_7b.yaml)", "set it to false"
+        )
     if job.model.deepseek_v3 is not None:
-        rule = "grpo_one_stage.py is started for Qwen2 models"
+        rule = "is started for Qwen2 models (grpo_one_stage.py)"
         yield Problem("model.deepseek_v3", job.model.name, rule, "choose engine=mindrlhf")
     if sft_enabled:
-        rule = "engine=mindrlhf_one_stage starts from the fetched weights"
+        rule = "engine=mindrlhf_one_stage starts from the fetched weights (ours: its sft stage is skipped)"
         yield Problem("sft.enabled", True, rule, "set sft.enabled=false, and engine.sft=mindformers")
 
 
 def _layouts(job: Job) -> Iterator[Problem]:
     if job.layout.train.cards < 2:
-        rule = "must be at least 2: the script calls get_rank() and cuts checkpoints only under use_parallel"
+        rule = "must be at least 2: get_rank() and cut checkpoints need use_parallel (grpo_one_stage.py)"
         yield Problem("cards", job.layout.train.cards, rule, "choose a layout of several cards")
     if job.layout.generate.pipeline_stage > 1:
-        rule = "generation must not be pipelined (its README)"
+        rule = "generation must not be pipelined (its README.md)"
         yield Problem(
             "layout.generate.pipeline_stage", job.layout.generate.pipeline_stage, rule, "set it to 1"
         )
@@ -78,16 +80,15 @@ def _layouts(job: Job) -> Iterator[Problem]:
         layout = job.layout.role(role)
         yield from qwen_layout(job.model, layout, role)
         if layout.enable_parallel_optimizer:
-            rule = (
-                "must be false: the script takes its context from the generation's YAML alone (build_context)"
-            )
-            yield Problem(f"layout.{role}.enable_parallel_optimizer", True, rule)
+            rule = "must be false: the generation's YAML alone decides (grpo_one_stage.py, build_context)"
+            yield Problem(f"layout.{role}.enable_parallel_optimizer", True, rule, "set it to false")
         parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
         if job.seq_length % parts:
             yield Problem(
                 "engine.seq_length",
                 job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into",
+                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
+                "(ours: MindSpore cuts evenly)",
                 "leave it null",
             )
 
@@ -106,7 +107,8 @@ def _samples(job: Job) -> Iterator[Problem]:
         yield Problem(
             "train.prompts_per_step",
             train.prompts_per_step,
-            f"must be a multiple of engine.chunk_size x layout.generate.data_parallel = {job.batch}",
+            f"must be a multiple of engine.chunk_size x layout.generate.data_parallel = {job.batch} "
+            "(grpo_trainer.py, make_experience)",
             f"use {-(-train.prompts_per_step // job.batch) * job.batch}",
         )
     elif job.samples % job.samples_per_update:
@@ -116,8 +118,16 @@ def _samples(job: Job) -> Iterator[Problem]:
             f"its {job.samples} samples must be a multiple of {job.samples_per_update}, an update (engine."
             "batch_size x data_parallel x micro_batch_num): a smaller last one would have another shape than "
             "the compiled graph (utils/configs.py, init_grpo_dataset)",
-            "change prompts_per_step, rollout.num_generations or engine.batch_size",
+            f"use rollout.num_generations={_group(job)}, or lower engine.batch_size",
         )
+
+
+def _group(job: Job) -> int:
+    """The next group size with which a step is whole updates."""
+    size = job.rollout.num_generations
+    while job.train.prompts_per_step * size % job.samples_per_update:
+        size += 1
+    return size
 
 
 def _lengths(job: Job) -> Iterator[Problem]:
@@ -130,43 +140,57 @@ def _lengths(job: Job) -> Iterator[Problem]:
             "leave it null, or shorten them",
         )
     if job.seq_length > job.model.max_position_embeddings:
-        rule = f"at most model.max_position_embeddings={job.model.max_position_embeddings}"
+        rule = f"at most model.max_position_embeddings={job.model.max_position_embeddings} (ours: trained so)"
         yield Problem("engine.seq_length", job.seq_length, rule, "shorten tokenize.max_prompt_length")
     blocks = job.engine.chunk_size * -(-job.seq_length // job.engine.block_size)
     if job.engine.num_blocks < blocks:
-        rule = f"must be at least {blocks}: chunk_size sequences of {job.seq_length} tokens"
-        yield Problem("engine.num_blocks", job.engine.num_blocks, rule)
+        rule = f"must be at least {blocks}: chunk_size sequences of {job.seq_length} tokens "
+        rule += "(mindformers block_tables.py)"
+        yield Problem("engine.num_blocks", job.engine.num_blocks, rule, f"use {blocks}")
 
 
 def _algorithm(job: Job) -> Iterator[Problem]:
     for key, wanted, why in (
-        ("loss_type", "grpo", "the script averages within each completion, then over completions"),
+        (
+            "loss_type",
+            "grpo",
+            "the script averages within each completion, then over completions (grpo_models.py)",
+        ),
         ("schedule", "cosine", "its rate falls as a cosine (utils/utils.py, LearningRate)"),
-        ("scale_advantages", True, "it always divides by the group's standard deviation"),
-        ("num_iterations", 1, "it trains once on each step's completions"),
+        ("scale_advantages", True, "it always divides by the group's deviation (grpo_trainer.py)"),
+        ("num_iterations", 1, "it trains once on each step's completions (grpo_one_stage.py)"),
         ("max_grad_norm", 1.0, "its training cell clips at 1.0 (wrapper.py)"),
         ("weight_decay", 0.1, "it decays by 0.1 whatever is asked (utils/configs.py, set_weight_decay)"),
-        ("importance_sampling_level", "token", "it weighs token by token"),
-        ("use_bias_correction_kl", False, "it does not correct its KL term"),
-        ("mask_truncated_completions", False, "it trains on completions that were cut off, too"),
-        ("resample_rounds", 0, "it samples each step once"),
-        ("validate_every", 0, "it does not check on held-out prompts; evaluate does, afterwards"),
-        ("max_kl", None, "it does not stop by KL"),
-        ("resume_from", None, "it cannot go on from a checkpoint"),
+        ("importance_sampling_level", "token", "it weighs token by token (grpo_models.py)"),
+        ("use_bias_correction_kl", False, "it does not correct its KL term (grpo_models.py)"),
+        (
+            "mask_truncated_completions",
+            False,
+            "it trains on completions that were cut off, too (grpo_models.py)",
+        ),
+        ("resample_rounds", 0, "it samples each step once (grpo_trainer.py)"),
+        ("validate_every", 0, "it has no check on held-out prompts (grpo_one_stage.py); evaluate has"),
+        ("max_kl", None, "it does not stop by KL (grpo_trainer.py)"),
+        ("resume_from", None, "it cannot go on from a checkpoint (grpo_one_stage.py)"),
     ):
         if getattr(job.train, key) != wanted:
             value = getattr(job.train, key)
-            yield Problem(f"train.{key}", value, f"must be {wanted}: {why}", f"set it to {wanted}")
+            yield Problem(
+                f"train.{key}",
+                value,
+                f"must be {as_override(wanted)}: {why}",
+                f"set it to {as_override(wanted)}",
+            )
     if job.train.ref_model_sync_steps and job.train.ref_model_mixup_alpha != 1.0:
         alpha = job.train.ref_model_mixup_alpha
-        rule = "must be 1.0: the script copies the policy as it is"
+        rule = "must be 1.0: the script copies the policy as it is (grpo_one_stage.py)"
         yield Problem("train.ref_model_mixup_alpha", alpha, rule, "set it to 1.0")
     if job.train.final_share >= 1:
-        rule = "must be below 1: its cosine needs a lower end (CosineDecayLR)"
-        yield Problem("train.final_share", job.train.final_share, rule)
+        rule = "must be below 1: its cosine needs a lower end (utils/utils.py, LearningRate)"
+        yield Problem("train.final_share", job.train.final_share, rule, "set it to 0.0")
     if job.rollout.min_p is not None:
-        rule = "must be null: mindformers' generation knows no min_p"
-        yield Problem("rollout.min_p", job.rollout.min_p, rule)
+        rule = "must be null: mindformers' generation knows no min_p (generation_config.py)"
+        yield Problem("rollout.min_p", job.rollout.min_p, rule, "set it to null")
 
 
 def _reward(job: Job) -> Iterator[Problem]:
@@ -174,6 +198,6 @@ def _reward(job: Job) -> Iterator[Problem]:
         yield Problem(
             "reward.functions",
             list(job.reward.functions),
-            "must be accuracy and format, each with weight 1: the script has no others",
+            "must be accuracy and format, each with weight 1: no others there (grpo_one_stage.py)",
             "use reward=think, or train with another engine",
         )

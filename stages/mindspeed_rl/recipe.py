@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.errors import Problem
+from stages.errors import Problem, as_override
 from stages.mindspeed_rl import contract
 from stages.mindspeed_rl.job import Job
 
@@ -24,21 +24,40 @@ def _algorithm(job: Job) -> Iterator[Problem]:
     train = job.train
     for key, wanted, why in (
         ("loss_type", "grpo", "it takes means over the tokens of a micro-batch (grpo_actor_loss_func.py)"),
-        ("scale_advantages", True, "it always divides by the group's standard deviation (group_norm)"),
-        ("epsilon_high", train.epsilon_low, "its one clip_ratio holds for both sides"),
-        ("importance_sampling_level", "token", "it weighs token by token"),
-        ("use_bias_correction_kl", False, "it does not correct its KL term"),
-        ("mask_truncated_completions", False, "it trains on completions that were cut off, too"),
-        ("adam_epsilon", 1e-8, "its configuration has no such key, and Megatron's default is 1e-8"),
+        (
+            "scale_advantages",
+            True,
+            "it always divides by the group's standard deviation (grpo_trainer_hybrid.py, group_norm)",
+        ),
+        (
+            "epsilon_high",
+            train.epsilon_low,
+            "its one clip_ratio holds for both sides (grpo_actor_loss_func.py)",
+        ),
+        ("importance_sampling_level", "token", "it weighs token by token (grpo_actor_loss_func.py)"),
+        ("use_bias_correction_kl", False, "it does not correct its KL term (grpo_actor_loss_func.py)"),
+        (
+            "mask_truncated_completions",
+            False,
+            "it trains on completions that were cut off, too (grpo_actor_loss_func.py)",
+        ),
+        ("adam_epsilon", 1e-8, "megatron_config.py has no such key, and Megatron's default is 1e-8"),
         ("resample_rounds", 0, "cli/train_grpo.py samples each step once"),
-        ("ref_model_sync_steps", 0, "its reference stays"),
-        ("validate_every", 0, "it does not check on held-out prompts; evaluate does, afterwards"),
-        ("max_kl", None, "it does not stop by KL"),
-        ("resume_from", None, "it goes on from its own checkpoints only"),
+        ("ref_model_sync_steps", 0, "its reference stays (grpo_trainer_hybrid.py)"),
+        ("validate_every", 0, "grpo_trainer_hybrid.py has no check on held-out prompts; evaluate has"),
+        ("max_kl", None, "it does not stop by KL (grpo_trainer_hybrid.py)"),
+        (
+            "resume_from",
+            None,
+            "it goes on from its own checkpoints only (megatron/training/checkpointing.py)",
+        ),
     ):
         if getattr(train, key) != wanted:
             yield Problem(
-                f"train.{key}", getattr(train, key), f"must be {wanted}: {why}", f"set it to {wanted}"
+                f"train.{key}",
+                getattr(train, key),
+                f"must be {as_override(wanted)}: {why}",
+                f"set it to {as_override(wanted)}",
             )
     if train.checkpoint_every < 1:
         yield Problem(
@@ -51,7 +70,8 @@ def _algorithm(job: Job) -> Iterator[Problem]:
         yield Problem(
             "train.warmup_steps",
             train.warmup_steps,
-            f"must be below train.steps={train.steps} (Megatron, lr_warmup_fraction)",
+            f"must be below train.steps={train.steps} (megatron/core/optimizer_param_scheduler.py)",
+            f"use at most {train.steps - 1}",
         )
 
 
@@ -76,14 +96,18 @@ def _verifiers(job: Job) -> Iterator[Problem]:
                 name,
                 f"must be one of {', '.join(sorted(known))}: an unknown one is skipped silently and earns "
                 "nothing (rule_verifier.py, verifier)",
+                "use math_verify_reward" if "math_verify_reward" in known else "use acc",
             )
     if not engine.verifier_function:
-        yield Problem("engine.verifier_function", [], "must name at least one: without it every reward is 0")
+        rule = "must name at least one: without it every reward is 0 (rule_verifier.py, verifier)"
+        yield Problem("engine.verifier_function", [], rule, "set it to [acc]")
     if len(engine.verifier_function) != len(engine.verifier_weight):
         yield Problem(
             "engine.verifier_weight",
             list(engine.verifier_weight),
-            f"must have one weight for each of the {len(engine.verifier_function)} functions",
+            f"must have one weight for each of the {len(engine.verifier_function)} functions "
+            "(rule_verifier.py)",
+            f"set it to {[1.0] * len(engine.verifier_function)}",
         )
 
 
@@ -94,17 +118,23 @@ def _prompts(job: Job) -> Iterator[Problem]:
             "engine.prompt_type",
             job.engine.prompt_type,
             f"must be one of {', '.join(sorted(known))} ({contract.TEMPLATES})",
+            "use qwen_r1",
         )
     for key, wanted, why in (
-        ("chat_template", False, "engine.prompt_type is the template"),
-        ("prompt_suffix", "", "engine.prompt_type is the template"),
+        ("chat_template", False, "engine.prompt_type is the template (preprocess_data.py)"),
+        ("prompt_suffix", "", "engine.prompt_type is the template (preprocess_data.py)"),
         ("compat", "none", "its own preprocess_data.py makes the records"),
-        ("over_long", "drop", "its template ends in the assistant's turn, which must not be cut"),
+        (
+            "over_long",
+            "drop",
+            "its template ends in the assistant's turn, which must not be cut (templates.json)",
+        ),
     ):
+        shown = as_override(wanted) or "''"
         if getattr(job.tokenize, key) != wanted:
             yield Problem(
                 f"tokenize.{key}",
                 getattr(job.tokenize, key),
-                f"must be {wanted!r}: {why}",
-                f"set it to {wanted!r}",
+                f"must be {shown}: {why}",
+                f"set it to {shown}",
             )

@@ -6,10 +6,11 @@ Rules that every engine shares, heads and equal card counts among them, stand in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from stages.errors import Problem
+from stages.errors import Problem, as_override
 from stages.mindspeed_rl import contract, recipe
 from stages.mindspeed_rl.config import VERSIONS
 from stages.mindspeed_rl.job import Job
@@ -74,15 +75,23 @@ def notes(job: Job) -> list[str]:
 def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
     if job.model.deepseek_v3 is not None:
         yield Problem(
-            "model.deepseek_v3", job.model.name, "only Qwen2.5 is rendered", "choose engine=mindrlhf"
+            "model.deepseek_v3",
+            job.model.name,
+            "only Qwen2.5 is rendered (ours: no other model file is known)",
+            "choose engine=mindrlhf",
         )
     if job.model.qkv_concat:
-        yield Problem("model.qkv_concat", True, "must be false: its converter reads separate weights")
+        yield Problem(
+            "model.qkv_concat",
+            True,
+            "must be false: its convert_ckpt.py reads separate weights",
+            "set it to false",
+        )
     if sft_enabled:
         yield Problem(
             "sft.enabled",
             True,
-            "engine=mindspeed_rl starts from the fetched weights",
+            "engine=mindspeed_rl starts from the fetched weights (ours: its sft stage is skipped)",
             "set sft.enabled=false, or train with engine=local",
         )
     degree = job.actor.model_parallel
@@ -90,7 +99,8 @@ def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
         yield Problem(
             "layout.train.model_parallel",
             degree,
-            f"must divide vocab_size={job.model.vocab_size} (megatron/core/tensor_parallel, embedding)",
+            f"must divide vocab_size={job.model.vocab_size} (megatron/core/tensor_parallel/layers.py)",
+            f"use {math.gcd(job.model.vocab_size, degree)}",
         )
 
 
@@ -104,7 +114,11 @@ def _window(job: Job) -> Iterator[Problem]:
     ):
         if value != wanted:
             yield Problem(
-                path, value, f"must be {wanted} with contract 667a547, which has no {what}", "use 05a90d7"
+                path,
+                value,
+                f"must be {as_override(wanted)} with contract 667a547, which has no {what} "
+                "(config_cls: megatron_config.py, rl_config.py)",
+                f"set it to {as_override(wanted)}, or check out 05a90d7",
             )
     every, steps = job.train.checkpoint_every, job.train.steps
     if every > 0 and steps % every:
@@ -113,6 +127,7 @@ def _window(job: Job) -> Iterator[Problem]:
             every,
             f"must divide train.steps={steps} with contract 667a547: before 2025-06-14 it saves nothing "
             "at the end (grpo_trainer_hybrid.py, fit)",
+            f"use {math.gcd(every, steps)}",
         )
 
 
@@ -131,33 +146,42 @@ def _layouts(job: Job) -> Iterator[Problem]:
             yield Problem(
                 f"layout.{role}.expert_parallel",
                 job.layout.role(role).expert_parallel,
-                "Qwen2.5 has no experts",
+                "Qwen2.5 has no experts (arXiv:2412.15115)",
                 "set it to 1",
             )
+    # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to
+    # (a2c0733b9, features_manager/context_parallel/ulysses_context_parallel.py: the default is to repeat;
+    # training/arguments.py asks them to divide only without), and nothing that is rendered tells it not to.
     split = train.model_parallel * train.context_parallel
     if train.context_parallel > 1 and model.num_attention_heads % split:
         yield Problem(
             "layout.train.context_parallel",
             train.context_parallel,
             f"model_parallel x context_parallel = {split} must divide num_attention_heads="
-            f"{model.num_attention_heads} (Ulysses)",
+            f"{model.num_attention_heads} (MindSpeed's ulysses_context_parallel.py, validate_args)",
+            f"use {math.gcd(model.num_attention_heads // train.model_parallel, train.context_parallel)}",
         )
     if train.vocab_emb_dp:
         yield Problem(
-            "layout.train.vocab_emb_dp", True, "must be false: Megatron always splits the vocabulary"
+            "layout.train.vocab_emb_dp",
+            True,
+            "must be false: Megatron always splits the vocabulary (megatron/core/tensor_parallel/layers.py)",
+            "set it to false",
         )
     if train.opt_offload and not train.enable_parallel_optimizer:
         yield Problem(
             "layout.train.opt_offload",
             True,
-            "needs layout.train.enable_parallel_optimizer=true (swap_optimizer)",
+            "needs layout.train.enable_parallel_optimizer=true (docs/zh/features/swap_optimizer.md)",
+            "set both to true, or layout.train.opt_offload=false",
         )
     parts = train.context_parallel * train.model_parallel
     if job.seq_length % parts:
         yield Problem(
             "engine.seq_length",
             job.seq_length,
-            f"must be a multiple of {parts}, the parts that layout.train cuts a sequence into",
+            f"must be a multiple of {parts}, the parts that layout.train cuts a sequence into "
+            "(MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py)",
             "leave it null",
         )
 
@@ -185,7 +209,8 @@ def _resources(job: Job) -> Iterator[Problem]:
             )
     if (engine.reward_npus is None) != (engine.reward_load is None):
         missing = "reward_load" if engine.reward_load is None else "reward_npus"
-        yield Problem(f"engine.{missing}", None, "a reward model needs both reward_npus and reward_load")
+        rule = f"a reward model needs both reward_npus and reward_load ({_VALIDATE})"
+        yield Problem(f"engine.{missing}", None, rule, f"set engine.{missing}, or the other one to null")
 
 
 def _batches(job: Job, nodes: int) -> Iterator[Problem]:
@@ -215,7 +240,7 @@ def _batches(job: Job, nodes: int) -> Iterator[Problem]:
                 "engine.micro_batch_size",
                 micro,
                 f"must divide the {prompts // count * group} completions of a replica ({name}; {_VALIDATE})",
-                "use 1",
+                f"use {math.gcd(prompts // count * group, micro)}",
             )
     if prompts % mini:
         yield Problem(
@@ -238,7 +263,8 @@ def _batches(job: Job, nodes: int) -> Iterator[Problem]:
         yield Problem(
             "engine.forward_micro_batch_size",
             forward,
-            f"must divide the {job.samples // job.actor.data_parallel} completions of one replica",
+            f"must divide the {job.samples // job.actor.data_parallel} completions of one replica "
+            "(base_training_engine.py)",
             "leave it null",
         )
 
@@ -248,7 +274,7 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.seq_length",
             job.seq_length,
-            f"tokenize.max_prompt_length + rollout.max_tokens = {job.sample_length} must fit",
+            f"tokenize.max_prompt_length + rollout.max_tokens = {job.sample_length} must fit ({_VALIDATE})",
             "leave it null, or shorten them",
         )
     if job.seq_length > job.max_model_len:
@@ -263,6 +289,6 @@ def _lengths(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.seq_length",
             longest,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings}",
+            f"at most model.max_position_embeddings={job.model.max_position_embeddings} (vllm config.py)",
             "shorten tokenize.max_prompt_length or rollout.max_tokens",
         )

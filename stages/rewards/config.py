@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import re
 from dataclasses import dataclass
@@ -31,14 +32,21 @@ def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:
     """Every cross-field rule that `config` breaks; imports no user function."""
     problems = []
     if not config.functions:
-        problems.append(Problem(f"{path}.functions", [], "must name at least one function"))
+        problems.append(
+            Problem(f"{path}.functions", [], "must name at least one function", "set it to [accuracy]")
+        )
     if len(config.weights) != len(config.functions):
         rule = f"must have one weight for each of the {len(config.functions)} functions"
-        problems.append(Problem(f"{path}.weights", list(config.weights), rule))
+        problems.append(
+            Problem(
+                f"{path}.weights", list(config.weights), rule, f"set it to {[1.0] * len(config.functions)}"
+            )
+        )
     for i, name in enumerate(config.functions):
         if name not in BUILTIN and not DOTTED.fullmatch(name):
             rule = f"must be one of {', '.join(BUILTIN)}, or module:function"
-            problems.append(Problem(f"{path}.functions[{i}]", name, rule))
+            near = difflib.get_close_matches(name, BUILTIN, 1) or ["accuracy"]
+            problems.append(Problem(f"{path}.functions[{i}]", name, rule, f"use {near[0]}"))
         if name == "maths" and importlib.util.find_spec("math_verify") is None:
             rule = "needs the package math-verify"
             problems.append(Problem(f"{path}.functions[{i}]", name, rule, "pip install math-verify"))
@@ -51,5 +59,5 @@ def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:
     for key, values in pairs.items():
         if len(values) != 2:
             rule = "must be two numbers: for no length, and for max_tokens"
-            problems.append(Problem(f"{path}.length.{key}", list(values), rule))
+            problems.append(Problem(f"{path}.length.{key}", list(values), rule, "give both, as in [1.0,0.5]"))
     return problems

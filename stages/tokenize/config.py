@@ -64,7 +64,7 @@ def check_tokenize(config: TokenizeConfig, path: str = "tokenize") -> list[Probl
         problems.append(Problem(f"{path}.kind", config.kind, rule, f"set {path}.compat=none"))
     if config.kind in ("alpaca", "conversations") and not config.chat_template:
         rule = f"must be true with {path}.kind={config.kind}: turns need their marks"
-        problems.append(Problem(f"{path}.chat_template", False, rule))
+        problems.append(Problem(f"{path}.chat_template", False, rule, "set it to true"))
     if config.compat == "mindrlhf" and config.chat_template:
         rule = f"must be false with {path}.compat=mindrlhf (rlhf_data.py knows no chat template)"
         problems.append(Problem(f"{path}.chat_template", True, rule, f"set {path}.compat=none"))

@@ -11,6 +11,7 @@ from pipeline.config import load
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, plan
 from pipeline.reward_check import warnings
+from pipeline.run import Run, prepare_plan
 from pipeline.store import Store
 from tests.pipeline.test_explain import commit
 
@@ -113,3 +114,44 @@ def test_looking_imports_no_heavy_package() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[]", "[]"]
+
+
+def test_a_dataset_that_is_not_fetched_yet_is_told_and_asked_again_later(
+    tmp_path: Path, probes: list[object]
+) -> None:
+    for _ in range(2):
+        (warning,) = warnings(planned("dataset=gsm8k"), Store(tmp_path))
+        assert "was not probed" in warning and "from url is not fetched yet" in warning
+    assert len(probes) == 2
+
+
+def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path: Path) -> None:
+    given = [
+        "engine=mindspeed_rl",
+        "layout=dp2_mp2_pp2",
+        "dataset=gsm8k",
+        "model.max_position_embeddings=8192",
+    ]
+    assert warnings(planned(*given), Store(tmp_path)) == []
+    (warning,) = warnings(planned(*given, "engine.prompt_type=qwen"), Store(tmp_path))
+    assert warning.startswith("engine.verifier_function=base_acc: can't be earned")
+
+
+def test_a_run_is_warned_before_it_starts_and_a_run_with_nothing_to_do_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepared, store = prepare_plan([*GSM8K, "reward=boxed", f"store={tmp_path / 'store'}"])
+    monkeypatch.setattr("pipeline.run._check_environment", lambda: None)
+    Run(prepared, store, [])
+    assert "warning: reward.functions=qwen_accuracy: can't be earned" in capsys.readouterr().err
+    Run(prepared, store, [], "point 1")
+    assert "warning" not in capsys.readouterr().err
+    monkeypatch.setattr(Run, "is_complete", lambda self, stage: True)
+    Run(prepared, store, [])
+    assert "warning" not in capsys.readouterr().err
+    code = (
+        "import sys; import pipeline.tasks; seldom = ('cautions', 'reward_check', 'build');"
+        "print([name for name in seldom if f'pipeline.{name}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]"]

@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.pipeline.rule_cases import Rule, check, rule, without_entry
+from tests.pipeline.rule_cases import Rule, check, rule, without_entry, without_source
 
 rules = pytest.importorskip("stages.mindspeed_rl.rules", exc_type=ImportError)
 recipe = pytest.importorskip("stages.mindspeed_rl.recipe", exc_type=ImportError)
@@ -27,22 +27,27 @@ RULES = {
     "no_context": of("layout=dp1_mp2_pp2_cp2", "layout.train.context_parallel", "has no context_parallel_algo", "layout=dp2_mp2_pp2", OLD),
     "saves_at_the_end": of("train.checkpoint_every=7", "train.checkpoint_every", "must divide train.steps=500", "train.checkpoint_every=10", OLD),
     "generation_is_not_pipelined": of("layout.generate.pipeline_stage=2 layout.generate.data_parallel=2 layout.generate.model_parallel=2", "layout.generate.pipeline_stage", "tensor and data parallel only", "layout.generate.pipeline_stage=1"),
+    "generation_is_not_cut": of("layout.generate.context_parallel=2 layout.generate.data_parallel=2 layout.generate.model_parallel=2", "layout.generate.context_parallel", "tensor and data parallel only", "layout.generate.context_parallel=1"),
+    "no_experts_of_generate": of("layout.generate.expert_parallel=2", "layout.generate.expert_parallel", "has no experts", "layout.generate.expert_parallel=1"),
     "no_experts": of("layout.train.expert_parallel=2", "layout.train.expert_parallel", "has no experts", "layout.train.expert_parallel=1"),
     "ulysses": of("layout=dp1_mp2_pp1_cp4", "layout.train.context_parallel", "must divide num_attention_heads=28", "layout=dp1_mp2_pp1_cp2"),
     "split_vocabulary": of("layout.train.vocab_emb_dp=true", "layout.train.vocab_emb_dp", "always splits the vocabulary", "layout.train.vocab_emb_dp=false"),
     "offload": of("layout.train.opt_offload=true layout.train.enable_parallel_optimizer=false", "layout.train.opt_offload", "needs layout.train.enable_parallel_optimizer", "layout.train.opt_offload=true layout.train.enable_parallel_optimizer=true"),
-    "cut_sequences": of("engine.seq_length=1281", "engine.seq_length", "must be a multiple of 2", "engine.seq_length=4096 engine.max_model_len=4096"),
+    "cut_sequences": of("engine.seq_length=4097", "engine.seq_length", "must be a multiple of 2", "engine.seq_length=4098"),
     "integrated": of("engine.reference_npus=8", "engine.reference_npus", "must be null with integrated workers", "engine.use_integrated_worker=false engine.reference_npus=8"),
     "cards_of_reference": of("engine.use_integrated_worker=false engine.reference_npus=6", "engine.reference_npus", "must be a multiple of layout.train's", "engine.use_integrated_worker=false engine.reference_npus=8"),
+    "integrated_reward": of("engine.reward_npus=8 engine.reward_load=/rm", "engine.reward_npus", "must be null with integrated workers", "engine.use_integrated_worker=false engine.reward_npus=8 engine.reward_load=/rm"),
+    "cards_of_reward": of("engine.use_integrated_worker=false engine.reward_npus=6 engine.reward_load=/rm", "engine.reward_npus", "must be a multiple of layout.train's", "engine.use_integrated_worker=false engine.reward_npus=8 engine.reward_load=/rm"),
+    "cards_of_a_reward_model": of("engine.use_integrated_worker=false engine.reward_load=/rm", "engine.reward_npus", "needs both", "engine.use_integrated_worker=false engine.reward_npus=4 engine.reward_load=/rm"),
     "reward_model": of("engine.use_integrated_worker=false engine.reward_npus=4", "engine.reward_load", "needs both", "engine.use_integrated_worker=false engine.reward_npus=4 engine.reward_load=/rm"),
     "replicas": of("train.prompts_per_step=5", "train.prompts_per_step", "must be a multiple of layout.train.data_parallel = 2", "train.prompts_per_step=8"),
     "micro_batches": of("engine.micro_batch_size=7", "engine.micro_batch_size", "completions of a replica", "engine.micro_batch_size=1"),
     "mini_batches": of("engine.mini_batch_size=3", "engine.mini_batch_size", "must divide train.prompts_per_step", "engine.mini_batch_size=2"),
     "mini_of_micro": of("train.prompts_per_step=8 engine.mini_batch_size=1 rollout.num_generations=4 engine.micro_batch_size=4", "engine.mini_batch_size", "must be a multiple of layout.train.data_parallel", "train.prompts_per_step=8 engine.mini_batch_size=2 rollout.num_generations=4 engine.micro_batch_size=4"),
     "forward": of("engine.forward_micro_batch_size=7", "engine.forward_micro_batch_size", "must divide", "engine.forward_micro_batch_size=1"),
-    "sample_fits": of("engine.seq_length=512", "engine.seq_length", "must fit"),
-    "vllm_length": of("engine.max_model_len=64", "engine.max_model_len", "must be at least seq_length"),
-    "positions": of("engine.seq_length=32770", "engine.seq_length", "max_position_embeddings=32768"),
+    "sample_fits": of("engine.seq_length=4094", "engine.seq_length", "must fit", "engine.seq_length=4096"),
+    "vllm_length": of("engine.max_model_len=4095", "engine.max_model_len", "must be at least seq_length=4096", "engine.max_model_len=4096"),
+    "positions": of("engine.seq_length=32770", "engine.seq_length", "max_position_embeddings=32768", "engine.seq_length=32768"),
     "checkpoints": of("train.checkpoint_every=0", "train.checkpoint_every", "must be at least 1", "train.checkpoint_every=1"),
     "warmup": of("train.warmup_steps=500", "train.warmup_steps", "must be below train.steps=500", "train.warmup_steps=499"),
     "known_verifier": of("engine.verifier_function=[acc2] engine.verifier_weight=[1.0]", "engine.verifier_function[0]", "is skipped silently", "engine.verifier_function=[base_acc] engine.verifier_weight=[1.0]"),
@@ -75,3 +80,7 @@ def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name:
 
 def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_entry((rules, recipe), RULES, monkeypatch) == []
+
+
+def test_what_it_forbids_has_a_source() -> None:
+    assert without_source(RULES) == []

@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.pipeline.rule_cases import Rule, check, rule, without_entry
+from tests.pipeline.rule_cases import Rule, check, rule, without_entry, without_source
 
 rules = pytest.importorskip("stages.mindrlhf_one_stage.rules", exc_type=ImportError)
 
@@ -23,19 +23,19 @@ def of(breaks: str, path: str, told: str, keeps: str = "", base: tuple[str, ...]
 
 
 RULES = {
-    "qkv": of("model.qkv_concat=true", "model.qkv_concat", "its shipped YAML", "model.qkv_concat=false"),
+    "qkv": of("model.qkv_concat=true", "model.qkv_concat", "finetune_qwen2_5_7b.yaml", "model.qkv_concat=false"),
     "deepseek": of("model=deepseek_v3", "model.deepseek_v3", "is started for Qwen2 models"),
     "no_sft": of("sft.enabled=true", "sft.enabled", "starts from the fetched weights", "sft.enabled=false"),
     "several_cards": of("layout=dp1_mp1_pp1", "cards", "must be at least 2", "layout=dp1_mp4_pp2"),
     "generation_is_not_pipelined": of("layout.generate.pipeline_stage=2 layout.generate.data_parallel=1", "layout.generate.pipeline_stage", "must not be pipelined", "layout.generate.pipeline_stage=1"),
     "no_parallel_optimizer": of("layout.train.enable_parallel_optimizer=true", "layout.train.enable_parallel_optimizer", "build_context", "layout.train.enable_parallel_optimizer=false"),
     "cut_sequences": of("engine.seq_length=1153 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4", "engine.seq_length=1156 layout.train.use_seq_parallel=true"),
-    "one_batch": of("train.prompts_per_step=4 engine.contract=32599d0", "train.prompts_per_step", "a step is one batch"),
-    "batches": of("train.prompts_per_step=3", "train.prompts_per_step", "must be a multiple of engine.chunk_size"),
+    "one_batch": of("train.prompts_per_step=4 engine.contract=32599d0", "train.prompts_per_step", "a step is one batch", "train.prompts_per_step=2 engine.contract=32599d0"),
+    "batches": of("train.prompts_per_step=3", "train.prompts_per_step", "must be a multiple of engine.chunk_size", "train.prompts_per_step=4"),
     "updates": of("layout.train.micro_batch_num=3", "train.prompts_per_step", "the compiled graph", "layout.train.micro_batch_num=2"),
-    "sample_fits": of("engine.seq_length=512", "engine.seq_length", "must fit", "engine.seq_length=1024"),
-    "positions": of("engine.seq_length=32769", "engine.seq_length", "max_position_embeddings=32768"),
-    "blocks": of("engine.num_blocks=1", "engine.num_blocks", "must be at least", "engine.num_blocks=1024"),
+    "sample_fits": of("engine.seq_length=1023", "engine.seq_length", "must fit", "engine.seq_length=1024"),
+    "positions": of("engine.seq_length=32769", "engine.seq_length", "max_position_embeddings=32768", "engine.seq_length=32768"),
+    "blocks": of("engine.num_blocks=31", "engine.num_blocks", "must be at least 32", "engine.num_blocks=32"),
     **{
         f"fixed_{key}": of(f"train.{key}={wrong}", f"train.{key}", "must be", f"train.{key}={right}")
         for key, wrong, right in (
@@ -60,3 +60,7 @@ def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name:
 
 def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert without_entry((rules,), RULES, monkeypatch) == []
+
+
+def test_what_it_forbids_has_a_source() -> None:
+    assert without_source(RULES) == []

@@ -35,16 +35,7 @@ def test_weights_are_the_bytes_that_split_writes(tmp_path, layout, qkv_concat, d
 @pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
 def test_elements_follow_mindspores_own_layouts(file):
     model, layout, stages = golden.load(file)
-    shapes = parameter_shapes(model, model.qkv_concat)
-    for counted, tensors in zip(elements(model, layout), stages.values(), strict=True):
-        held = 0
-        for name, fields in tensors.items():
-            axes = [fields["dev_matrix"][-1 - axis] for axis in fields["tensor_map"] if axis != -1]
-            parts, size = math.prod(axes), fields["opt_weight_shard_size"]
-            if size == -1:
-                size = math.prod(fields["dev_matrix"]) // parts
-            held += math.prod(shapes[name]) // (parts * (size or 1))
-        assert counted.held == held
+    assert [counted.held for counted in elements(model, layout)] == golden.held(model, stages)
 
 
 def test_layers_beyond_equal_shares_count_where_they_lie():

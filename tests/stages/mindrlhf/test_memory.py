@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from stages.layout import RoleLayout
 from stages.memory import GIB
-from stages.mindrlhf.memory import _train, estimate, warnings
+from stages.mindrlhf.job import Job
+from stages.mindrlhf.memory import estimate, train_stages, warnings
+from stages.model_config import ModelConfig
 from stages.split import split_directory
 from stages.strategy.stage import write_strategy
 from tests.stages.mindrlhf.jobs import job_of
@@ -84,26 +87,50 @@ def test_warns_of_what_may_not_fit_and_says_why():
     assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]
 
 
+def exact(job: Job) -> list[tuple[int, ...]]:
+    """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
+    found = []
+    for stage in train_stages(job):
+        named = {term.name: term for term in stage}
+        sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
+        assert all(term.low == term.high and term.exact for term in sizes)
+        found.append(tuple(term.low for term in sizes))
+    return found
+
+
+def job_with(model: ModelConfig, layout: RoleLayout) -> Job:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    return replace(job, model=model, layout=replace(job.layout, train=layout))
+
+
+def expected(count: int, item: int) -> tuple[int, int, int]:
+    """Weights as stored, gradients as the weights, two float32 moments."""
+    return item * count, item * count, 2 * 4 * count
+
+
+@pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
+def test_exact_terms_are_what_mindspore_s_own_layouts_hold(file: Path) -> None:
+    """Every layout that MindSpore wrote, in full width, each pipeline stage of it."""
+    model, layout, stages = golden.load(file)
+    item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
+    wanted = [expected(count, item) for count in golden.held(model, stages)]
+    assert exact(job_with(model, layout)) == wanted
+
+
 @pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
 def test_exact_terms_are_the_bytes_of_split_files(file: Path, tmp_path: Path) -> None:
-    """Weights as stored, gradients as the weights, two float32 moments: each layout that MindSpore wrote."""
+    """Each layout that MindSpore wrote, each pipeline stage of it; a real model's width shrunk."""
     model, layout, _ = golden.load(file)
-    if model.num_parameters > 10_000_000:
-        pytest.skip("gigabytes; its elements are compared in tests/stages/test_memory.py")
     model = replace(model, torch_dtype=model.param_init_type)
+    if model.num_parameters > 10_000_000:
+        model = replace(
+            model, hidden_size=24 * model.num_attention_heads, intermediate_size=480, vocab_size=960
+        )
     write_hf(tmp_path / "hf", model)
     write_strategy(model, layout, tmp_path / "strategy")
     split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    role = _train(replace(job, model=model, layout=replace(job.layout, train=layout)))
-    terms = {term.name: term for term in role.terms}
-    written: dict[int, set[tuple[int, int]]] = {}
+    told = exact(job_with(model, layout))
     for rank in range(layout.cards):
         bits = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
         size, count = sum(tensor.nbytes for tensor in bits), sum(tensor.size for tensor in bits)
-        written.setdefault(rank * layout.pipeline_stage // layout.cards, set()).add((size, count))
-    assert all(len(sizes) == 1 for sizes in written.values())  # ranks of a stage hold equally much
-    [(size, count)] = written[role.pipeline_stage]
-    assert (terms["weights"].low, terms["weights"].high) == (size, size)
-    assert (terms["gradients"].low, terms["gradients"].high) == (size, size)
-    assert (terms["optimizer"].low, terms["optimizer"].high) == (2 * 4 * count, 2 * 4 * count)
+        assert told[rank * layout.pipeline_stage // layout.cards] == (size, size, 2 * 4 * count)

@@ -1,10 +1,14 @@
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+from pipeline.config import load
+from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from stages.mindrlhf import rules
-from tests.stages.mindrlhf.jobs import job_of
+from stages.mindrlhf.grpo_yaml import grpo_config
+from tests.stages.mindrlhf.jobs import job_of, places
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
@@ -66,3 +70,36 @@ def test_notes_tell_what_no_rule_forbids() -> None:
     notes = rules.notes(job_of(*SEVEN, "train.weight_decay=0.01"))
     assert any("decays by 0.1 whatever is asked" in note for note in notes)
     assert any("train.steps=200000 is only the length" in note for note in notes)
+
+
+def test_resharding_by_numbering_is_rendered_and_limits_layouts_only_when_asked_for() -> None:
+    uneven = ("model=qwen2_5_7b", "layout=dp4_mp2_pp1", "layout.generate.model_parallel=4")
+    plain = job_of(*uneven)
+    assert rules.check(plain, sft_enabled=False) == []
+    assert grpo_config(plain, places(plain), False)["rl_config"]["enable_reshard_optimizer"] is False
+    even = job_of(*SEVEN, "engine.enable_reshard_optimizer=true")
+    assert grpo_config(even, places(even), False)["rl_config"]["enable_reshard_optimizer"] is True
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "told"),
+    [
+        ("qwen2_5_0_5b", "hf_safetensors", True),
+        ("qwen2_5_1_5b", "hf_safetensors", True),
+        ("qwen2_5_1_5b", "ms_safetensors", False),
+        ("qwen2_5_3b", "hf_safetensors", False),
+        ("qwen2_5_7b", "hf_safetensors", False),
+    ],
+)
+def test_a_plan_says_what_becomes_of_weights_in_one_file(model: str, form: str, told: bool) -> None:
+    config = load(
+        ["engine=mindrlhf", f"model={model}", "layout=dp1_mp2_pp1", f"engine.load_ckpt_format={form}"]
+    )
+    assert any("are one file without" in note for note in rules.notes(mindrlhf_job(config))) is told
+
+
+def test_a_directory_that_is_here_is_looked_into(tmp_path: Path) -> None:
+    job = job_of(*SEVEN, f"model.path={tmp_path}")
+    assert any("are one file without" in note for note in rules.notes(job))
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    assert not any("are one file without" in note for note in rules.notes(job))

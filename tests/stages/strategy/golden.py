@@ -1,12 +1,14 @@
 """Golden cases: what MindSpore 2.7.0's front end wrote for mindformers 1.6.0's LlamaForCausalLM."""
 
 import json
+import math
 import os
 from pathlib import Path
 
 from stages.layout import RoleLayout
 from stages.model_config import ModelConfig
 from stages.strategy.files import Strategy
+from stages.weights.shapes import parameter_shapes
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 OWN = Path(__file__).parents[2] / "data" / "strategy"
@@ -33,6 +35,22 @@ def load(file: Path) -> tuple[ModelConfig, RoleLayout, dict]:
     layout = dict(values["layout"])
     layout["offset"] = tuple(layout["offset"] or ()) if isinstance(layout["offset"], list) else ()
     return model, make_layout(**layout), values["stages"]
+
+
+def held(model: ModelConfig, stages: dict) -> list[int]:
+    """Elements that a card of each pipeline stage holds by MindSpore's own layouts."""
+    shapes = parameter_shapes(model, model.qkv_concat)
+    found = []
+    for tensors in stages.values():
+        count = 0
+        for name, layout in tensors.items():
+            axes = [layout["dev_matrix"][-1 - axis] for axis in layout["tensor_map"] if axis != -1]
+            parts, size = math.prod(axes), layout["opt_weight_shard_size"]
+            if size == -1:
+                size = math.prod(layout["dev_matrix"]) // parts
+            count += math.prod(shapes[name]) // (parts * (size or 1))
+        found.append(count)
+    return found
 
 
 def fields(strategy: Strategy) -> dict[str, dict[str, dict]]:
