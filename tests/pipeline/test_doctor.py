@@ -115,9 +115,7 @@ def test_evaluate_needs_memory_here_beside_an_outside_engine(
     assert memory("model=qwen2_5_0_5b")["status"] == "ok"  # 494 million parameters: 2.8 GiB
     huge = ["model=qwen2_5_7b", "layout=dp1_mp4_pp2", "model.num_hidden_layers=2800"]
     check = memory(*huge)
-    assert check["status"] == "problem" and check["remedy"].endswith(
-        "evaluate runs here, with the whole model"
-    )
+    assert check["status"] == "problem" and "evaluate runs here" in check["remedy"]
 
 
 def test_supervised_training_by_mindformers_counts_for_the_verdict(
