@@ -196,10 +196,9 @@ def _samples(job: Job) -> Iterator[Problem]:
 
 def _enough(job: Job, batch: int, divisor: int) -> int:
     """The next number of prompts whose packs `divisor` divides."""
-    prompts = job.train.prompts_per_step
-    while prompts % batch or prompts * job.rollout.num_generations // job.engine.pack_num % divisor:
-        prompts += 1
-    return prompts
+    samples = job.engine.pack_num * divisor
+    step = math.lcm(batch, samples // math.gcd(samples, job.rollout.num_generations))
+    return -(-job.train.prompts_per_step // step) * step
 
 
 def _lengths(job: Job) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ counts among them, stand in pipeline/rules.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from stages.errors import Problem, as_override
@@ -124,10 +125,9 @@ def _samples(job: Job) -> Iterator[Problem]:
 
 def _group(job: Job) -> int:
     """The next group size with which a step is whole updates."""
-    size = job.rollout.num_generations
-    while job.train.prompts_per_step * size % job.samples_per_update:
-        size += 1
-    return size
+    update = job.samples_per_update
+    step = update // math.gcd(update, job.train.prompts_per_step)
+    return -(-job.rollout.num_generations // step) * step
 
 
 def _lengths(job: Job) -> Iterator[Problem]:
