@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import struct
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def test_pictures_and_links_lead_somewhere(text: str) -> None:
     assert len(places) >= 2
     assert all((ROOT / place).exists() for place in places)
     assert all((ROOT / place).stat().st_size < 300_000 for place in places)
+
+
+@pytest.mark.parametrize("text", [ENGLISH, CHINESE], ids=["english", "chinese"])
+def test_the_pages_that_runs_and_sweeps_leave_are_shown(text: str) -> None:
+    pictures = re.findall(r"^!\[(.{15,})\]\((docs/[^)]+\.png)\)$", text, re.MULTILINE)
+    assert [place for _, place in pictures] == ["docs/report.png", "docs/sweep.png"]
+    for _, place in pictures:
+        data = (ROOT / place).read_bytes()
+        assert data.startswith(b"\x89PNG\r\n\x1a\n")
+        width, height = struct.unpack(">II", data[16:24])
+        assert width == 960 and height > 600
 
 
 def test_every_command_of_the_readme_is_one() -> None:

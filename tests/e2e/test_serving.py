@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.e2e.conftest import run
-
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
@@ -63,27 +61,6 @@ def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy: Path) 
     kept = asked(weights_of_step=2, best_step=2, best_accuracy=0.5)
     assert kept.returncode == 0 and "step 2, held-out accuracy 0.500" in kept.stderr
     assert Path(kept.stdout.strip()) == next(copy.glob("export/*"))
-
-
-def test_the_best_checkpoint_is_exported_with_the_weights_of_its_step(copy: Path, tmp_path: Path) -> None:
-    (last,) = copy.glob("export/*/model.safetensors")  # of the same training, which kept its last step
-    asked = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
-    done = run(copy, *asked)
-    assert done.exit_code == 0, done.stderr
-    exported = typed("export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
-    assert exported.returncode == 0, exported.stderr
-    results = [json.loads(file.read_text()) for file in copy.glob("grpo/*/result.json")]
-    (result,) = (one for one in results if "best_step" in one)
-    # So little training answers nothing right, and what is not better than the start is not the best.
-    assert (result["best_step"], result["best_accuracy"]) == (result["weights_of_step"], 0.0) == (0, 0.0)
-    assert "step 0, held-out accuracy 0.000" in exported.stderr
-    (sft,) = copy.glob("sft/*/generate/rank_0/model.safetensors")  # a whole copy: step 0 of GRPO
-    written, start, trained = (load_file(file) for file in (tmp_path / "out/model.safetensors", sft, last))
-    names = {"self_attn.q_proj": "attention.wq", "mlp.down_proj": "feed_forward.w2"}
-    for theirs, ours in names.items():
-        name = f"model.layers.1.{theirs}.weight"
-        assert np.array_equal(written[name], start[f"model.layers.1.{ours}.weight"])
-        assert not np.array_equal(written[name], trained[name])
 
 
 def test_the_best_checkpoint_of_a_run_that_broke_off(copy: Path, tmp_path: Path) -> None:

@@ -2,10 +2,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.store import Store
 from pipeline.verify import verify
@@ -57,19 +60,26 @@ two = three = one
 """
 
 
-def test_a_failed_point_stops_no_other_and_cards_are_shared_out(
-    finished: tuple[Path, Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "sweep_rewards.py").write_text(REWARDS)
-    (tmp_path / "sweep_broken.py").write_text('raise RuntimeError("this reward is broken")')
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
+@pytest.fixture(scope="module")
+def swept(finished: tuple[Path, Finished], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """Four points for one card each on two cards; the first one's reward cannot be imported."""
+    place = tmp_path_factory.mktemp("swept")
+    (place / "sweep_rewards.py").write_text(REWARDS)
+    (place / "sweep_broken.py").write_text('raise RuntimeError("this reward is broken")')
+    store = Path(shutil.copytree(finished[0], place / "store", symlinks=True))
     for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
         shutil.rmtree(store / stage)
     names = ("sweep_broken:any", "sweep_rewards:one", "sweep_rewards:two", "sweep_rewards:three")
     functions = ",".join(f"[{name}]" for name in names)
-    asked = ["layout=dp1_mp1_pp1", "train.steps=1", "reward.weights=[1.0]", f"reward.functions={functions}"]
-    done = sweeping.run(store, *CHEAP, *asked, cards=2)
+    asked = ["layout=dp1_mp1_pp1", "train.steps=2", "reward.weights=[1.0]", f"reward.functions={functions}"]
+    best = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
+        return store, sweeping.run(store, *CHEAP, *asked, *best, cards=2)
+
+
+def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Path, Finished]) -> None:
+    store, done = swept
     assert done.exit_code == 1
     found = sweeping.points(store)
     assert [point["state"] for point in found] == ["failed"] + ["finished"] * 3, done.stderr
@@ -78,6 +88,29 @@ def test_a_failed_point_stops_no_other_and_cards_are_shared_out(
     counted = sweeping.count(store)
     assert [counted[stage] for stage in ("sft", "grpo", "evaluate", "report")] == [1, 3, 3, 3]
     assert sweeping.busiest(store) == 2  # of four points for one card each: never three, and not one
+
+
+def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step(
+    swept: tuple[Path, Finished], tmp_path: Path
+) -> None:
+    store, _ = swept
+    point = sweeping.points(store)[1]
+    line = ["export", point["run"], str(tmp_path / "out"), "--best", f"store={store}"]
+    done = subprocess.run([sys.executable, "-m", "pipeline.cli", *line], capture_output=True, text=True)
+    assert done.returncode == 0 and "step 0, held-out accuracy 0.000" in done.stderr, done.stderr
+    grpo = store / point["artifacts"]["grpo"]
+    result = json.loads((grpo / "result.json").read_text())
+    # So little training answers nothing right, and what is not better than the start is not the best …
+    assert (result["weights_of_step"], result["best_step"], result["best_accuracy"]) == (0, 0, 0.0)
+    # … although the weights went on from there.
+    rows = [json.loads(row) for row in (grpo / "metrics.jsonl").read_text().splitlines()]
+    assert len(rows) == 2 and all(row["grad_norm"] > 0 and row["lr"] > 0 for row in rows)
+    start = load_file(store / point["artifacts"]["sft"] / "train/rank_0/model.safetensors")
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    for theirs, ours in {"self_attn.q_proj": "attention.wq", "mlp.down_proj": "feed_forward.w2"}.items():
+        assert np.array_equal(
+            written[f"model.layers.1.{theirs}.weight"], start[f"model.layers.1.{ours}.weight"]
+        )
 
 
 @pytest.mark.slow
