@@ -47,7 +47,7 @@ def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> 
         ("mindrlhf", "must be a checkout of mindspore-ai/mindrlhf", "engine.mindrlhf_home: a checkout"),
         ("one_stage", "grpo_one_stage.py", "engine.mindrlhf_home: or choose engine=mindrlhf"),
         ("mindspeed_rl", "no cli/train_grpo.py and no cli/preprocess", "engine.mindspeed_rl_home: clone it"),
-        ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: a checkout"),
+        ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: clone it"),
     ],
 )
 def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path: Path) -> None:
