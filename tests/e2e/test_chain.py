@@ -81,7 +81,7 @@ def test_a_missing_upstream_is_built_again_and_nothing_else(without: Callable[..
     assert again.started == ["convert"]
 
 
-@pytest.mark.parametrize("share", [0.2, 0.8])
+@pytest.mark.parametrize("share", [pytest.param(0.2, marks=pytest.mark.long), 0.8])
 @pytest.mark.parametrize("stage", [stage for stage in CHAIN if stage != "grpo"])
 def test_a_killed_stage_is_built_again_and_nothing_else(
     finished: tuple[Path, Finished], tmp_path: Path, stage: str, share: float

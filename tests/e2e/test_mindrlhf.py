@@ -111,7 +111,7 @@ def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path
     assert weights_moved(store) == {float(STEPS)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
     homes = ",".join(str(HOME / version) for version in ("e8a8fc1", "0cd087455"))
     others = [one for one in BASE if not one.startswith("engine.mindrlhf_home=")]

@@ -168,6 +168,7 @@ def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path
     assert "begins at 3" in again
 
 
+@pytest.mark.long
 def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
     settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
     with pytest.raises(ProcessFailed) as failure:
