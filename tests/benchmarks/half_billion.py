@@ -8,6 +8,7 @@ first one compiles.
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,20 +20,21 @@ from tests.stages.grpo.test_workers import metrics, prepare, run
 
 LIMIT_GIB = 24.0
 PROMPTS, GENERATIONS, TOKENS = 2, 4, 32
+TURN = itertools.cycle(range(GENERATIONS))
 OVERRIDES = [
     "model=qwen2_5_0_5b", "model.source=builtin", "model.variant=base", "dataset=arith", "layout=dp1_mp1_pp1",
     "dataset.train_rows=64", "dataset.test_rows=8", "sft.enabled=false",
     f"rollout.num_generations={GENERATIONS}", f"rollout.max_tokens={TOKENS}", f"rollout.min_tokens={TOKENS}",
     f"train.prompts_per_step={PROMPTS}", "train.steps=2", "train.warmup_steps=0", "train.learning_rate=1e-6",
     "train.beta=0.01", "train.checkpoint_every=0",
-    "reward.functions=[tests.benchmarks.half_billion:by_place]", "reward.weights=[1]",
+    "reward.functions=[tests.benchmarks.half_billion:in_turn]", "reward.weights=[1]",
 ]  # fmt: skip
 
 
-def by_place(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
-    """A reward that differs between completions: most of this vocabulary's ids have no text here."""
+def in_turn(completions: Sequence[str], solutions: Sequence[str]) -> list[float]:
+    """A reward that differs within a group: most ids of this vocabulary have no text here."""
     del solutions
-    return [place / len(completions) for place in range(len(completions))]
+    return [next(TURN) / GENERATIONS for _ in completions]
 
 
 def main(arguments: list[str]) -> bool:
