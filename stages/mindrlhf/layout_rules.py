@@ -25,16 +25,7 @@ def check(job: Job) -> Iterator[Problem]:
     for role in ROLES:
         layout = job.layout.role(role)
         yield from qwen_layout(job.model, layout, role)
-        # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
-        parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
-        if job.seq_length % parts:
-            yield Problem(
-                "engine.seq_length",
-                job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
-                "(ours: MindSpore cuts evenly)",
-                "leave it null",
-            )
+        yield from cut_sequence(job.seq_length, layout, role)
 
 
 def _resharding(job: Job) -> Iterator[Problem]:
@@ -71,6 +62,20 @@ def filled_pipeline(layout: RoleLayout) -> Iterator[Problem]:
             f"at least pipeline_stage={layout.pipeline_stage} micro-batches fill the pipeline "
             "(MindSpore's cell_wrapper.py, PipelineCell)",
             f"set it to {layout.pipeline_stage} or null",
+        )
+
+
+def cut_sequence(seq_length: int, layout: RoleLayout, role: Role) -> Iterator[Problem]:
+    """What a role's layout asks of a row's length."""
+    # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
+    parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
+    if seq_length % parts:
+        yield Problem(
+            "engine.seq_length",
+            seq_length,
+            f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
+            "(ours: MindSpore cuts evenly)",
+            "leave it null",
         )
 
 

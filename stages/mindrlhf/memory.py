@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stages import memory
+from stages.layout import RoleLayout
 from stages.memory import GIB, RoleMemory, Term, shown
 from stages.mindrlhf.job import Job
-from stages.model_config import ITEM_BYTES
+from stages.model_config import ITEM_BYTES, ModelConfig
 
 _NUM_BLOCKS = 1024
 """Blocks of MindFormers' own cache (predict.yaml, num_blocks)."""
@@ -53,14 +54,20 @@ def _vllm_budget(job: Job) -> int:
 
 
 def _train(job: Job) -> RoleMemory:
-    return memory.largest("train", train_stages(job))
+    rows = job.engine.batch_size * job.seq_length
+    return memory.largest("train", train_stages(job.model, job.layout.train, rows))
 
 
-def train_stages(job: Job) -> list[list[Term]]:
-    """What training holds on a card of each pipeline stage."""
-    model, layout = job.model, job.layout.train
+def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[list[Term]]:
+    """What training holds on a card of each pipeline stage.
+
+    Args:
+        model: the model.
+        layout: layout.train.
+        tokens: of one micro-batch on one replica, before context_parallel cuts them.
+    """
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
-    tokens = job.engine.batch_size * job.seq_length // layout.context_parallel
+    tokens //= layout.context_parallel
     stages = []
     for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
         in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from stages import memory
 from stages.memory import GIB, RoleMemory, Term
+from stages.mindrlhf.memory import train_stages
 from stages.mindrlhf_one_stage.job import Job
 from stages.model_config import ITEM_BYTES
 
@@ -31,21 +32,8 @@ def device_bytes(job: Job) -> int:
 
 
 def _train(job: Job) -> RoleMemory:
-    model, layout, dtype = job.model, job.layout.train, job.model.param_init_type
-    tokens = job.engine.batch_size * job.seq_length // layout.context_parallel
-    stages = []
-    for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
-        in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)
-        terms = [
-            memory.weights(one.held, dtype),
-            memory.sized("gradients", one.held, dtype),
-            memory.moments(one.held, dtype, layout.opt_offload),
-            memory.activations(model, layout, tokens, one.layers, in_flight),
-        ]
-        if stage == layout.pipeline_stage - 1:
-            terms.append(memory.logits(model, layout, tokens, 3))
-        stages.append(terms)
-    return memory.largest("train", stages)
+    rows = job.engine.batch_size * job.seq_length
+    return memory.largest("train", train_stages(job.model, job.layout.train, rows))
 
 
 def _generate(job: Job) -> RoleMemory:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from stages.errors import Problem, as_override
-from stages.mindrlhf.layout_rules import filled_pipeline, qwen_layout
+from stages.mindrlhf.layout_rules import cut_sequence, filled_pipeline, qwen_layout
 from stages.mindrlhf_one_stage.config import WINDOWS
 from stages.mindrlhf_one_stage.job import ROLES, Job
 from stages.strategy.layouts import warnings
@@ -83,15 +83,7 @@ def _layouts(job: Job) -> Iterator[Problem]:
         if layout.enable_parallel_optimizer:
             rule = "must be false: the generation's YAML alone decides (grpo_one_stage.py, build_context)"
             yield Problem(f"layout.{role}.enable_parallel_optimizer", True, rule, "set it to false")
-        parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
-        if job.seq_length % parts:
-            yield Problem(
-                "engine.seq_length",
-                job.seq_length,
-                f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
-                "(ours: MindSpore cuts evenly)",
-                "leave it null",
-            )
+        yield from cut_sequence(job.seq_length, layout, role)
 
 
 def _samples(job: Job) -> Iterator[Problem]:

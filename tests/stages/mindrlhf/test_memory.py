@@ -90,7 +90,8 @@ def test_warns_of_what_may_not_fit_and_says_why():
 def exact(job: Job) -> list[tuple[int, ...]]:
     """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
     found = []
-    for stage in train_stages(job):
+    rows = job.engine.batch_size * job.seq_length
+    for stage in train_stages(job.model, job.layout.train, rows):
         named = {term.name: term for term in stage}
         sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
         assert all(term.low == term.high and term.exact for term in sizes)
