@@ -1,5 +1,5 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
-# make test   the tests, in two processes (WORKERS=1: in one)
+# make test   the tests
 # make test-long  more variants of the outside engines
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
@@ -13,8 +13,6 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
 MARKER ?= upstream
-WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 MIRROR := $(wildcard ../shared/upstream)
 
 .PHONY: run test test-long upstream test-upstream check bench setup clean
@@ -25,7 +23,7 @@ run: setup
 setup: $(VENV)/.run
 
 test: $(VENV)/.test
-	$(PYTEST)
+	$(BIN)/python -m pytest
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
@@ -42,7 +40,7 @@ check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST)
+	$(BIN)/python -m pytest
 
 bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(BENCH)
