@@ -49,13 +49,22 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
     Raises:
         InputError: the vocabulary can't hold the 256 bytes and the special tokens.
     """
-    if vocab_size < SMALLEST_VOCAB:
-        rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
-        raise InputError("model.vocab_size", vocab_size, rule)
+    check_trained(vocab_size)
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)
     _write_settings(tokenizer, output)
+
+
+def check_trained(vocab_size: int) -> None:
+    """Refuse a vocabulary that no tokenizer can be trained for.
+
+    Raises:
+        InputError: it can't hold the 256 bytes and the special tokens.
+    """
+    if vocab_size < SMALLEST_VOCAB:
+        rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
+        raise InputError("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB} or more")
 
 
 def take(source: Path, output: Path) -> None:
