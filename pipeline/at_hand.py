@@ -48,8 +48,6 @@ def _sources(plan: Plan, store: Store) -> Iterator[Problem]:
         yield from _refused(lambda: _model(config, own))
     if config.model.tokenizer_path is not None:
         yield from _refused(lambda: _tokenizer(config, Path(config.model.tokenizer_path or "")))
-    elif config.model.source == "builtin":
-        yield from _refused(lambda: _vocabulary(config))
 
 
 def _refused(look: Callable[[], None]) -> Iterator[Problem]:
@@ -76,12 +74,6 @@ def _tokenizer(config: Config, directory: Path) -> None:
     if not directory.is_dir():
         raise InputError(directory, None, "is not a directory", "set model.tokenizer_path")
     check_fit(directory, config.model.vocab_size)
-
-
-def _vocabulary(config: Config) -> None:
-    from stages.fetch.tokenizer_files import check_trained
-
-    check_trained(config.model.vocab_size)
 
 
 def _addition(config: Config) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from launch.errors import EnvironmentProblem
 from pipeline import at_hand, engines, history, notify, summary
 from pipeline.config import load
-from pipeline.errors import REPORTED, ConfigError
-from pipeline.fingerprint import DigestCache
+from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
@@ -33,7 +33,7 @@ def prepare_plan(
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
-    cache = DigestCache(store.root / ".digests.json")
+    cache = DigestCache(store.root / DIGESTS)
     planned = plan(config, functools.partial(cache.digest, deep=deep))
     at_hand.check(planned, store)
     return planned, store
@@ -102,7 +102,10 @@ class Run:
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")
         told = message.splitlines()[0]
-        history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        try:
+            history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        except StoreError as error:  # a full disk, say: the failure itself must be told all the same
+            print(f"warning: {error}", file=sys.stderr, flush=True)
         self._notify("failed", stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 

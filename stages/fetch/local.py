@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import ConfigError, InputError, Problem
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_FILES, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 from stages.fetch.listing import PICKLED
 from stages.model_config import ModelConfig
 from stages.tokenize.tokenizer import read_json
@@ -45,7 +45,7 @@ def put_model(
         ConfigError: config.json disagrees with the model section; one Problem per key.
     """
     weights = check_model(root, model)
-    others = MODEL_FILES if tokenizer else [name for name in MODEL_FILES if name not in TOKENIZER_FILES]
+    others = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
     for name in [*weights, *(name for name in others if (root / name).is_file())]:
         put(root / name, output / name)
 

@@ -119,13 +119,6 @@ def test_a_tokenizer_that_does_not_fit(directory: Path, tmp_path: Path) -> None:
     assert "model.vocab_size=259: must be at least the tokenizer's" in told
 
 
-def test_a_vocabulary_that_holds_not_even_the_bytes(tmp_path: Path) -> None:
-    assert "must be at least 259" in refused(tmp_path / "store", "model.vocab_size=258")
-    prepare_plan([f"store={tmp_path / 'store'}", "model.vocab_size=260"])
-    with pytest.raises(InputError, match="must be at least 259"):
-        tokenizer_files.write_trained(["a"], 258, tmp_path)
-
-
 @pytest.mark.parametrize("rows", [8000, 10500, 10**9])
 def test_more_rows_than_there_are_questions(rows: int, tmp_path: Path) -> None:
     """Of 10,692 with two addends about a sixth is held out."""

@@ -20,6 +20,7 @@ from annotated_types import Ge, Gt, Le
 
 import pipeline.engines.local
 import pipeline.rules
+import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
@@ -49,6 +50,7 @@ MODULES = (
     stages.model_config,
     stages.strategy.layouts,
     stages.rewards.config,
+    stages.evaluate_config,
     stages.tokenize.config,
     stages.fetch.config,
     stages.fetch.sources,
@@ -107,6 +109,9 @@ RULES = {
         "model.intermediate_size=641", "layout.train.model_parallel", "641 is not divisible by 2",
         "model.intermediate_size=642",
     ),
+    "bytes_of_a_vocabulary": rule(
+        "model.vocab_size=258", "model.vocab_size", "at least 259", "model.vocab_size=259 layout=dp1_mp1_pp1"
+    ),
     "no_end": rule("model.eos_token_id=[]", "model.eos_token_id", "at least one id", "model.eos_token_id=[511]"),
     **{
         f"{name}_beyond_the_vocabulary": rule(
@@ -124,6 +129,13 @@ RULES = {
     ),
     "kind_of_run": rule(
         "tokenize=text", "tokenize.kind", "must be grpo in a run", "tokenize.kind=grpo"
+    ),
+    "pass_at_k": rule(
+        "evaluate.k=9", "evaluate.k", "at most evaluate.num_samples=8", "evaluate.k=9 evaluate.num_samples=9"
+    ),
+    "pass_at_k_unasked": rule(
+        "evaluate.k=9 evaluate.sample_prompts=1", "evaluate.k", "at most evaluate.num_samples=8",
+        "evaluate.k=9 evaluate.sample_prompts=0",
     ),
     # --- engine=local
     "local_pipeline": rule(
