@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
+from stages.evaluate_config import check_evaluate
 from stages.fetch.config import check_dataset, check_model
 from stages.fetch.sources import check_fetch
 from stages.grpo.config import check_train
@@ -145,6 +146,7 @@ def _shorter(config: Config) -> str:
 def _training(config: Config) -> Iterator[Problem]:
     yield from check_train(config.train, config.rollout)
     yield from check_reward(config.reward)
+    yield from check_evaluate(config.evaluate)
     yield from check_tokenize(config.tokenize)
     if config.tokenize.kind != "grpo":
         remedy = "make files for mindformers with `grpoflow tokenize`"

@@ -12,7 +12,7 @@ from launch.errors import EnvironmentProblem
 from pipeline import engines, history, notify, summary
 from pipeline.config import load
 from pipeline.errors import REPORTED, ConfigError, StoreError
-from pipeline.fingerprint import DigestCache
+from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
@@ -33,7 +33,7 @@ def prepare_plan(
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
-    cache = DigestCache(store.root / ".digests.json")
+    cache = DigestCache(store.root / DIGESTS)
     return plan(config, functools.partial(cache.digest, deep=deep)), store
 
 

@@ -21,7 +21,9 @@ from stages.fetch.sources import (
 from stages.model_config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
-MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_FILES)
+TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, "chat_template.jinja")
+"""The last holds the chat template where transformers has saved it apart from the settings."""
+MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_AND_TEMPLATE)
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 UNREAD_OF_FILES = (
@@ -223,5 +225,5 @@ def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
         files += [root / name for name in (*MODEL_FILES, WEIGHTS_INDEX)]
         files += sorted(root.glob("*.safetensors"))
     if config.tokenizer_path:
-        files += [Path(config.tokenizer_path) / name for name in TOKENIZER_FILES]
+        files += [Path(config.tokenizer_path) / name for name in TOKENIZER_AND_TEMPLATE]
     return tuple(file for file in files if file.is_file())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import ConfigError, InputError, Problem
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_FILES, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 from stages.fetch.listing import PICKLED
 from stages.model_config import ModelConfig
 from stages.tokenize.tokenizer import read_json
@@ -46,7 +46,7 @@ def put_model(
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
-    others = MODEL_FILES if tokenizer else [name for name in MODEL_FILES if name not in TOKENIZER_FILES]
+    others = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
     for name in [*weight_files(root), *(name for name in others if (root / name).is_file())]:
         put(root / name, output / name)
 

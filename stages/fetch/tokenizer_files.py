@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from stages.errors import InputError
-from stages.fetch.config import TOKENIZER_FILES
+from stages.fetch.config import TOKENIZER_AND_TEMPLATE
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,
@@ -59,14 +59,14 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
 
 
 def take(source: Path, output: Path) -> None:
-    """Copy the tokenizer of `source` (a few MB) and complete it: all four files stand in `output` afterwards.
+    """Copy the tokenizer of `source` (a few MB), with its chat template, into `output` and complete it there.
 
     Raises:
         InputError: `source` holds no complete tokenizer, or its files contradict each other.
     """
     if not source.is_dir():
         raise InputError(source, None, "is not a directory", "set model.tokenizer_path")
-    for name in TOKENIZER_FILES:
+    for name in TOKENIZER_AND_TEMPLATE:
         if (source / name).is_file():
             shutil.copyfile(source / name, output / name)
     complete(output)

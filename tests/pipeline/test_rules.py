@@ -20,6 +20,7 @@ from annotated_types import Ge, Gt, Le
 
 import pipeline.engines.local
 import pipeline.rules
+import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
@@ -39,6 +40,7 @@ MODULES = (
     stages.mindrlhf.layout_rules,
     stages.grpo.config,
     stages.rewards.config,
+    stages.evaluate_config,
     stages.tokenize.config,
     stages.fetch.config,
     stages.fetch.sources,
@@ -98,6 +100,13 @@ RULES = {
     ),
     "kind_of_run": rule(
         "tokenize=text", "tokenize.kind", "must be grpo in a run", "tokenize.kind=grpo"
+    ),
+    "pass_at_k": rule(
+        "evaluate.k=9", "evaluate.k", "at most evaluate.num_samples=8", "evaluate.k=9 evaluate.num_samples=9"
+    ),
+    "pass_at_k_unasked": rule(
+        "evaluate.k=9 evaluate.sample_prompts=1", "evaluate.k", "at most evaluate.num_samples=8",
+        "evaluate.k=9 evaluate.sample_prompts=0",
     ),
     # --- engine=local
     "local_pipeline": rule(

@@ -5,6 +5,7 @@ from tokenizers import Tokenizer
 
 from stages.errors import InputError
 from stages.fetch import tokenizer_files
+from stages.fetch.config import TOKENIZER_FILES
 from stages.tokenize.tokenizer import load
 from tests.stages.fetch.settings import QWEN, needs_shared
 
@@ -38,7 +39,7 @@ def test_training_is_deterministic(trained, tmp_path):
     again = tmp_path / "again"
     again.mkdir()
     tokenizer_files.write_trained(TEXTS, 400, again)
-    for name in tokenizer_files.TOKENIZER_FILES:
+    for name in TOKENIZER_FILES:
         assert (again / name).read_bytes() == (trained / name).read_bytes()
 
 
