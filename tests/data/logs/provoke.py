@@ -39,7 +39,7 @@ CASES: dict[str, Callable[[Case], None]] = {}
 HEALTHY: dict[str, Callable[[Case], None]] = {}
 CHEAP = [
     "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64", "dataset.train_rows=96",
-    "dataset.test_rows=32", "sft.steps=4", "sft.batch_size=16", "sft.check_every=4", "sft.check_prompts=16", "train.steps=4",
+    "dataset.test_rows=32", "sft.steps=4", "sft.warmup_steps=4", "sft.batch_size=16", "sft.check_every=4", "sft.check_prompts=16", "train.steps=4",
     "train.prompts_per_step=4", "train.warmup_steps=1", "train.checkpoint_every=1", "rollout.num_generations=4",
     "rollout.max_tokens=12", "evaluate.sample_prompts=8", "evaluate.batch_prompts=32",
 ]  # fmt: skip
