@@ -9,8 +9,9 @@ from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
 from stages.memory import GIB, RoleMemory
-from stages.mindrlhf import contract, rules
+from stages.mindrlhf import contract, rules, vocabulary
 from stages.mindrlhf import memory as cards
+from stages.mindrlhf import notes as reading
 from stages.mindrlhf.job import Job
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def derive(values: dict[str, Any]) -> None:
     engine, convert, split = values["engine"], values["convert"], values["split"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
+    if engine["tokenizer"] == "auto":
+        engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
         convert["materialize"] = True
     elif engine["load_ckpt_format"] == "ckpt":
@@ -109,7 +112,7 @@ def needs(config: Config) -> Iterator[Problem]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
-    return tuple(rules.notes(job(config)))
+    return tuple(reading.notes(job(config)))
 
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:
