@@ -1,6 +1,8 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests
 # make test-long  more variants of the outside engines
+# make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
+# make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests
 # make bench  benchmarks (BENCH=NAME for one)
 # make setup  only install
@@ -10,7 +12,10 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.10,$(shell $(p) -c 'import 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
-.PHONY: run test test-long check bench setup clean
+MARKER ?= upstream
+MIRROR := $(wildcard ../shared/upstream)
+
+.PHONY: run test test-long upstream test-upstream check bench setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -22,6 +27,13 @@ test: $(VENV)/.test
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
+
+upstream:
+	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed"; exit 1; }
+	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR))
+
+test-upstream: $(VENV)/.test upstream
+	$(BIN)/python -m pytest tests/upstream -m $(MARKER)
 
 check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -119,7 +119,12 @@ def _take(store: Store, key: Key, number: int) -> Attempt | None:
 
 
 def _owner(work: Path) -> Path | None:
-    return max((*work.glob("owner-*"), *work.glob(f"{FREE}-*")), key=_number, default=None)
+    owners = (*work.glob("owner-*"), *work.glob(f"{FREE}-*"))
+    return max((one for one in owners if _is_numbered(one)), key=_number, default=None)
+
+
+def _is_numbered(owner: Path) -> bool:
+    return owner.name.partition("-")[2].isdecimal()
 
 
 def _number(owner: Path) -> int:

@@ -16,7 +16,8 @@ from launch.errors import LaunchError, ProcessFailed
 from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
 from pipeline.config import load
-from pipeline.errors import StageFailed, StoreError
+from pipeline.errors import ConfigError, StageFailed, StoreError
+from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
 from pipeline.store import Manifest, Store
@@ -76,10 +77,13 @@ def build(
             job.end_leftovers(seat.job)  # a dead owner's, before their directories are touched again
             store.quarantine_damaged(spec.key)
             _check_inputs(spec, store)
+            _check_external(spec, store)
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
             manifest = _run(spec, store, seat, launcher, watcher, run_started)
+            if not spec.computes:  # what computes for hours reads the user's files when it begins
+                _check_external(spec, store)
             store.commit(seat.staging, manifest)
             seat.done()
         return True
@@ -99,6 +103,24 @@ def _check_inputs(spec: StageSpec, store: Store) -> None:
             moved = store.quarantine(key)
             cause = f"its input {name} ({key}) is damaged: {problem}"
             remedy = f"moved to {moved}; type the same command again: it builds {key.stage} anew"
+            raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
+
+
+def _check_external(spec: StageSpec, store: Store) -> None:
+    """The user's files are still those that the artifact is named after; unchanged ones are not read again.
+
+    Raises:
+        StageFailed: one has been changed, or is gone.
+    """
+    cache = DigestCache(store.root / DIGESTS)
+    for path, planned in spec.external.items():
+        try:
+            same = cache.digest(Path(path)) == planned
+        except ConfigError:
+            same = False
+        if not same:
+            cause = f"{path} has been changed, or is gone, since this run was planned"
+            remedy = "type the same command again: it plans with the file as it is then"
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 

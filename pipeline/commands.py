@@ -24,6 +24,7 @@ from pipeline.run import prepare_plan
 from pipeline.store import Store
 from pipeline.verify import artifacts, quarantine
 from pipeline.verify import verify as find_damage
+from stages.report.text import number
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_PENDING = 0, 1, 10
 
@@ -116,6 +117,9 @@ def gc(options: Namespace) -> int:
     total = sum(item.bytes for item in garbage) / 2**20
     done = "removed" if options.delete else "could be removed (nothing was; add --delete)"
     print(f"{len(garbage)} directories, {total:.1f} MiB {done}")
+    unknown = collect.strangers(store)
+    if unknown:
+        print(f"{len(unknown)} artifacts that no recorded run made are left alone, {unknown[0]} among them")
     return EXIT_DONE
 
 
@@ -168,7 +172,7 @@ def report(options: Namespace) -> int:
     """Path of a run's report; opens it when asked to."""
     root = _store(options).root
     record = history.find(root, options.run or "last")
-    page = root / record.artifacts["report"] / "index.html"
+    page = root / record.artifact("report") / "index.html"
     if not page.exists():
         hint = f"`grpoflow watch {record.id}` shows how far it came"
         raise StoreError(
@@ -221,6 +225,5 @@ def _took(record: Record) -> str:
 
 
 def _accuracy(record: Record) -> str:
-    if "accuracy_grpo" not in record.result:
-        return ""
-    return f"{record.result['accuracy_sft']:.3f} → {record.result['accuracy_grpo']:.3f}"
+    before, after = (number(record.result.get(f"accuracy_{stage}")) for stage in ("sft", "grpo"))
+    return "" if before is None or after is None else f"{before:.3f} → {after:.3f}"

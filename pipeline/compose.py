@@ -9,11 +9,12 @@ import copy
 import difflib
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
+from pipeline.fingerprint import file_state
 
 VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
 
@@ -67,9 +68,33 @@ def _choices(overrides: tuple[str, ...], config_dir: Path | None, state: object)
 
 def _state(config_dir: Path | None) -> object:
     """Names, sizes and times of every config file."""
+    return tuple((name, *file_state(file.stat())) for name, file in config_files(config_dir).items())
+
+
+def config_files(config_dir: Path | None) -> dict[str, Path]:
+    """Every file that composing may read, by a name that tells its place; links are followed, as by Hydra."""
     roots = [Path(__file__).parents[1] / "conf", *([config_dir] if config_dir else [])]
-    files = [(file, file.stat()) for root in roots for file in sorted(root.rglob("*.y*ml"))]
-    return tuple((str(file), stat.st_ino, stat.st_size, stat.st_mtime_ns) for file, stat in files)
+    return {
+        f"{number}/{file.relative_to(root)}": file
+        for number, root in enumerate(roots)
+        for file in _below(root, frozenset())
+    }
+
+
+def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """YAML files in and below a directory, in a fixed order; a link back to where it stands ends there."""
+    here = directory.resolve()
+    if here in above:
+        return
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError:  # Hydra tells what it can't find
+        return
+    for path in paths:
+        if path.is_dir():
+            yield from _below(path, above | {here})
+        elif path.suffix in (".yaml", ".yml") and path.is_file():
+            yield path
 
 
 def _set_values(config: Any, overrides: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pipeline.compose import compose
+from pipeline.compose import compose, config_files
 from pipeline.disk_cache import recall, remember
 
 FORMAT = 1
@@ -48,7 +48,7 @@ def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> 
 
 def _key(overrides: Sequence[str], config_dir: Path | None) -> str | None:
     """Digest of all that composing reads; None when that cannot be known."""
-    files = _config_files(config_dir)
+    files = _texts(config_dir)
     if files is None:
         return None
     texts = [*overrides, *files.values()]
@@ -69,14 +69,9 @@ def _key(overrides: Sequence[str], config_dir: Path | None) -> str | None:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _config_files(config_dir: Path | None) -> dict[str, str] | None:
-    roots = [Path(__file__).parents[1] / "conf", *([config_dir] if config_dir else [])]
+def _texts(config_dir: Path | None) -> dict[str, str] | None:
     try:
-        return {
-            f"{number}/{file.relative_to(root)}": file.read_text(encoding="utf-8")
-            for number, root in enumerate(roots)
-            for file in sorted(root.rglob("*.y*ml"))
-        }
+        return {name: file.read_text(encoding="utf-8") for name, file in config_files(config_dir).items()}
     except (OSError, UnicodeDecodeError):
         return None
 

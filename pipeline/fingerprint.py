@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,13 @@ NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft")})
 weights that it starts from, which are an input with a fingerprint of its own."""
 MEANS = frozenset({"fetch"})
 """Sections that say how something comes here, and change nothing of what it holds."""
+
+
+DIGESTS = ".digests.json"
+"""The cache's file in a store."""
+SETTLED_NS = 2_000_000_000
+"""A file that changed so shortly before it was read may change again within one tick of its file system's
+clock, and look the same."""
 
 
 def canonical(value: object) -> str:
@@ -102,10 +111,16 @@ def _read(file: Any) -> str:  # Python 3.10 has no hashlib.file_digest
     return digest.hexdigest()
 
 
-class DigestCache:
-    """Digests of the user's files, remembered by (inode, size, mtime) so that weights are read once.
+def file_state(found: os.stat_result) -> list[int]:
+    """What a file that has not changed keeps."""
+    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
-    The cache only saves time: a lost or damaged cache file means reading again.
+
+class DigestCache:
+    """Digests of the user's files, remembered by inode, size, mtime and ctime so that weights are read once.
+
+    Nobody but the system sets a file's ctime, so a file that was edited in place and had its mtime restored
+    is read again. The cache only saves time: a lost or damaged cache file means reading again.
     """
 
     def __init__(self, file: Path) -> None:
@@ -124,16 +139,20 @@ class DigestCache:
             ConfigError: when the file cannot be read.
         """
         try:
-            stat = path.stat()
-            key = [stat.st_ino, stat.st_size, stat.st_mtime_ns]
+            before = path.stat()
+            key = file_state(before)
             known = self._known.get(str(path.resolve()))
-            if known and known[:3] == key and not deep:
-                return str(known[3])
+            if isinstance(known, list) and known[:-1] == key and not deep:
+                return str(known[-1])
             digest = file_digest(path)
+            settled = time.time_ns() - max(before.st_mtime_ns, before.st_ctime_ns) > SETTLED_NS
+            if settled and file_state(path.stat()) == key:
+                self._known[str(path.resolve())] = [*key, digest]
+                self._save()
         except OSError as error:
-            raise ConfigError([Problem(str(path), None, f"cannot be read ({error.strerror})")]) from error
-        self._known[str(path.resolve())] = [*key, digest]
-        self._save()
+            remedy = "give a file that is there and that you may read"
+            rule = f"cannot be read ({error.strerror})"
+            raise ConfigError([Problem(str(path), None, rule, remedy)]) from error
         return digest
 
     def _save(self) -> None:

@@ -17,6 +17,8 @@ from pipeline.engines.stage import Stage
 from pipeline.fingerprint import fingerprint, without
 from pipeline.store import Key
 from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.rewards import user_code
+from stages.rewards.config import BUILTIN, RewardConfig
 
 Digest = Callable[[Path], str]
 
@@ -78,6 +80,8 @@ def stages(config: Config) -> tuple[Stage, ...]:
         body = engines.supervised().put_first(body, config)
     if config.sft_data.path is not None:
         body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
+    if not all(name in BUILTIN for name in config.reward.functions):
+        body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", ("report",), {name: name for name in running}))
 
@@ -87,6 +91,13 @@ def _with_examples(stage: Stage, examples: Path) -> Stage:
     if stage.name != "tokenize":
         return stage
     return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
+
+
+def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
+    """A stage that runs the user's own reward functions, whose source is part of what it reads."""
+    if "reward" not in stage.sections or stage.skipped is not None:
+        return stage
+    return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:

@@ -13,6 +13,7 @@ from stages.config import read
 from stages.report import overview as drawn
 from stages.report.config import ReportConfig
 from stages.report.page import Live, render
+from stages.report.text import number
 
 MOST = 200
 """Runs and sweeps listed, the newest first."""
@@ -41,7 +42,7 @@ def report(root: Path, wanted: str) -> tuple[str, str | None]:
     head = f"{record.state}{f' in {record.failed_stage}: {record.message}' if record.failed_stage else ''}"
     rows = [row.cells for row in watch.rows(root, record)]
     now = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
-    config = read(ReportConfig, record.config["report"])
+    config = read(ReportConfig, record.section("report"))
     return render(inputs, config, now, began=record.started), None
 
 
@@ -49,7 +50,8 @@ def overview(root: Path) -> str:
     """The list of runs and sweeps."""
     runs = [_run(root, record) for record in list(history.runs(root).values())[::-1][:MOST]]
     files = sorted(root.glob("sweeps/*/sweep.json"), key=lambda file: file.stat().st_mtime, reverse=True)
-    return drawn.render(str(root), runs, [_sweep(file) for file in files[:MOST]])
+    sweeps = [sweep for file in files[:MOST] if (sweep := _sweep(file)) is not None]
+    return drawn.render(str(root), runs, sweeps)
 
 
 def _run(root: Path, record: Record) -> drawn.ListedRun:
@@ -60,23 +62,27 @@ def _run(root: Path, record: Record) -> drawn.ListedRun:
         detail=record.failed_stage or "",
         started=record.started,
         took_s=None if record.ended is None else record.ended - record.started,
-        before=record.result.get("accuracy_sft"),
-        after=record.result.get("accuracy_grpo"),
+        before=number(record.result.get("accuracy_sft")),
+        after=number(record.result.get("accuracy_grpo")),
         overrides=_told(record.overrides),
     )
 
 
-def _sweep(file: Path) -> drawn.ListedSweep:
-    values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    results = [point["result"].get("accuracy_grpo") for point in values["points"]]
-    return drawn.ListedSweep(
-        id=file.parent.name,
-        points=len(values["points"]),
-        finished=sum(point["state"] == "finished" for point in values["points"]),
-        best=max((value for value in results if value is not None), default=None),
-        written=values["written"],
-        overrides=_told(values["overrides"]),
-    )
+def _sweep(file: Path) -> drawn.ListedSweep | None:
+    """A sweep by its sweep.json; None where that is none, which must not take the list of runs with it."""
+    try:
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        results = [number(point["result"].get("accuracy_grpo")) for point in values["points"]]
+        return drawn.ListedSweep(
+            id=file.parent.name,
+            points=len(values["points"]),
+            finished=sum(point["state"] == "finished" for point in values["points"]),
+            best=max((value for value in results if value is not None), default=None),
+            written=float(values["written"]),
+            overrides=_told(values["overrides"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _told(overrides: Sequence[str]) -> str:

@@ -26,8 +26,12 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 
 def console() -> Console:
-    """For stdout: as wide as the terminal, and wide enough for tables where there is none."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    """For stdout: as wide as the terminal, and wide enough for tables where there is none.
+
+    Without markup: [/usr/local/…] in an override is no closing tag.
+    """
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 class Display:
@@ -37,7 +41,7 @@ class Display:
         self, stages: Sequence[str], cached: Sequence[str], label: str = "", console: Console | None = None
     ) -> None:
         self.label = label  # of one run among several, which share the terminal
-        self._console = console or Console(stderr=True, highlight=False)
+        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
         }

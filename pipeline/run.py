@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from launch.errors import EnvironmentProblem
-from pipeline import engines, history, notify, summary
+from pipeline import at_hand, engines, history, notify, summary
 from pipeline.config import load
-from pipeline.errors import REPORTED, ConfigError
-from pipeline.fingerprint import DigestCache
+from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
@@ -33,8 +33,10 @@ def prepare_plan(
     """
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
-    cache = DigestCache(store.root / ".digests.json")
-    return plan(config, functools.partial(cache.digest, deep=deep)), store
+    cache = DigestCache(store.root / DIGESTS)
+    planned = plan(config, functools.partial(cache.digest, deep=deep))
+    at_hand.check(planned, store)
+    return planned, store
 
 
 class Run:
@@ -82,6 +84,8 @@ class Run:
 
         self.display.listener = listener
         try:
+            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
             ran = build(
                 self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
             )
@@ -98,7 +102,10 @@ class Run:
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")
         told = message.splitlines()[0]
-        history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        try:
+            history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+        except StoreError as error:  # a full disk, say: the failure itself must be told all the same
+            print(f"warning: {error}", file=sys.stderr, flush=True)
         self._notify("failed", stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 

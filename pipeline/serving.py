@@ -44,7 +44,7 @@ def export_run(options: Namespace, wanted: str, out: Path | None) -> int:
     """
     root = _root(options)
     record = history.find(root, wanted)
-    if options.best and not (root / record.artifacts["grpo"]).is_dir():
+    if options.best and not (root / record.artifact("grpo")).is_dir():
         return _export_checkpoint(root, record, out)
     if options.best:
         print(f"run {record.id}: {_best_kept(root, record)}", file=sys.stderr)
@@ -63,8 +63,8 @@ def export_run(options: Namespace, wanted: str, out: Path | None) -> int:
 
 
 def _best_kept(root: Path, record: Record) -> str:
-    result = json.loads((root / record.artifacts["grpo"] / "result.json").read_text(encoding="utf-8"))
-    engine = record.config["engine"]["name"]
+    result = json.loads((root / record.artifact("grpo") / "result.json").read_text(encoding="utf-8"))
+    engine = record.section("engine").get("name")
     if engine != "local":
         raise StoreError(
             f"run {record.id}: engine={engine} compares no checkpoints; export it without --best"
@@ -94,7 +94,7 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     if out is None:
         rule = "grpo has not ended, so that nothing is exported yet: name a directory for its best checkpoint"
         raise ConfigError([Problem("OUT", None, rule, f"grpoflow export {record.id} DIR --best")])
-    attempt = watch.seat(root, record.artifacts["grpo"], 0.0)
+    attempt = watch.seat(root, record.artifact("grpo"), 0.0)
     states = sorted(attempt.glob("checkpoints/step_*/state.json")) if attempt else []
     best = json.loads(states[-1].read_text(encoding="utf-8"))["best"] if states else {}
     if best.get("step") is None or not states[-1].parent.with_name(f"step_{best['step']:06d}").is_dir():
@@ -106,7 +106,7 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     model = read(ModelConfig, _sections(record)["model"], "model")
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))
     with complete_directory(out) as directory:
-        export(tensors, root / record.artifacts["fetch"], directory, model, None)
+        export(tensors, root / record.artifact("fetch"), directory, model, None)
     told = f"step {best['step']}, held-out accuracy {best['accuracy']:.3f}"
     print(f"run {record.id}: {told}, the best so far", file=sys.stderr)
     print(out)
@@ -123,9 +123,9 @@ def serve_check(options: Namespace) -> int:
         root = _root(options)
         record = history.find(root, wanted)
         directory, config = _exported(root, record), _sections(record)
-        inputs = {"tokenize": root / record.artifacts["tokenize"]}
+        inputs = {"tokenize": root / record.artifact("tokenize")}
         prompts = options.prompt
-        expected = None if prompts else _answers_of(root / record.artifacts["evaluate"] / "samples.jsonl")
+        expected = None if prompts else _answers_of(root / record.artifact("evaluate") / "samples.jsonl")
     program = options.program or _program()
     values = {"program": program, "prompts": prompts, "count": ASKED if expected is None else len(expected)}
     told = _serve(
@@ -183,7 +183,7 @@ def _program() -> str:
 def _sections(record: Record) -> dict[str, Any]:
     """A run's sections; keys that are younger than the run have their defaults."""
     usual = derive(compose_cached([], None))
-    return {name: {**usual[name], **record.config[name]} for name in ("model", "rollout")}
+    return {name: {**usual[name], **record.section(name)} for name in ("model", "rollout")}
 
 
 def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:

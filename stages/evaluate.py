@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.context import Context
-from stages.evaluate_config import EvaluateConfig
+from stages.errors import ConfigError
+from stages.evaluate_config import EvaluateConfig, check_evaluate
 from stages.grpo import worker
 from stages.grpo.config import RolloutConfig
 from stages.model_config import ModelConfig
@@ -50,8 +51,12 @@ def run(context: Context) -> None:
     """Evaluate both models and write result.json and samples.jsonl.
 
     Raises:
+        ConfigError: pass@k cannot be estimated from the samples that are drawn.
         InputError: weights or data are missing or do not fit.
     """
+    problems = check_evaluate(context.section(EvaluateConfig, "evaluate"))
+    if problems:
+        raise ConfigError(problems)
     worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.model import Qwen2
@@ -140,12 +145,17 @@ def pass_at_k(right: NDArray[np.bool_], k: int) -> float:
     """Unbiased estimate of the share of prompts that at least one of k attempts solves.
 
     Args:
-        right: [prompts, n] with n >= k.
-        k: attempts.
+        right: [prompts, n].
+        k: attempts, at most n.
+
+    Raises:
+        ValueError: fewer than k attempts were made, which tell nothing of k.
 
     Source: Chen et al. 2021, arXiv:2107.03374, eq. 1 and figure 3 (its numerically stable product).
     """
     n = right.shape[1]
+    if n < k:
+        raise ValueError(f"pass@{k} of {n} attempts")
     estimates = []
     for c in right.sum(1):
         missed = 1.0 if n - c >= k else 0.0

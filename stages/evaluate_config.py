@@ -7,6 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from stages.errors import Problem
 from stages.grpo.config import Positive
 
 
@@ -26,3 +27,11 @@ class EvaluateConfig:
     """Prompts decoded at once."""
     logged_samples: Annotated[int, Ge(0)]
     """Rows of samples.jsonl."""
+
+
+def check_evaluate(config: EvaluateConfig, path: str = "evaluate") -> list[Problem]:
+    """Every cross-field rule that `config` breaks."""
+    if not config.sample_prompts or config.k <= config.num_samples:
+        return []
+    rule = f"at most {path}.num_samples={config.num_samples}, for pass@k (arXiv:2107.03374, eq. 1)"
+    return [Problem(f"{path}.k", config.k, rule, f"use at most {config.num_samples}, or draw more samples")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.errors import InputError
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_FILES, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
@@ -72,7 +72,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
         InputError: there are no safetensors weights.
     """
     names = {file.path for file in files}
-    wanted = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_FILES)
+    wanted = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
     if WEIGHTS_INDEX in names:
         weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
     else:

@@ -18,8 +18,8 @@ from pipeline.run import Run, prepare_plan
 from pipeline.store import Store
 from pipeline.verify import verify
 from stages.config import read
+from stages.fetch.config import TOKENIZER_FILES
 from stages.fetch.stage import build_model
-from stages.fetch.tokenizer_files import TOKENIZER_FILES
 from stages.model_config import ModelConfig
 from tests.stages.fetch import hub_server
 from tests.stages.fetch.hub_server import Hub

@@ -34,7 +34,6 @@ MINDRLHF = [
     *BASE,
     *SFT,
     "engine=mindrlhf",
-    "engine.use_vllm=0",
     f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
     "train.checkpoint_every=2",
 ]

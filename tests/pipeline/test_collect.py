@@ -1,7 +1,15 @@
+import errno
+import os
 from pathlib import Path
 
+import pytest
+
+from pipeline import collect as module
 from pipeline import history
+from pipeline.attempt import attempt
+from pipeline.cli import main
 from pipeline.collect import collect
+from pipeline.errors import StoreError
 from pipeline.store import Key, Store
 from tests.pipeline.artifacts import commit
 
@@ -72,3 +80,146 @@ def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
     held.release()
     collect(store, keep=1, delete=True)
     assert [exists(path) for path in paths] == [True, True, False, False, True]
+
+
+def rewrite(store: Store, keep_lines: slice) -> None:
+    """Cut the history, as a bad copy or a careless editor does."""
+    file = store.root / history.FILE
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[keep_lines]))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "after another run"])
+@pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "last line", "first line", "no pins"])
+def test_a_history_that_lost_lines_removes_nothing(tmp_path: Path, damage: str, later: bool) -> None:
+    store = Store(tmp_path)
+    paths = [run(store, name, "fetch", "grpo") for name in ("pinned", "middle", "new")]
+    history.record(tmp_path, next(iter(history.runs(tmp_path))), "pinned")
+    (tmp_path / ".quarantine" / "evidence").mkdir(parents=True)
+    file = tmp_path / history.FILE
+    if damage == "absent":
+        file.unlink()
+    elif damage in ("empty", "garbage"):
+        file.write_bytes(b"\xff\x00" * 10_000 if damage == "garbage" else b"")
+    else:
+        rewrite(store, {"last line": slice(-1), "first line": slice(1, None), "no pins": slice(3)}[damage])
+    if later:  # what is appended since then does not make the history whole
+        for _ in range(5):
+            paths.append(run(store, "later", "fetch", "grpo"))
+    for delete in (False, True):
+        with pytest.raises(StoreError, match="nothing is removed"):
+            collect(store, keep=0, delete=delete)
+    assert all(exists(path) for path in paths) and (tmp_path / ".quarantine" / "evidence").exists()
+    assert main(["gc", "--keep", "0", "--delete", f"store={tmp_path}"]) == 1
+    assert all(exists(path) for path in paths)
+
+
+def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path)
+    lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
+    (tmp_path / history.WITNESS).unlink()  # which older versions did not write
+    rewrite(store, slice(1, None))
+    for place in (".work", ".logs"):
+        (tmp_path / place / f"grpo-{lost['grpo'].name}").mkdir(parents=True, exist_ok=True)
+    assert main(["gc", "--keep", "1", "--delete", f"store={tmp_path}"]) == 0
+    assert exists(lost) and exists(new) and not exists(old)
+    assert (tmp_path / ".work" / f"grpo-{lost['grpo'].name}").exists()
+    assert f"2 artifacts that no recorded run made are left alone, {lost['fetch']}" in capsys.readouterr().out
+
+
+def test_without_any_run_nothing_goes(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert collect(store, keep=0, delete=True) == []  # an empty store
+    path = commit(store, Key("grpo", "a" * 64), {"file": "x"})
+    with pytest.raises(StoreError, match="no run is recorded"):
+        collect(store, keep=0, delete=True)
+    assert path.exists()
+
+
+def test_a_history_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = run(store, "one", "grpo")
+    (tmp_path / history.FILE).unlink()
+    (tmp_path / history.FILE).mkdir()
+    with pytest.raises(StoreError, match="Is a directory"):
+        collect(store, keep=0, delete=True)
+    assert exists(path)
+
+
+def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path = run(store, "one", "grpo")
+    held = history.lease(tmp_path, "20270101-000000-abcd")
+    with pytest.raises(StoreError, match="20270101-000000-abcd, which lives"):
+        collect(store, keep=0, delete=True)
+    assert exists(path)
+    held.release()
+    collect(store, keep=0, delete=True)
+    assert not exists(path)
+
+
+def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path: Path) -> None:
+    """On some NFS mounts locks are nobody's; the run seems dead, and its attempt shows life."""
+    store = Store(tmp_path)
+    made = run(store, "building", "fetch")
+    key = Key("grpo", "b" * 64)
+    artifacts = {"fetch": f"fetch/{made['fetch'].name}", "grpo": str(key)}
+    history.record(tmp_path, "000-it", "started", overrides=[], config={}, artifacts=artifacts)
+    for number in range(3):
+        run(store, f"newer{number}", "fetch")
+    with attempt(store, key) as seat:
+        (seat.work / "checkpoint").write_text("hours")
+        (seat.logs / "log").write_text("lines")
+        collect(store, keep=0, delete=True)
+        assert exists(made) and seat.staging.exists()
+        assert (seat.work / "checkpoint").exists() and (seat.logs / "log").exists()
+        rewrite(store, slice(1))
+        (tmp_path / history.WITNESS).unlink()
+        with pytest.raises(StoreError, match=f"does not know who builds {key.flat}"):
+            collect(store, keep=0, delete=True)
+    assert exists(made)
+
+
+def test_a_store_that_may_only_be_read_lists_and_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path)
+    path = run(store, "one", "grpo")
+    really = os.open
+
+    def read_only(name: str | Path, flags: int, *more: int, **named: int) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(name).startswith(str(tmp_path)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(name))
+        return really(name, flags, *more, **named)
+
+    (tmp_path / ".leases").mkdir()
+    (tmp_path / ".leases" / "000-one.lock").touch()
+    monkeypatch.setattr(os, "open", read_only)
+    assert main(["gc", "--keep", "0", f"store={tmp_path}"]) == 0
+    assert main(["runs", f"store={tmp_path}"]) == 0
+    assert main(["show", "last", f"store={tmp_path}"]) == 0
+    assert "state      died" in capsys.readouterr().out
+    for words in (["gc", "--keep", "0", "--delete"], ["runs", "--pin", "last"], ["runs", "--name", "last=a"]):
+        assert main([*words, f"store={tmp_path}"]) == 1
+        assert "choose another store with store=DIR" in capsys.readouterr().err
+    assert exists(path)
+
+
+def test_an_artifact_that_gc_was_killed_in_is_no_artifact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    path = run(store, "one", "grpo")["grpo"]
+
+    def killed(place: Path) -> None:
+        (place / "file").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        collect(store, keep=0, delete=True)
+    monkeypatch.undo()
+    assert not path.exists()
+    assert "quarantine" in [item.kind for item in collect(store, keep=0, delete=True)]
+    assert not list((tmp_path / ".quarantine").iterdir())

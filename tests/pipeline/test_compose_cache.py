@@ -9,6 +9,8 @@ from pipeline.compose import compose
 from pipeline.compose_cache import compose_cached
 from pipeline.errors import ConfigError
 
+AS_ARITH = ("tokenize=arith", "reward=arith")
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -68,6 +70,18 @@ def test_the_content_of_every_config_file_counts(tmp_path: Path) -> None:
     (own / "other.yaml").write_text(f"{base}train_rows: 30\n")
     overrides[0] = "dataset=other"
     assert compose_cached(overrides, own.parent)["dataset"]["train_rows"] == 30
+
+
+def test_groups_behind_links_count(tmp_path: Path) -> None:
+    """Hydra follows links to directories and to files; a directory that links to itself ends nowhere."""
+    real, own = tmp_path / "real", tmp_path / "own"
+    real.mkdir()
+    own.mkdir()
+    (own / "dataset").symlink_to(real)
+    (real / "again").symlink_to(own)
+    for rows in (10, 20):
+        (real / "mine.yaml").write_text(f"defaults: [arith]\ntrain_rows: {rows}\n")
+        assert compose_cached(["dataset=mine", *AS_ARITH], own)["dataset"]["train_rows"] == rows
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+import pipeline.fingerprint
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
 
@@ -36,26 +37,51 @@ def test_canonical_json_refuses_nan() -> None:
         canonical({"beta": float("nan")})
 
 
-def test_digests_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Files that were read for their digests."""
+    found: list[Path] = []
+
+    def reading(path: Path) -> str:
+        found.append(path)
+        return file_digest(path)
+
+    monkeypatch.setattr(pipeline.fingerprint, "file_digest", reading)
+    return found
+
+
+def test_digests_are_remembered_until_the_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[Path]
+) -> None:
+    monkeypatch.setattr(pipeline.fingerprint, "SETTLED_NS", -1)  # as if the file had been there for long
     file, state = tmp_path / "data", tmp_path / "state" / "digests.json"
     file.write_bytes(b"one")
-    assert DigestCache(state).digest(file) == file_digest(file) == hashlib.sha256(b"one").hexdigest()
-    # Same inode, size and mtime: remembered, even though the content differs ...
+    for _ in range(2):
+        assert DigestCache(state).digest(file) == hashlib.sha256(b"one").hexdigest()
+    assert len(reads) == 1
+    DigestCache(state).digest(file, deep=True)
+    assert len(reads) == 2
     stat = file.stat()
-    file.write_bytes(b"two")
-
+    with file.open("r+b") as stream:  # in place: the inode stays, and so does the size
+        stream.write(b"two")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert DigestCache(state).digest(file) == hashlib.sha256(b"one").hexdigest()
-    # ... which a deep look finds.
-    assert DigestCache(state).digest(file, deep=True) == hashlib.sha256(b"two").hexdigest()
-    file.write_bytes(b"three")
-    assert DigestCache(state).digest(file) == hashlib.sha256(b"three").hexdigest()
+    assert file.stat().st_ino == stat.st_ino and file.stat().st_mtime_ns == stat.st_mtime_ns
+    assert DigestCache(state).digest(file) == hashlib.sha256(b"two").hexdigest()
 
 
-def test_a_broken_cache_only_costs_time(tmp_path: Path) -> None:
+def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path: Path, reads: list[Path]) -> None:
     file, state = tmp_path / "data", tmp_path / "digests.json"
     file.write_bytes(b"one")
-    state.write_text("{broken")
+    for _ in range(2):
+        DigestCache(state).digest(file)
+    assert len(reads) == 2 and not state.exists()
+
+
+@pytest.mark.parametrize("content", ["{broken", "[]", "{}", '{"%s": 3}', '{"%s": [1, 2, 3, "0"]}', "null"])
+def test_a_cache_of_another_form_only_costs_time(tmp_path: Path, content: str) -> None:
+    file, state = tmp_path / "data", tmp_path / "digests.json"
+    file.write_bytes(b"one")
+    state.write_text(content.replace("%s", str(file)))
     assert DigestCache(state).digest(file) == hashlib.sha256(b"one").hexdigest()
 
 

@@ -5,6 +5,7 @@ import pytest
 from pipeline import graph
 from pipeline.config import load
 from pipeline.engines.program import PROGRAMS
+from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, plan
 
@@ -130,6 +131,31 @@ def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path: Path) -> None:
         specs = planned("dataset=gsm8k", f"dataset.path={tmp_path / place}").specs
         identities.append([spec.key.fingerprint for spec in specs])
     assert identities[0] == identities[1]
+
+
+def test_a_users_reward_is_part_of_what_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine, beside = tmp_path / "mine.py", tmp_path / "beside.py"
+    mine.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
+    beside.write_text("A = 1\n")
+    own = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
+    before = {spec.name: spec.key for spec in planned(*own).specs}
+    for file, text in ((beside, "A = 2\n"), (mine, "import beside\nf = beside.A\n")):
+        file.write_text(text)
+        after = {spec.name: spec.key for spec in planned(*own).specs}
+        assert {name for name in after if before[name] != after[name]} == {
+            "grpo", "evaluate", "export", "report"
+        }  # fmt: skip
+        before = after
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    for file in (mine, beside):
+        file.rename(elsewhere / file.name)
+    assert {spec.name: spec.key for spec in planned(*own).specs} == before
+    assert planned("sft.enabled=false").spec("grpo").external == {}
+    with pytest.raises(ConfigError, match="module nosuch not found"):
+        planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
 
 
 def test_sft_off_is_a_reason_and_grpo_starts_from_split() -> None:

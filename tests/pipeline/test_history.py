@@ -1,11 +1,17 @@
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pipeline import history
-from pipeline.errors import ConfigError
+from pipeline import history, live
+from pipeline.cli import main
+from pipeline.errors import ConfigError, StoreError
 
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
 
@@ -86,3 +92,89 @@ def test_appends_of_several_processes_do_not_mix(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(n)]) for n in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert len(history.runs(tmp_path)) == 600
+
+
+GOOD: dict[str, Any] = {"run": "good", "event": "started", "time_s": 1.0, **STARTED}
+DONE: dict[str, Any] = {"run": "good", "event": "finished", "time_s": 2.0, "result": {"accuracy_grpo": 0.5}}
+WRONG: list[Any] = [
+    None,
+    True,
+    1,
+    -1,
+    1.5,
+    float("nan"),
+    10**400,
+    "",
+    "x/../..",
+    "[/b]",
+    [],
+    [1],
+    {},
+    {"a": 1},
+]
+
+
+def commands(store: Path, *runs: str) -> list[int]:
+    """Exit codes of everything that reads the history."""
+    lines = [["runs"], ["runs", "--json"], ["gc"], ["show", "last"], ["watch", "--once"], ["report"]]
+    lines += [[word, run] for run in runs for word in ("show", "report", "export", "serve-check")]
+    lines += [["diff", run, "last"] for run in runs] + [["watch", run, "--once"] for run in runs]
+    assert live.overview(store)
+    return [main([*line, f"store={store}"]) for line in lines]
+
+
+def test_wrong_types_in_the_history_crash_no_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever stands in one line of it, the others count, and no command shows a traceback."""
+    (tmp_path / "grpo" / "0123456789abcdef").mkdir(parents=True)
+    kinds = [GOOD, DONE, {**GOOD, "event": "failed", "stage": "grpo", "message": "boom"}]
+    kinds += [{**GOOD, "event": "named", "name": "best"}]
+    events: list[Any] = [GOOD, DONE, {**GOOD, "run": "other"}]
+    for wrong in WRONG:
+        events += [{**event, key: wrong} for event in kinds for key in event]
+        events += [{**GOOD, "config": {"report": wrong, "engine": wrong, "model": wrong}, "run": "other"}]
+        events += [{**DONE, "result": {"accuracy_sft": wrong, "accuracy_grpo": wrong}, "run": "other"}, wrong]
+    lines = [json.dumps(event) for event in events]
+    lines += ["", "null", "{", "[" * 100_000, "\x00", json.dumps(GOOD)[:-20], json.dumps(GOOD)]
+    (tmp_path / history.FILE).write_text("\n".join(lines) + "\n")
+    assert set(commands(tmp_path, "good", "other")) <= {0, 1, 2}
+    assert history.runs(tmp_path)["good"].artifacts == STARTED["artifacts"]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_history(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
+    store = tmp_path_factory.mktemp("store")
+    (store / history.FILE).write_bytes(junk + b"\n" + json.dumps(GOOD).encode())
+    assert list(history.runs(store)) == ["good"]
+
+
+def test_overrides_in_brackets_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = "engine.env_scripts=[/usr/local/set_env.sh]"
+    for run in ("one", "two"):
+        config = {"engine": {"env_scripts": f"[/{run}]"}}
+        history.record(tmp_path, run, "started", overrides=[scripts], config=config, artifacts={})
+    assert main(["runs", f"store={tmp_path}"]) == 0
+    assert main(["diff", "one", "two", f"store={tmp_path}"]) == 0
+    out = capsys.readouterr().out
+    assert scripts in out and "[/one]" in out and "[/two]" in out
+
+
+def test_a_line_that_the_disk_cut_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    really = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, content: really(descriptor, content[:40]))
+    with pytest.raises(StoreError, match="No space left"):
+        start(tmp_path, "one")
+    monkeypatch.undo()
+    start(tmp_path, "two")
+    assert list(history.runs(tmp_path)) == ["two"]
+
+
+def test_a_crash_that_cuts_a_line_is_no_lost_line(tmp_path: Path) -> None:
+    start(tmp_path, "one")
+    with (tmp_path / history.FILE).open("a") as file:
+        file.write('{"run": "one", "event": "fini')
+    start(tmp_path, "two")
+    assert history.doubt(tmp_path, history.runs(tmp_path)) is None

@@ -38,7 +38,7 @@ CASES: dict[str, Callable[[Case], None]] = {}
 HEALTHY: dict[str, Callable[[Case], None]] = {}
 CHEAP = [
     "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64", "dataset.train_rows=96",
-    "dataset.test_rows=32", "sft.steps=4", "sft.batch_size=16", "sft.check_every=4", "sft.check_prompts=16", "train.steps=4",
+    "dataset.test_rows=32", "sft.steps=4", "sft.warmup_steps=4", "sft.batch_size=16", "sft.check_every=4", "sft.check_prompts=16", "train.steps=4",
     "train.prompts_per_step=4", "train.warmup_steps=1", "train.checkpoint_every=1", "rollout.num_generations=4",
     "rollout.max_tokens=12", "evaluate.sample_prompts=8", "evaluate.batch_prompts=32",
 ]  # fmt: skip
@@ -667,7 +667,7 @@ def around_a_stand_in(it: Case) -> None:
     home = ROOT / "tests" / "data" / "mindrlhf_standin" / "e8a8fc1"
     plain = [word for word in CHEAP if not word.startswith(("sft.", "train."))]
     it.run(PYTHON, "-m", "pipeline.cli", "run", *plain, "engine=mindrlhf", f"engine.mindrlhf_home={home}",
-           f"engine.python={PYTHON}", "engine.use_vllm=0", "layout=dp1_mp2_pp1", "train.prompts_per_step=8",
+           f"engine.python={PYTHON}", "layout=dp1_mp2_pp1", "train.prompts_per_step=8",
            "train.checkpoint_every=2", f"store={it.work}/store")  # fmt: skip
 
 

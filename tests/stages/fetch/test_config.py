@@ -56,6 +56,9 @@ def test_external_files_are_those_that_the_stages_read(tmp_path):
     assert {file.name for file in files} == {"config.json", "model.safetensors", "vocab.json"}
     files = external_files(model(tokenizer_path=str(tmp_path)))
     assert [file.name for file in files] == ["vocab.json"]
+    (tmp_path / "chat_template.jinja").touch()
+    for settings in ({"source": "local", "path": str(tmp_path)}, {"tokenizer_path": str(tmp_path)}):
+        assert tmp_path / "chat_template.jinja" in external_files(model(**settings))
 
 
 def test_the_config_modules_stay_light():

@@ -81,11 +81,21 @@ def test_a_local_model_may_bring_its_tokenizer_or_take_another(tmp_path):
     assert not (mixed / "vocab.json").is_symlink()
 
 
+def test_a_chat_template_of_its_own_comes_with_the_tokenizer(tmp_path):
+    """transformers saves it beside the settings; without it plain ChatML would be taken, and nobody told."""
+    first = fetch(tmp_path, arith_values(), name="first")
+    (first / "chat_template.jinja").write_text("{{ messages[0].content }}", encoding="utf-8")
+    local = {"source": "local", "path": str(first)}
+    for settings in (local, {"tokenizer_path": str(first)}, {**local, "tokenizer_path": str(first)}):
+        output = fetch(tmp_path, name=f"with_{len(settings)}_{settings.get('source')}", **settings)
+        assert (output / "chat_template.jinja").read_text(encoding="utf-8") == "{{ messages[0].content }}"
+
+
 @needs_shared
 def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
     output = fetch(tmp_path, vocab_size=151936, tokenizer_path=str(QWEN))
     assert {file.name for file in output.iterdir()} == FILES
-    ids = special_ids(output, model())
+    ids = special_ids(output, model(vocab_size=151936))
     assert (ids.eos, ids.pad) == ((151645, 151643), 151643)
     with pytest.raises(InputError, match="151665 ids"):
         fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))

@@ -1,0 +1,143 @@
+"""Which files a user's reward `module:function` is made of: its module, and what that imports uninstalled.
+
+Nothing is imported here, only read: a plan must not run code, and files decide an artifact's identity.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from stages.errors import ConfigError, Problem
+from stages.rewards.config import BUILTIN, RewardConfig
+
+OURS = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
+"""Packages of this project: a stage's code version stands for them."""
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+IMPORTERS = frozenset({"import_module", "__import__"})
+
+
+def files_of(config: RewardConfig) -> tuple[Path, ...]:
+    """The files of all user's functions of a reward, in the order of modules' names; none for built-in ones.
+
+    A module counts with the packages around it and with every module that it imports, directly or not, in a
+    statement or by a name written out for importlib.import_module. Left out are the standard library,
+    installed packages (but one that holds the function itself) and this project. What a function reads while
+    it runs, its data files for example, is not seen.
+
+    Raises:
+        ConfigError: a module is not found where a stage would look for it.
+    """
+    problems, found = [], dict[str, Path]()
+    for index, name in enumerate(config.functions):
+        if name in BUILTIN:
+            continue
+        module = name.partition(":")[0]
+        if module.partition(".")[0] in OURS:
+            continue
+        own = _search(module, _search_path())
+        if not own or own[-1][0] != module:
+            remedy = "put its directory on PYTHONPATH, or start grpoflow where it lies"
+            problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", remedy))
+            continue
+        _collect(module, module.partition(".")[0], found)
+    if problems:
+        raise ConfigError(problems)
+    return tuple(dict.fromkeys(found[module] for module in sorted(found)))
+
+
+def _collect(module: str, package: str, found: dict[str, Path]) -> None:
+    """Add the files of `module` and of what it imports; `package` counts although it is installed."""
+    pending = [module]
+    looked = set[str]()
+    while pending:
+        name = pending.pop()
+        if name in looked or name.partition(".")[0] in OURS:
+            continue
+        looked.add(name)
+        for part, spec in _search(name, _search_path()):
+            file = _file(spec)
+            if part in found or file is None or (_is_installed(file) and part.partition(".")[0] != package):
+                continue
+            found[part] = file
+            pending += _imports(file, part, is_package=spec.submodule_search_locations is not None)
+
+
+def _search_path() -> list[str]:
+    """Where `python -m stages` looks for modules: the working directory comes first."""
+    here = [] if os.environ.get("PYTHONSAFEPATH") else [os.getcwd()]
+    return [*here, *(entry for entry in sys.path if entry)]
+
+
+def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
+    """(module, spec) of each package around a module and of itself, as far as they are found."""
+    found, parts = [], name.split(".")
+    for count in range(1, len(parts) + 1):
+        module = ".".join(parts[:count])
+        spec = PathFinder.find_spec(module, path)
+        if spec is None:
+            break
+        found.append((module, spec))
+        path = list(spec.submodule_search_locations or ())
+    return found
+
+
+def _file(spec: ModuleSpec) -> Path | None:
+    """The file that a module is read from (a zip archive for those in it); None: it has none."""
+    if spec.origin is None:  # a package without __init__.py
+        return None
+    path = Path(spec.origin)
+    return next((place for place in (path, *path.parents) if place.is_file()), None)
+
+
+def _is_installed(file: Path) -> bool:
+    standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    if not INSTALLED.isdisjoint(file.parts):
+        return True
+    return any(root in file.parents for place in standard for root in (place, place.resolve()))
+
+
+def _imports(file: Path, module: str, is_package: bool) -> Iterator[str]:
+    """Absolute names of what a source file may import; nothing where it is no source or is malformed."""
+    if file.suffix not in importlib.machinery.SOURCE_SUFFIXES:
+        return
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError, OSError):  # told when a stage imports it
+        return
+    package = module if is_package else module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node.module or "", node.level, package)
+            if base is not None:
+                yield from ([base] if base else [])
+                yield from (f"{base}.{alias.name}".lstrip(".") for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node.func) in IMPORTERS and node.args:
+            name = node.args[0]
+            if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                level = len(name.value) - len(name.value.lstrip("."))
+                base = _absolute(name.value[level:], level, package)
+                yield from ([base] if base else [])
+
+
+def _called(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _absolute(name: str, level: int, package: str) -> str | None:
+    """A module's absolute name; None where it would lie above the top."""
+    if not level:
+        return name
+    try:
+        return importlib.util.resolve_name("." * level + name, package) if package else None
+    except ImportError:
+        return None

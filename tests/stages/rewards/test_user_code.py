@@ -1,0 +1,94 @@
+import sys
+import zipfile
+
+import pytest
+
+from stages.errors import ConfigError
+from stages.rewards.config import RewardConfig
+from stages.rewards.user_code import files_of
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working directory, where a stage looks for modules first."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(root, **sources):
+    for name, text in sources.items():
+        file = root / (name.replace("__", "/") + ".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def names(*functions):
+    files = files_of(RewardConfig(functions, (1.0,) * len(functions), None))
+    return [str(file.relative_to(file.parents[1])) if file.stem == "init" else file.name for file in files]
+
+
+def test_built_in_functions_have_no_files(place):
+    assert names("accuracy", "maths") == []
+
+
+def test_a_module_counts_with_all_that_it_imports_from_beside_it(place):
+    write(
+        place,
+        mine="import json, numpy\nimport helper\nfrom deep.inner import value\n",
+        helper="def late():\n    import lazy\n",
+        lazy="import importlib\nimportlib.import_module('by_name')\n",
+        by_name="import mine\n",
+        unused="",
+        deep__inner="from . import sibling\nfrom .other import *\nfrom .. import above\n",
+        deep__sibling="",
+        deep__other="",
+    )
+    (place / "deep" / "__init__.py").write_text("import at_package\n")
+    write(place, at_package="")
+    found = names("mine:f")
+    assert sorted(found) == sorted(
+        ["mine.py", "helper.py", "lazy.py", "by_name.py", "__init__.py", "inner.py", "sibling.py", "other.py",
+         "at_package.py"]
+    )  # fmt: skip
+    assert names("mine:f", "mine:g") == found
+
+
+def test_other_directories_on_the_path_count_too_but_nothing_installed(place, monkeypatch):
+    elsewhere, installed = place / "elsewhere", place / "lib" / "site-packages"
+    write(elsewhere, shared="")
+    write(installed, package="import package_b\n", package_b="")
+    write(place, mine="import shared, package, re\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(elsewhere), str(installed)])
+    assert names("mine:f") == ["mine.py", "shared.py"]
+    assert names("package:f") == ["package.py"]
+
+
+def test_our_own_packages_are_known_by_their_versions(place, monkeypatch):
+    write(place, mine="import stages.rewards.score\n")
+    assert names("mine:f", "stages.rewards.functions:accuracy_reward") == ["mine.py"]
+
+
+def test_a_zip_archive_counts_as_a_whole(place, monkeypatch):
+    with zipfile.ZipFile(place / "code.zip", "w") as archive:
+        archive.writestr("zipped.py", "")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(place / "code.zip")])
+    assert names("zipped:f") == ["code.zip"]
+
+
+def test_a_module_that_is_nowhere_is_named(place):
+    with pytest.raises(ConfigError, match=r"reward\.functions\[1\]=nosuch:f: module nosuch not found"):
+        names("accuracy", "nosuch:f")
+    write(place, pack____init__="")
+    with pytest.raises(ConfigError, match=r"module pack\.inner not found"):
+        names("pack.inner:f")
+
+
+def test_a_module_with_a_fault_is_still_a_file(place):
+    write(place, mine="def f(:\n")
+    assert names("mine:f") == ["mine.py"]
+
+
+def test_nothing_is_imported(place):
+    write(place, mine="raise SystemExit(3)\n")
+    assert names("mine:f") == ["mine.py"]
+    assert "mine" not in sys.modules
