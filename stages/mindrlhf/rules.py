@@ -301,19 +301,3 @@ def _reward(job: Job) -> Iterator[Problem]:
                 "only numbers in \\boxed{} (grpo_experience_maker.py, _init_reward_fn)"
             )
         yield Problem(f"reward.functions[{i}]", name, rule, "use reward=boxed, or train with engine=local")
-<<<<<<< HEAD
-=======
-
-
-def _tokens(job: Job) -> Iterator[Problem]:
-    """Qwen2.5's own ids, where the model section names none; those that it names every engine checks."""
-    if job.model.source == "builtin":
-        return  # its vocabulary is trained on the spot; the stage reads the ids from the tokenizer
-    ids = job.token_ids()
-    for name, values in (("bos", (ids.bos,)), ("pad", (ids.pad,)), ("eos", ids.eos)):
-        path = f"{name}_token_id"
-        for value in values if getattr(job.model, path) is None else ():
-            if value >= job.model.vocab_size:
-                rule = f"must be below vocab_size={job.model.vocab_size} (ours: config.json has no more)"
-                yield Problem(f"model.{path}", value, rule, "give the tokenizer's own id")
->>>>>>> main
