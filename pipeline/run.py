@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.errors import EnvironmentProblem
-from pipeline import engines, history, notify, summary
+from pipeline import at_hand, engines, history, notify, summary
 from pipeline.config import load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
@@ -34,7 +34,9 @@ def prepare_plan(
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
-    return plan(config, functools.partial(cache.digest, deep=deep)), store
+    planned = plan(config, functools.partial(cache.digest, deep=deep))
+    at_hand.check(planned, store)
+    return planned, store
 
 
 class Run:
@@ -82,6 +84,8 @@ class Run:
 
         self.display.listener = listener
         try:
+            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
             ran = build(
                 self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
             )

@@ -13,7 +13,7 @@ from pathlib import Path
 from stages.context import Context
 from stages.errors import StageError
 
-STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
 STAGES = {  # module, or module:function where it is not `run`
     "fetch": "stages.fetch.stage",
     "fetch_dataset": "stages.fetch.dataset",

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-import time
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -57,6 +57,7 @@ class Checkpoints:
         self.strategies = strategies
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
+        self._abandoned = threading.Event()
         if rank == 0:
             for unfinished in directory.glob(".step_*"):
                 shutil.rmtree(unfinished)
@@ -94,6 +95,14 @@ class Checkpoints:
             self._writing.result()
             self._writing = None
 
+    def abandon(self) -> None:
+        """Wait for nobody any more: training has failed here.
+
+        Another worker whose disk is full never completes the checkpoint under way, and Python waits for the
+        thread that writes it before it ends this process.
+        """
+        self._abandoned.set()
+
     def _write(
         self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None
     ) -> None:
@@ -112,7 +121,8 @@ class Checkpoints:
         while (
             len(marks := [mark for mark in unfinished.glob("written_*") if mark.stat().st_size]) < self.world
         ):
-            time.sleep(POLL_S)
+            if self._abandoned.wait(POLL_S):
+                return
         if self.strategies is not None:
             for role in {ROLE_OF[name] for name in sets}:
                 shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")

@@ -2,23 +2,38 @@
 
 Both would also record the machine, the command line, the code and what is printed; all of that is switched
 off: an artifact may be given away.
+
+Each has a process of its own that follows metrics.jsonl. Training hands it nothing and never waits for it:
+what hangs or dies there (a full disk, a server that does not answer, a package's own threads) costs its log
+and no step.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import select
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from stages.context import Context
+from stages.follow import Follower
 
 PROJECT = "grpoflow"
+LOOK_EVERY_S = 0.5
+CLOSE_S = 60.0
+"""How long a logger may take to write out the rest when training has ended; then it is ended."""
+END = b"end\n"
 Row = Mapping[str, Any]
 
 
-class Logger(Protocol):
+class Package(Protocol):
     """What takes one row of metrics after the other."""
 
     def add(self, row: Row) -> None:
@@ -89,18 +104,99 @@ class Swanlab:
                 file.write_text(nothing, encoding="ascii")
 
 
-def open_loggers(names: Sequence[str], context: Context, rows: Iterable[Row]) -> list[Logger]:
-    """Loggers by the names of train.loggers, given the rows of earlier attempts first."""
+PACKAGES: dict[str, type[Wandb] | type[Swanlab]] = {"wandb": Wandb, "swanlab": Swanlab}
+
+
+class Logger:
+    """A package's process, seen from the trainer."""
+
+    def __init__(self, name: str, scratch: Path, context: Context, metrics: Path) -> None:
+        """Start it; it begins with the rows that are there already."""
+        self.name = name
+        self._told = False
+        spec = scratch / f"{name}.json"
+        values = {"scratch": scratch, "target": context.output, "metrics": metrics}
+        texts = {key: str(value) for key, value in values.items()}
+        run = {"name": context.work.name, "config": dict(context.config)}
+        spec.write_text(json.dumps({**texts, **run}), encoding="utf-8")
+        program = [sys.executable, "-m", "stages.grpo.loggers", name, str(spec)]
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE)
+
+    def has_stopped(self) -> bool:
+        """Whether it has died before its time; told once."""
+        if self._process.poll() is None:
+            return False
+        self._warn(f"has stopped (exit code {self._process.returncode})")
+        return True
+
+    def end(self) -> None:
+        """Say that no row will come any more."""
+        pipe = self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            if pipe is not None and not pipe.closed:
+                pipe.write(END)
+                pipe.close()
+
+    def wait(self, deadline: float) -> None:
+        """Let it write out the rest until `deadline` (monotonic, seconds)."""
+        try:
+            if self._process.wait(max(0.0, deadline - time.monotonic())) != 0:
+                self._warn(f"has stopped (exit code {self._process.returncode})")
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            self._warn(f"took more than {CLOSE_S:.0f} s to end and was ended")
+
+    def _warn(self, what: str) -> None:
+        if not self._told:
+            kept = "training goes on without it; metrics.jsonl holds every number"
+            print(f"warning: {self.name} {what}: {kept}", file=sys.stderr, flush=True)
+        self._told = True
+
+
+def open_loggers(names: Sequence[str], context: Context, metrics: Path) -> list[Logger]:
+    """Start loggers by the names of train.loggers, which follow `metrics` from its first row on."""
     scratch = context.work / "loggers"
     shutil.rmtree(scratch, ignore_errors=True)  # a killed attempt's; its rows are logged again
     scratch.mkdir(parents=True)
-    kinds: dict[str, type[Wandb] | type[Swanlab]] = {"wandb": Wandb, "swanlab": Swanlab}
-    name = context.work.name
-    loggers: list[Logger] = [kinds[one](scratch, context.output, name, context.config) for one in names]
-    for row in rows:
-        for logger in loggers:
-            logger.add(row)
-    return loggers
+    return [Logger(name, scratch, context, metrics) for name in names]
+
+
+def close_loggers(loggers: Sequence[Logger]) -> None:
+    """End all of them, together within CLOSE_S."""
+    for logger in loggers:
+        logger.end()
+    deadline = time.monotonic() + CLOSE_S
+    for logger in loggers:
+        logger.wait(deadline)
+
+
+def follow(package: Package, metrics: Path, ended: int) -> bool:
+    """Hand on the rows that `metrics` gets, until `ended` (a file descriptor) says that it gets no more.
+
+    Returns:
+        False when the other end went away without saying so: a killed attempt, whose log nobody keeps.
+    """
+    follower, said = Follower(metrics), b""
+    while True:
+        over = bool(select.select([ended], [], [], LOOK_EVERY_S)[0])
+        if over:
+            said = os.read(ended, len(END))
+        for line in follower.lines():
+            package.add(json.loads(line))
+        if over:
+            return said == END
+
+
+def main(name: str, spec: Path) -> None:
+    """One package's process."""
+    values = json.loads(spec.read_text(encoding="utf-8"))
+    places = [Path(values[key]) for key in ("scratch", "target")]
+    package = PACKAGES[name](places[0], places[1], values["name"], values["config"])
+    if follow(package, Path(values["metrics"]), sys.stdin.fileno()):
+        package.close()
+    else:
+        os._exit(1)  # whatever the package would still do at the end
 
 
 def numbers(row: Row) -> dict[str, Any]:
@@ -115,3 +211,7 @@ def keep(source: Path, target: Path, left_out: Sequence[str]) -> None:
         return [name for name in names if name in left_out or (Path(folder) / name).is_symlink()]
 
     shutil.copytree(source, target, ignore=ignored)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -104,7 +104,11 @@ class StepLog:
         """
         self.rows = [row for row in read_rows(path) if row["step"] <= last_step]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+        kept = path.with_name(
+            f".{path.name}"
+        )  # on a full disk the rows of earlier attempts stay where they are
+        kept.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+        kept.replace(path)
         self.path = path
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -122,27 +126,49 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 class TensorBoard:
-    """Event files of the numbers in metrics rows."""
+    """Event files of the numbers in metrics rows.
+
+    Every row is on disk when `add` returns: tensorboardX's SummaryWriter leaves that to a thread, which a
+    full disk ends, and then waits for ever for its queue to empty.
+    """
 
     def __init__(self, directory: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Begin with the rows of earlier attempts."""
-        self.writer = _summary_writer()(str(directory))
+        """Begin with the rows of earlier attempts.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        self._x = _tensorboard_x()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._writer = self._x.event_file_writer.EventsWriter(str(directory / "events"))
         for row in rows:
-            self.add(row)
+            self._write(row)
+        self._writer.flush()
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add one step."""
-        for name, value in row.items():
-            if name not in ("step", "time_s"):
-                self.writer.add_scalar(name, value, row["step"], walltime=row["time_s"])
+        """Add one step.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._write(row)
+        self._writer.flush()
 
     def close(self) -> None:
-        """Write out what is buffered."""
-        self.writer.close()
+        """Close the file."""
+        self._writer.close()
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        for name, value in row.items():
+            if name not in ("step", "time_s"):
+                event = self._x.proto.event_pb2.Event(
+                    summary=self._x.summary.scalar(name, value), step=row["step"], wall_time=row["time_s"]
+                )
+                self._writer.write_event(event)
 
 
-def _summary_writer() -> Any:
-    """The SummaryWriter of tensorboardX, without torch.
+def _tensorboard_x() -> Any:
+    """The package, without torch.
 
     tensorboardX 2.6.5 imports torch, where it is installed, to name a type that nothing here uses: 0.17 GiB
     and seconds of every run's first worker.
@@ -151,11 +177,11 @@ def _summary_writer() -> Any:
     if hidden:
         sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
     try:
-        from tensorboardX import SummaryWriter
+        import tensorboardX
     finally:
         if hidden:
             del sys.modules["torch"]
-    return SummaryWriter
+    return tensorboardX
 
 
 def peak_memory_gib() -> float:

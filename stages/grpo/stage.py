@@ -13,8 +13,8 @@ import numpy as np
 
 from stages.context import Context
 from stages.errors import ConfigError, Problem
-from stages.grpo import worker
-from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo import rules, worker
+from stages.grpo.config import RolloutConfig, TrainConfig, check_train
 from stages.grpo.validation import Best, DivergedError
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
@@ -55,7 +55,11 @@ def run(context: Context) -> None:
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
     chief = Chief(context, resumed, job.train) if rank == 0 else None
-    last = train(trainer, checkpoints, context.work, resumed, best, chief)
+    try:
+        last = train(trainer, checkpoints, context.work, resumed, best, chief)
+    except BaseException:
+        checkpoints.abandon()
+        raise
     chosen = best.step if job.train.keep_best else None
     if chosen is not None and chosen != last:
         checkpoints.wait()
@@ -80,12 +84,10 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     """
     if not train.validate_every:
         return prompts, None
+    problems = list(rules.check_rows(train, len(prompts)))
+    if problems:
+        raise ConfigError(problems)
     left = len(prompts) - train.validation_prompts
-    if left < train.prompts_per_step:
-        rule = (
-            f"leaves {left} of {len(prompts)} prompts, fewer than prompts_per_step={train.prompts_per_step}"
-        )
-        raise ConfigError([Problem("train.validation_prompts", train.validation_prompts, rule)])
     return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
 
 
@@ -135,7 +137,6 @@ def read_job(context: Context, world: int) -> Job:
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
     """
-    from stages.grpo.setup import check_local
     from stages.grpo.trainer import Job
 
     job = Job(
@@ -148,12 +149,13 @@ def read_job(context: Context, world: int) -> Job:
         weights=context.inputs["weights"],
         strategies=context.inputs["strategy"],
     )
-    check_local(job.layout, job.train, job.rollout)
+    problems = [*rules.check_layout(job.layout, job.train), *check_train(job.train, job.rollout)]
     cards = job.layout.train.cards
     if cards != world:
-        raise ConfigError(
-            [Problem("layout.train", job.layout.train.name, f"needs {cards} workers, not {world}")]
-        )
+        rule = f"needs {cards} workers, not {world}"
+        problems.append(Problem("layout.train", job.layout.train.name, rule, f"start {cards}"))
+    if problems:
+        raise ConfigError(problems)
     return job
 
 
@@ -171,8 +173,8 @@ class Chief:
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
-        board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
-        self.loggers = (board, *open_loggers(config.loggers, context, self.metrics.rows))
+        self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
+        self.loggers = open_loggers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
@@ -181,10 +183,12 @@ class Chief:
         self.metrics.append([row])
         if step % self.config.completions_every == 0:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
-        for logger in self.loggers:
-            logger.add(row)
+        self.board.add(row)
         self.reward = row["reward"]
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
+        message += "".join(
+            f"; {one.name} has stopped, see the log" for one in self.loggers if one.has_stopped()
+        )
         self.context.progress(step, self.config.steps, message, "step")
 
     def keep_batch(self, file: Path, result: StepResult) -> None:
@@ -194,8 +198,10 @@ class Chief:
 
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
         """Copy the logs and write result.json, with the peak memory of each rank."""
-        for logger in self.loggers:
-            logger.close()
+        from stages.grpo.loggers import close_loggers
+
+        self.board.close()
+        close_loggers(self.loggers)
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)

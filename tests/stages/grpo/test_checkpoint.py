@@ -118,3 +118,11 @@ def test_a_failed_write_is_told_at_the_next_chance(tmp_path):
     save(store, 2)
     with pytest.raises(OSError, match="step_000002"):
         store.wait()
+
+
+def test_a_worker_that_fails_waits_for_no_other_ones_checkpoint(tmp_path):
+    store = opened(tmp_path, cards=2)
+    save(store, 1)  # the other worker's disk is full: its mark never comes
+    store.abandon()
+    store._writer.shutdown(wait=True)  # what Python does at the end of the process
+    assert store.steps() == []

@@ -4,10 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from stages.grpo.loggers import keep, open_loggers
+from stages.context import Context
+from stages.grpo import loggers
+from stages.grpo.loggers import close_loggers, keep, open_loggers
+from stages.grpo.metrics import StepLog
 
 ROWS = [
     {"step": 1, "time_s": 5.0, "reward": 0.5, "reward/accuracy": 1.0},
@@ -17,14 +21,17 @@ LOG = """
 import json, sys
 from pathlib import Path
 from stages.context import Context
-from stages.grpo.loggers import open_loggers
+from stages.grpo.loggers import close_loggers, open_loggers
+from stages.grpo.metrics import StepLog
 root, name = Path(sys.argv[1]), sys.argv[2]
 rows = json.loads(sys.argv[3])
 config = {"train": {"beta": 0.5}}
 context = Context("grpo", config, {}, root / "output", root / "grpo-0123", root / "progress")
-(logger,) = open_loggers([name], context, rows[:1])  # a step of an earlier attempt
-logger.add(rows[1])
-logger.close()
+metrics = StepLog(root / "metrics.jsonl", 0)
+metrics.append(rows[:1])  # a step of an earlier attempt
+loggers = open_loggers([name], context, metrics.path)
+metrics.append(rows[1:])
+close_loggers(loggers)
 """
 
 
@@ -91,7 +98,7 @@ def test_what_a_killed_attempt_left_goes(tmp_path):
 
     left = tmp_path / "work" / "loggers" / "wandb" / "offline-run-1"
     left.mkdir(parents=True)
-    assert open_loggers([], Attempt, ROWS) == [] and not left.exists()
+    assert open_loggers([], Attempt, tmp_path / "metrics.jsonl") == [] and not left.exists()
 
 
 def test_links_and_left_out_names_are_not_kept(tmp_path):
@@ -102,3 +109,57 @@ def test_links_and_left_out_names_are_not_kept(tmp_path):
     (source / "latest").symlink_to(source / "run")
     keep(source, tmp_path / "target", ("logs",))
     assert [path.name for path in (tmp_path / "target").rglob("*")] == ["run"]
+
+
+BAD = {
+    "hangs at the start": "def init(**_): time.sleep(600)",
+    "dies at the start": "def init(**_): raise RuntimeError('no key')",
+    "hangs at a row": "def log(*_, **__): time.sleep(600)",
+    "dies at a row": "def log(*_, **__): os._exit(7)",
+    "hangs at the end": "def finish(): time.sleep(600)",
+    "dies at the end": "def finish(): raise OSError(28, 'No space left on device')",
+    "hangs after the end": "import atexit; atexit.register(time.sleep, 600)",
+}
+PACKAGE = """
+import os, time, types
+Settings = dict
+def teardown(): pass
+def log(*_, **__): pass
+def finish(): pass
+def init(**_): return types.SimpleNamespace(log=log, finish=finish)
+"""
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_a_logger_that_dies_or_hangs_costs_training_nothing_but_its_log(tmp_path, monkeypatch, capfd, fault):
+    (tmp_path / "wandb.py").write_text(PACKAGE + BAD[fault])
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
+    monkeypatch.setattr(loggers, "CLOSE_S", 2.0 if fault.startswith("hangs") else 20.0)
+    context = Context("grpo", {}, {}, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
+    metrics = StepLog(tmp_path / "metrics.jsonl", 0)
+    opened = open_loggers(["wandb"], context, metrics.path)
+    began = time.monotonic()
+    for step in range(1000):  # more than any pipe or queue of a package holds
+        metrics.append([{"step": step, "time_s": 1.0, "reward": 0.5, "text": "x" * 100}])
+        opened[0].has_stopped()
+    assert time.monotonic() - began < 2.0
+    close_loggers(opened)
+    assert time.monotonic() - began < 25.0
+    told = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
+    assert f"warning: wandb {told}" in capfd.readouterr().err
+
+
+def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    metrics.write_text(json.dumps(ROWS[0]) + "\n")
+    seen = []
+
+    class Package:
+        add = staticmethod(seen.append)
+
+    for said, kept in ((b"", False), (loggers.END, True)):
+        reading, writing = os.pipe()
+        os.write(writing, said)
+        os.close(writing)
+        assert loggers.follow(Package(), metrics, reading) is kept
+    assert seen == [ROWS[0], ROWS[0]]

@@ -67,3 +67,41 @@ def events(data: bytes):
         yield Event.FromString(data[start + 12 : start + 12 + length])
         start += 16 + length
     assert start == len(data)
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from stages.grpo.metrics import TensorBoard
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+board = TensorBoard(Path(sys.argv[1]), [])
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+for step in range(1, 1000):
+    try:
+        board.add({"step": step, "time_s": 1.0, "reward": 0.5})
+    except OSError as error:
+        print(error.strerror)
+        break
+"""
+
+
+def test_a_disk_that_takes_no_more_ends_with_the_cause_and_never_waits(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "File too large\n", done.stderr
+
+
+def test_continuing_on_a_full_disk_keeps_the_rows_that_are_there(tmp_path, monkeypatch):
+    path = tmp_path / "metrics.jsonl"
+    StepLog(path, 0).append({"step": step} for step in (1, 2, 3))
+    before = path.read_bytes()
+
+    def full(self, *_, **__):
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        StepLog(path, 2)
+    assert path.read_bytes() == before

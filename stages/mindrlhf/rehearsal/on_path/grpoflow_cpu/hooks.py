@@ -1,0 +1,82 @@
+"""Import hooks: change a module when it has just been executed; provide modules that are not installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+Change = Callable[[ModuleType], None]
+VLLM_VERSION = "0.8.4"
+"""Of the branch that mindrlhf takes for 0.8 (third_party/vllm/__init__.py)."""
+
+
+class Changed(MetaPathFinder):
+    """Runs a function after a module was executed and before its importer sees it."""
+
+    def __init__(self, changes: Mapping[str, Change]) -> None:
+        self.changes = dict(changes)
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The module's own spec, with a longer execution; each module once."""
+        change = self.changes.pop(name, None)
+        spec = importlib.util.find_spec(name) if change is not None else None
+        if change is None or spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            change(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+class Provided(MetaPathFinder, Loader):
+    """Serves the modules of a table, name -> content, that lies in `source` and is read when it is needed.
+
+    A module imports those below it, as vLLM's do.
+    """
+
+    def __init__(self, source: str, *roots: str) -> None:
+        self.source, self.roots = source, roots
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """A spec for a name of the table."""
+        if name.partition(".")[0] not in self.roots or name not in self.table():
+            return None
+        return importlib.util.spec_from_loader(name, self, is_package=True)
+
+    def table(self) -> Mapping[str, Mapping[str, Any]]:
+        """All that `source` provides."""
+        modules: Mapping[str, Mapping[str, Any]] = importlib.import_module(self.source).MODULES
+        return modules
+
+    def exec_module(self, module: Any) -> None:
+        """Fill it in."""
+        table = self.table()
+        module.__dict__.update(table[module.__name__])
+        for name in table:
+            if name.rpartition(".")[0] == module.__name__:
+                importlib.import_module(name)
+
+
+def install() -> None:
+    """Hook everything in."""
+    from . import mindformers_cpu, mindrlhf_cpu, mindspore_cpu
+
+    changes = {**mindspore_cpu.CHANGES, **mindformers_cpu.CHANGES, **mindrlhf_cpu.CHANGES}
+    sys.meta_path[:0] = [Changed(changes), Provided("grpoflow_cpu.vllm", "vllm", "vllm_mindspore")]
+    version = importlib.metadata.version
+
+    def version_of(distribution_name: str) -> str:
+        return VLLM_VERSION if distribution_name == "vllm" else version(distribution_name)
+
+    importlib.metadata.version = version_of

@@ -1,0 +1,46 @@
+"""mindformers 1.6: operators without a CPU kernel, replaced by plain ones of the same meaning."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+HALF = ("bfloat16", "float16")
+DTYPES = ("compute_dtype", "param_init_type", "softmax_compute_type")
+
+
+def plain_rms_norm(module: Any) -> None:
+    """Choose LlamaRMSNorm's plain branch: the fused RmsNorm is a kernel of the card."""
+    module.check_rmsnorm_big_kernel_valid = lambda: False
+
+
+def plain_attention(module: Any) -> None:
+    """Replace FlashAttentionScore."""
+    from . import attention
+
+    module.FlashAttention = attention.FlashAttention
+
+
+def single_precision(module: Any) -> None:
+    """Compute in float32, and rotate by slices: BatchMatMul does not broadcast on a CPU (rotate_half)."""
+    own = module.LlamaConfig.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        halves = {name: "float32" for name in DTYPES if settings.get(name) in HALF}
+        own(self, *arguments, **{**settings, **halves, "use_rope_slice": True})
+
+    module.LlamaConfig.__init__ = init
+
+
+def sample_with_numpy(module: Any) -> None:
+    """Without vLLM: SortExt and CumsumExt have no CPU kernel; mindformers has a way through NumPy."""
+    module.run_using_numpy = lambda: True
+
+
+CHANGES = {
+    "mindformers.version_control": plain_rms_norm,
+    "mindformers.modules.flash_attention": plain_attention,
+    "mindformers.models.llama.llama_config": single_precision,
+    "mindformers.generation.logits_process": sample_with_numpy,
+}

@@ -1,0 +1,52 @@
+"""mindrlhf: generation without vLLM, and tiny vocabularies."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+QWEN_ENDOFTEXT = 151643
+CONSTANTS = {"ENDOFTEXTID": "<|endoftext|>", "IMSTARTID": "<|im_start|>", "IMENDID": "<|im_end|>"}
+
+
+def generate_without_cache(module: Any) -> None:
+    """engine.use_vllm=0: paged attention has no CPU kernel, so the training network generates."""
+
+    def without_cache(config: Any) -> Any:
+        config.use_past = config.use_eod_attn_mask_compression = False
+        config.is_dynamic = config.use_flash_attention = True  # masks of any length
+        return module.LlamaForCausalLM(config)
+
+    module.ParallelQwenForCausalLM = without_cache
+
+
+def ids_of_tiny_vocabulary(module: Any) -> None:
+    """Read special ids from tokenizer_config.json where the vocabulary is not Qwen's, which is left alone."""
+    tokenizer = getattr(module, "Qwen2_5Tokenizer", None) or module.Qwen2Tokenizer
+    own = tokenizer.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, vocab_file: str, *arguments: Any, **settings: Any) -> None:
+        ids = added_tokens(Path(vocab_file).parent)
+        if ids.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT:
+            for constant, token in CONSTANTS.items():
+                setattr(module, constant, ids.get(token, getattr(module, constant)))
+        own(self, vocab_file, *arguments, **settings)
+
+    tokenizer.__init__ = init
+
+
+def added_tokens(directory: Path) -> dict[str, int]:
+    """Text -> id of the tokens that tokenizer_config.json adds to the vocabulary."""
+    file = directory / "tokenizer_config.json"
+    added = json.loads(file.read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+    return {entry["content"]: int(number) for number, entry in added.items()}
+
+
+CHANGES = {
+    "mindrlhf.models.base_model": generate_without_cache,
+    "mindrlhf.models.qwen2_5.qwen2_5_tokenizer": ids_of_tiny_vocabulary,
+    "mindrlhf.models.qwen2.qwen2_tokenizer": ids_of_tiny_vocabulary,
+}

@@ -1,0 +1,115 @@
+"""MindSpore 2.7.0: what exists for Ascend only, and the place where something else serves."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Any
+
+PARALLEL = ("parallel_mode", "full_batch", "enable_parallel_optimizer", "pipeline_stages")
+_strategy_files: list[str] = []
+"""Where the graph that is compiled next would leave its strategy."""
+
+
+def change(ms: Any) -> None:
+    """All of it, once mindspore is imported."""
+    drop_device_target(ms)
+    compute_whole(ms)
+    write_strategy_files(ms)
+    gather_on_cpu(ms)
+    count_workers_as_cards(ms)
+    name_a_card(ms)
+    find_overflow(ms)
+
+
+def drop_device_target(ms: Any) -> None:
+    """Leave device_target out: grpo_config.yaml says Ascend, build_context hands it on."""
+    own = ms.context.set_context
+
+    @functools.wraps(own)
+    def set_context(**settings: Any) -> None:
+        settings.pop("device_target", None)
+        own(**settings)
+
+    ms.context.set_context = ms.set_context = set_context
+
+
+def compute_whole(ms: Any) -> None:
+    """Let every worker hold all weights and compute the whole batch: a CPU has no semi_auto_parallel."""
+    own = ms.context.set_auto_parallel_context
+
+    @functools.wraps(own)
+    def set_auto_parallel_context(**settings: Any) -> None:
+        file = (settings.pop("strategy_ckpt_config", None) or {}).get("save_file")
+        if file:
+            _strategy_files[:] = [file]
+        settings = {name: value for name, value in settings.items() if name not in PARALLEL}
+        if settings:
+            own(**settings)
+
+    ms.context.set_auto_parallel_context = ms.set_auto_parallel_context = set_auto_parallel_context
+
+
+def write_strategy_files(ms: Any) -> None:
+    """Write the strategy file that semi_auto_parallel leaves behind: unsharded, by mindrlhf's own writer."""
+    own = ms.nn.Cell.compile
+
+    @functools.wraps(own)
+    def compile(self: Any, *arguments: Any, **settings: Any) -> Any:
+        compiled = own(self, *arguments, **settings)
+        # "other" is where mindrlhf sends the strategies of graphs that nobody reads
+        if _strategy_files and "/other_" not in _strategy_files[0]:
+            from mindrlhf.utils import strategy_utils
+
+            state = strategy_utils.generate_state_dict(self)
+            # four scalars of CausalLMHybrid have no shape that its reader understands
+            state["model"] = {name: entry for name, entry in state["model"].items() if entry["shape"]}
+            strategy_utils.save_strategy_file(state, None, _strategy_files.pop())
+        return compiled
+
+    ms.nn.Cell.compile = compile
+
+
+def gather_on_cpu(ms: Any) -> None:
+    """Barrier and InnerCommAllGather have no CPU kernels; mint's barrier and AllGather have."""
+    from mindspore.communication import comm_func, get_group_size
+    from mindspore.mint import distributed
+
+    def all_gather_into_tensor(tensor: Any, *arguments: Any, **settings: Any) -> tuple[Any, None]:
+        return (tensor if get_group_size() == 1 else ms.ops.AllGather()(tensor)), None
+
+    comm_func.barrier = lambda *arguments, **settings: distributed.barrier()
+    comm_func.all_gather_into_tensor = all_gather_into_tensor
+
+
+def count_workers_as_cards(ms: Any) -> None:
+    """Let vLLM's start count workers: it takes the rank modulo the number of cards of this machine."""
+    ms.device_context.ascend.device_count = lambda: int(os.environ.get("MS_WORKER_NUM", "1"))
+
+
+def name_a_card(ms: Any) -> None:
+    """Tell mindrlhf that this is a 910B, which it insists on; mindformers hears that it is no Ascend."""
+    from mindspore._c_expression import MSContext
+
+    def get_ascend_soc_version(self: Any) -> str:
+        asking = str(sys._getframe(1).f_globals["__name__"])
+        return "ascend910b" if asking.startswith("mindrlhf.") else ""
+
+    MSContext.get_ascend_soc_version = get_ascend_soc_version
+
+
+def find_overflow(ms: Any) -> None:
+    """Ask the gradients themselves whether they are finite: MindSpore asks registers of the card."""
+    from mindspore.nn.wrap.loss_scale import TrainOneStepWithLossScaleCell
+
+    def get_overflow_status(self: Any, status: Any, grads: Any) -> Any:
+        finite = ms.ops.isfinite(grads[0]).all()
+        for grad in grads[1:]:
+            finite = ms.ops.logical_and(finite, ms.ops.isfinite(grad).all())
+        return ms.ops.logical_not(finite)
+
+    TrainOneStepWithLossScaleCell.get_overflow_status = get_overflow_status
+
+
+CHANGES = {"mindspore": change}

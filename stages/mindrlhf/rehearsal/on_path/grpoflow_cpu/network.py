@@ -1,0 +1,69 @@
+"""The model that vLLM's runner holds: mindformers' training network, run without a cache."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn, ops
+
+Array = np.ndarray[Any, Any]
+
+
+class LastLogits(nn.Cell):  # type: ignore[misc]
+    """Logits of one position per row: the whole [rows, positions, vocabulary] would not fit."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__(auto_prefix=False)
+        self.backbone, self.head = network.model, network.lm_head
+
+    def construct(self, tokens: Any, last: Any) -> Any:
+        """[rows, positions] int32 and [rows] int32 -> [rows, vocabulary] float32."""
+        states = self.backbone(tokens)
+        rows = ops.arange(0, tokens.shape[0], 1)
+        return self.head(states[rows, last]).astype(ms.float32)
+
+
+class Qwen2ForCausalLM:
+    """`network` is what mindrlhf takes out and copies the policy's weights into."""
+
+    def __init__(self, directory: Path, seq_length: int) -> None:
+        from mindformers import LlamaConfig, LlamaForCausalLM, MindFormerConfig
+        from mindformers.core.parallel_config import build_parallel_config
+
+        config = MindFormerConfig(os.environ["MINDFORMERS_MODEL_CONFIG"])
+        build_parallel_config(config)
+        model = config.model.model_config
+        model.parallel_config, model.seq_length = config.parallel_config, seq_length
+        model.use_past, model.is_dynamic, model.use_flash_attention = False, True, True
+        self.network = LlamaForCausalLM(LlamaConfig(**model))
+        self.network.set_train(False)
+        self.kv_caches: list[Any] = []
+        self.step: LastLogits | None = None
+        self.load_weights(read(directory))
+
+    def load_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
+        """Take them in; mindrlhf replaces this by nothing when training goes on (infer_worker.py:167)."""
+        found = {self.network.convert_name(name): ms.Parameter(value) for name, value in weights}
+        missing, _ = ms.load_param_into_net(self.network, found)
+        if any("lm_head" not in name for name in missing):
+            raise ValueError(f"the model directory lacks {missing}")
+
+    def logits(self, tokens: Array, last: Array) -> Array:
+        """[rows, positions] and [rows] -> [rows, vocabulary] of those positions."""
+        if self.step is None:
+            self.step = LastLogits(self.network)
+            self.step.set_train(False)
+        result: Array = self.step(ms.Tensor(tokens), ms.Tensor(last.astype(np.int32))).asnumpy()
+        return result
+
+
+def read(directory: Path) -> Iterator[tuple[str, Any]]:
+    """Tensors of a Hugging Face directory as float32."""
+    for path in sorted(directory.glob("*.safetensors")):
+        for name, value in ms.load_checkpoint(str(path), format="safetensors").items():
+            yield name, ms.Tensor(value).astype(ms.float32)

@@ -1,0 +1,1 @@
+"""On PYTHONPATH of a rehearsal's processes; nothing else is put there."""
