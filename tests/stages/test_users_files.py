@@ -47,7 +47,7 @@ MINDSPEED_RL = (
 ENGINES = {
     "hf_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
     "ms_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
-    "ckpt": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
+    "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
     "one_stage": ("engine=mindrlhf_one_stage", "layout=dp1_mp2_pp1"),
     "mindformers": (
         ONE,

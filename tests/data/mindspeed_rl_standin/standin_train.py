@@ -3,7 +3,6 @@
 import datetime
 import logging
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -58,31 +57,11 @@ def bundles(npus, cpus):
     return [(group, index) for group in groups for index in range(group.bundle_count)]
 
 
-@ray.remote(num_cpus=0)
-class Scheduler:
-    """Where MindSpore's workers meet; like upstream's, it reads RANK, which its own variables lack."""
-
-    def __init__(self):
-        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-
-    def port(self):
-        with socket.socket() as probe:
-            probe.bind((ray.util.get_node_ip_address(), 0))
-            return probe.getsockname()[1]
-
-
-def meeting(world):
-    variables = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": str(world), "WORLD_SIZE": str(world)}
-    scheduler = Scheduler.options(runtime_env={"env_vars": variables}).remote()
-    say(f"workers meet at port {ray.get(scheduler.port.remote())}")
-
-
 def train(roles, options, verifiers, head):
     actor = roles["actor"][0]
     require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
     rows_of(actor.data_path, actor.dataset_additional_keys)
     workers = {}
-    meeting(sum(needs["num_npus"] for _, needs in roles.values()))
     for role, (network, needs) in roles.items():
         places = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
         workers[role] = [
@@ -196,9 +175,9 @@ class Worker:
             len(layers) == self.shape.layers // self.shape.pipeline, f"{len(layers)} layers in {self.part}"
         )
         last = self.part == self.shape.part(self.rank % tensor, self.shape.pipeline - 1)
-        own_head = network.untie_embeddings_and_output_weights or self.shape.pipeline > 1
+        untied = "output_layer.weight" in self.weights
         require(
-            not last or own_head == ("output_layer.weight" in self.weights), "output_layer.weight: not so"
+            not last or untied == network.untie_embeddings_and_output_weights, "untie_embeddings...: not so"
         )
 
     def step(self, iteration):
