@@ -22,7 +22,7 @@ from stages.model_config import ModelConfig
 from stages.rehearsal import Proof
 
 KILLED_AFTER = 2
-"""Updates whose checkpoint is whole when the run is killed."""
+"""Steps whose checkpoint is whole when the run is killed."""
 
 
 def checkouts(config: Config) -> Mapping[str, str | None]:
@@ -70,7 +70,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
         return bool(seen) and seen[0].step >= KILLED_AFTER
 
     was_killed = stages.kill(planned, "sft", is_due)
-    told = f"weights and both Adam moments after update {KILLED_AFTER}: {seen[0] if seen else 'none'}"
+    told = f"weights and both Adam moments after step {KILLED_AFTER}: {seen[0] if seen else 'none'}"
     yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", told)
     sft = stages.build(planned, "sft")
     yield from proofs.of_supervised(sft, seen[0] if seen else None)
