@@ -1,4 +1,4 @@
-"""What mindrlhf's and mindformers' own code does with settings, a function for each; run by their interpreter.
+"""What mindrlhf's and mindformers' own code does with settings: one function each, run by their interpreter.
 
     PYTHONPATH=MINDRLHF:MINDFORMERS python faults.py SETTINGS.json
 
