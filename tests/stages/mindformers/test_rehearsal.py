@@ -13,7 +13,8 @@ from stages.mindformers.rehearsal import shrink
 PLACES = Places(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))
 RECIPE = [
     "engine=mindrlhf", "engine.sft=mindformers", "model=qwen2_5_7b", "model.path=/hf",
-    "dataset=gsm8k", "dataset.path=/data", "layout=dp1_mp4_pp2", "layout.train.recompute=true", "mindformers.epochs=3",
+    "dataset=gsm8k", "dataset.path=/data", "layout=dp1_mp4_pp2",
+    "layout.train.recompute=true", "mindformers.epochs=3",
 ]  # fmt: skip
 SIZES = {
     "runner_config.epochs", "runner_config.gradient_accumulation_steps",
