@@ -76,8 +76,8 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
         script: what the engine's processes read; see shim.write_script.
     """
     small = copy.deepcopy(config)
-    small["model"] |= _shape(config["model"], str(model))
-    small["layout"] = _layout(config["layout"], workers)
+    small["model"] |= small_shape(config["model"], str(model))
+    small["layout"] = whole_layout(config["layout"], workers)
     small["cards"] = workers
     engine, train, rollout = small["engine"], small["train"], small["rollout"]
     engine["env"] = shim.environment(script, engine["env"])
@@ -95,7 +95,8 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     return _least_samples(small, workers)
 
 
-def _shape(model: dict[str, Any], path: str) -> dict[str, Any]:
+def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:
+    """The keys of the model section that a small model changes, grouped heads as the own ones."""
     grouped = model["num_key_value_heads"] < model["num_attention_heads"]
     return {
         "source": "local",
@@ -109,7 +110,7 @@ def _shape(model: dict[str, Any], path: str) -> dict[str, Any]:
     }
 
 
-def _layout(layout: dict[str, Any], workers: int) -> dict[str, Any]:
+def whole_layout(layout: dict[str, Any], workers: int) -> dict[str, Any]:
     """Every role dpN: a CPU cuts no tensor."""
     one = {
         "data_parallel": workers,
