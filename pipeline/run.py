@@ -95,6 +95,15 @@ class Run:
             raise
         self.display.finish(stage, "done" if ran else "cached")
 
+    def has_told_its_end(self) -> bool:
+        """Whether it has failed or finished by its record, which forks of this process write too."""
+        known = history.runs(self.store.root).get(self.id)
+        return known is None or known.state in ("finished", "failed")
+
+    def give_up(self, stage: str, reason: str) -> None:
+        """End without having built `stage`, which did not fail either."""
+        self._failed(stage, f"{stage} was not built: {reason}")
+
     def _failed(self, stage: str, message: str) -> None:
         self.display.finish(stage, "failed")
         told = message.splitlines()[0]
