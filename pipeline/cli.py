@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         action = getattr(importlib.import_module(options.module), options.command)
+        if options.module == "pipeline.standalone":  # what they write half goes, when they are told to stop
+            from pipeline import signals
+
+            signals.install()
         return int(action(options))
     except ConfigError as error:
         for problem in error.problems:

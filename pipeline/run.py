@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines, history, notify, summary
+from pipeline.compose_cache import compose_cached
 from pipeline.config import load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
 from pipeline.store import Store
+
+LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
@@ -34,7 +38,20 @@ def prepare_plan(
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
-    return plan(config, functools.partial(cache.digest, deep=deep)), store
+    digest = functools.partial(cache.digest, deep=deep)
+    return plan(config, digest, _names(overrides, config_dir)), store
+
+
+def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+    """The names that count where an override gives another one: those of the chosen groups.
+
+    They are labels, but stand in the fingerprints of stores in use.
+    """
+    others = [one for one in overrides if not LABEL.match(one)]
+    if len(others) == len(overrides):
+        return {}
+    values = compose_cached(others, config_dir)
+    return {section: str(values[section]["name"]) for section in ("model", "dataset")}
 
 
 class Run:
@@ -57,7 +74,7 @@ class Run:
             missing = list(engines.needs(plan.config))
             if missing:
                 raise ConfigError(missing)
-            if not label:  # a sweep's points would all tell the same
+            if not label:  # a sweep tells once what is true of many points
                 _warn(plan, store)
         store.open()
         with history.exclusive(store.root):
@@ -89,29 +106,28 @@ class Run:
             self._failed(stage, str(error))
             raise
         except KeyboardInterrupt:
-            self._failed(
-                stage, "interrupted; finished stages and checkpoints are kept: type the same command to go on"
-            )
+            message = "interrupted; finished stages and checkpoints are kept: type the same command to go on"
+            self._failed(stage, message, "interrupted")
             raise
         self.display.finish(stage, "done" if ran else "cached")
 
     def has_told_its_end(self) -> bool:
         """Whether it has failed or finished by its record, which forks of this process write too."""
         known = history.runs(self.store.root).get(self.id)
-        return known is None or known.state in ("finished", "failed")
+        return known is None or known.state in ("finished", "failed", "interrupted")
 
     def give_up(self, stage: str, reason: str) -> None:
         """End without having built `stage`, which did not fail either."""
         self._failed(stage, f"{stage} was not built: {reason}")
 
-    def _failed(self, stage: str, message: str) -> None:
-        self.display.finish(stage, "failed")
+    def _failed(self, stage: str, message: str, state: str = "failed") -> None:
+        self.display.finish(stage, state)
         told = message.splitlines()[0]
         try:
-            history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+            history.record(self.store.root, self.id, state, stage=stage, message=told)
         except StoreError as error:  # a full disk, say: the failure itself must be told all the same
             print(f"warning: {error}", file=sys.stderr, flush=True)
-        self._notify("failed", stage=stage, message=told)
+        self._notify(state, stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 
     def _notify(self, state: str, **more: Any) -> None:
