@@ -205,7 +205,7 @@ def test_strategy_leaves_no_ranks_of_another_layout(tmp_path: Path) -> None:
     (out / "notes").mkdir(parents=True)
     (out / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
     for names in ("mindformers", "mindrlhf"):
-        for layout in ("dp1_mp2_pp2", "dp1_mp2_pp1"):
+        for layout in ("dp2_mp2_pp1", "dp1_mp2_pp1"):
             asked = ["--names", names, f"layout={layout}", *SHAPE]
             assert main(["strategy", "--out", str(out), *asked]) == 0
     left = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
