@@ -12,7 +12,9 @@ from stages.fetch.config import check_dataset, check_model
 from stages.fetch.sources import check_fetch
 from stages.grpo.config import check_train
 from stages.layout import ROLES, Role, RoleLayout
+from stages.model_config import check_ids
 from stages.rewards.config import check_reward
+from stages.strategy import layouts
 from stages.tokenize.config import check_tokenize
 
 if TYPE_CHECKING:
@@ -96,15 +98,8 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
             if role == "train"
             else "leave its degrees null",
         )
-    yield from _heads(path, layout, config)
-    rest = model.num_hidden_layers % layout.pipeline_stage
-    if len(layout.offset) not in (0, layout.pipeline_stage) or sum(layout.offset) != rest:
-        yield Problem(
-            f"{path}.offset",
-            list(layout.offset),
-            f"one number per pipeline stage with the sum {rest}, the layers beyond equal shares",
-            "leave it empty to have them spread",
-        )
+    heads = list(_heads(path, layout, config))
+    yield from heads
     if layout.pipeline_stage > model.num_hidden_layers:
         yield Problem(
             f"{path}.pipeline_stage",
@@ -112,6 +107,8 @@ def _role(config: Config, role: Role) -> Iterator[Problem]:
             f"at most num_hidden_layers={model.num_hidden_layers}",
             f"use at most {model.num_hidden_layers}, and raise data_parallel instead",
         )
+    elif not heads:
+        yield from layouts.problems(model, layout, path)
 
 
 def _heads(path: str, layout: RoleLayout, config: Config) -> Iterator[Problem]:
@@ -155,5 +152,6 @@ def _training(config: Config) -> Iterator[Problem]:
 
 def _sources(config: Config) -> Iterator[Problem]:
     yield from check_model(config.model)
+    yield from check_ids(config.model)
     yield from check_dataset(config.dataset)
     yield from check_fetch(config.fetch)

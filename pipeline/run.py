@@ -6,24 +6,26 @@ import functools
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from launch.errors import EnvironmentProblem
-from pipeline import engines, history, notify, summary
+from pipeline import at_hand, engines, history, notify, summary
 from pipeline.compose_cache import compose_cached
 from pipeline.config import load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
+from pipeline.rehearsal import known
 from pipeline.store import Store
 
 LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
-    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False
+    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -31,6 +33,7 @@ def prepare_plan(
         overrides: Hydra overrides.
         config_dir: the user's own config groups.
         deep: read the user's files again, whatever their times say.
+        weights: model.path must hold them; False: config.json and tokenizer are enough.
 
     Raises:
         ConfigError: the configuration is invalid.
@@ -39,7 +42,9 @@ def prepare_plan(
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
-    return plan(config, digest, _names(overrides, config_dir)), store
+    planned = plan(config, digest, _names(overrides, config_dir))
+    at_hand.check(planned, store, weights)
+    return replace(planned, notes=(*planned.notes, *known.notes(planned, store))), store
 
 
 def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
@@ -99,6 +104,8 @@ class Run:
 
         self.display.listener = listener
         try:
+            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
             ran = build(
                 self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
             )
@@ -147,8 +154,11 @@ class Run:
 
 
 def _warn(plan: Plan, store: Store) -> None:
-    """Tell, before hours are spent, what `plan` shows as warnings."""
+    """Tell, before hours are spent, what `plan` shows as warnings, and what was not rehearsed."""
     from pipeline import cautions  # here, because a run with nothing to do needs none of it
+
+    for note in known.notes(plan, store):
+        print(f"note: {note}", file=sys.stderr, flush=True)
 
     for warning in cautions.warnings(plan, store):
         print(f"warning: {warning}", file=sys.stderr, flush=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
+from stages.errors import Problem
 from stages.fetch.sources import ModelRepositoryConfig
 
 Positive = Annotated[int, Ge(1)]
@@ -150,3 +152,16 @@ class ModelConfig:
     def trained_bytes(self) -> int:
         """Bytes of all weights between stages."""
         return self.num_parameters * ITEM_BYTES[self.param_init_type]
+
+
+def check_ids(config: ModelConfig, path: str = "model") -> Iterator[Problem]:
+    """Ids that `config` names must be rows of the embedding; those of files are checked by special_ids."""
+    if config.eos_token_id == ():
+        rule = "must name at least one id: nothing would end a completion"
+        yield Problem(f"{path}.eos_token_id", [], rule, "set it to null, or name one")
+    for name in ("bos", "eos", "pad"):
+        ids = getattr(config, f"{name}_token_id")
+        for one in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
+            if not 0 <= one < config.vocab_size:
+                rule = f"must be from 0 and below vocab_size={config.vocab_size} (ours: no more rows)"
+                yield Problem(f"{path}.{name}_token_id", one, rule, "give the tokenizer's own id")

@@ -23,13 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.context import Context
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError
 from stages.grpo import worker
 from stages.grpo.config import greedy
 from stages.layout import ROLES
 from stages.model_config import ModelConfig
 from stages.rewards.functions import accuracy_reward
-from stages.sft_config import SftConfig
+from stages.sft_config import SftConfig, check_examples, check_sft
 from stages.weights.tensors import merge_ranks, write_ranks
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def run(context: Context) -> None:
     """Merge split's shards, train, and write shards for all three roles.
 
     Raises:
+        ConfigError: the section sft breaks a rule, or there are fewer examples than a batch takes.
         InputError: weights or data are missing or do not fit.
     """
     worker.start(context.device_target)
@@ -56,11 +57,9 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
-    if config.batch_size % config.micro_batch_num:
-        rule = f"must be a multiple of sft.micro_batch_num={config.micro_batch_num}"
-        raise InputError("sft.batch_size", config.batch_size, rule)
-    if len(examples) < config.batch_size:
-        raise InputError("sft.batch_size", config.batch_size, f"must be at most the {len(examples)} examples")
+    problems = [*check_sft(config), *check_examples(config, len(examples))]
+    if problems:
+        raise ConfigError(problems)
 
     model = Qwen2(shape, positions=longest(prompts, examples, config.max_tokens))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
+from stages.errors import Problem
 from stages.grpo.config import NonNegative, OptimizerConfig, Positive
 
 
@@ -32,3 +34,25 @@ class SftConfig(OptimizerConfig):
     """Longest answer in checks, in tokens; rollout.max_tokens unless said otherwise."""
     check_prompts: Annotated[int, Ge(1)]
     """Prompts of each check: the last rows of the training data, which sft leaves out."""
+
+
+def check_sft(config: SftConfig, path: str = "sft") -> Iterator[Problem]:
+    """Every rule between its fields that `config` breaks."""
+    if config.warmup_steps > config.steps:
+        rule = f"at most {path}.steps={config.steps}"
+        yield Problem(f"{path}.warmup_steps", config.warmup_steps, rule, f"use at most {config.steps}")
+    parts = config.micro_batch_num
+    if config.batch_size % parts:
+        rule = f"must be a multiple of {path}.micro_batch_num={parts}"
+        yield Problem(
+            f"{path}.batch_size", config.batch_size, rule, f"use {-(-config.batch_size // parts) * parts}"
+        )
+
+
+def check_examples(config: SftConfig, examples: int, path: str = "sft") -> Iterator[Problem]:
+    """A batch must not exceed the examples that training has, without those of the check's prompts."""
+    if config.batch_size > examples:
+        held = f"{path}.check_prompts={config.check_prompts}"
+        rule = f"must be at most the {examples} examples that {held} leaves (ours: stages/sft.py)"
+        remedy = f"use at most {examples}" if examples else f"lower {path}.check_prompts, or take more rows"
+        yield Problem(f"{path}.batch_size", config.batch_size, rule, remedy)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from stages.context import Context
 from stages.convert import converted
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError
 from stages.model_config import Dtype, ModelConfig
-from stages.split_config import SplitConfig
+from stages.split_config import SplitConfig, check_split
 from stages.weights.complete import stored_dtype
 from stages.weights.formats import Format
 from stages.weights.names import hf_name, name_map, read_shape, renamed
@@ -26,6 +26,9 @@ Box = tuple[slice, ...]
 def run(context: Context) -> None:
     """Write {role}/rank_K/model.safetensors (or .ckpt) for the roles asked."""
     model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
+    problems = list(check_split(config))
+    if problems:
+        raise ConfigError(problems)
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
     strategies = {
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")

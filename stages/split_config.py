@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stages.errors import Problem
 from stages.layout import Role
 from stages.weights.formats import Format
 
@@ -17,3 +19,12 @@ class SplitConfig:
     reshards its own result for the others, else all three."""
     format: Format
     """rank_K/model.safetensors, which the embedded trainer reads, or rank_K/model.ckpt."""
+
+
+def check_split(config: SplitConfig, path: str = "split") -> Iterator[Problem]:
+    """Every rule between its fields that `config` breaks."""
+    if not config.roles:
+        yield Problem(f"{path}.roles", [], "must name at least one role", "set it to null")
+    for i, role in enumerate(config.roles):
+        if role in config.roles[:i]:
+            yield Problem(f"{path}.roles[{i}]", role, "is named twice", "name it once")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
 from pipeline.errors import Problem
-from stages.layout import ROLES
+from stages.grpo import rules as trainer
+from stages.sft_config import check_examples, check_sft
+from stages.split_config import check_split
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -79,38 +81,23 @@ def derive(values: dict[str, Any]) -> None:
 
 def problems(config: Config) -> Iterator[Problem]:
     """Rules of the embedded trainer."""
-    for role in ROLES:
-        layout = config.layout.role(role)
-        for key in ("pipeline_stage", "context_parallel", "expert_parallel"):
-            if getattr(layout, key) > 1:
-                yield Problem(
-                    f"layout.{role}.{key}",
-                    getattr(layout, key),
-                    "engine=local is data_parallel x model_parallel only (ours: stages/grpo/parallel.py)",
-                    "use a layout with pp1 and without cp and ep",
-                )
-        if layout.enable_parallel_optimizer:
-            yield Problem(
-                f"layout.{role}.enable_parallel_optimizer",
-                True,
-                "engine=local keeps each shard whole (ours: stages/grpo/optimizer.py)",
-                "set it to false",
-            )
+    sft = config.sft.enabled
+    yield from trainer.check_layout(config.layout, config.train)
+    yield from check_split(config.split)
+    yield from trainer.check_split(config.split, config.train, sft)
+    rows = config.dataset.train_rows
+    if rows is not None:  # of files, how many there are at most
+        yield from trainer.check_rows(config.train, rows)
+    if sft:
+        yield from check_sft(config.sft)
+        if rows is not None and config.sft_data.path is None:
+            yield from check_examples(config.sft, max(0, rows - config.sft.check_prompts))
     if config.model.deepseek_v3 is not None:
         rule = "engine=local trains Qwen2 models (ours: stages/grpo/model.py)"
         yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
     if config.model.qkv_concat:
         rule = "engine=local reads separate q, k, v and gate, up weights (ours: stages/grpo/model.py)"
         yield Problem("model.qkv_concat", True, rule, "set it to false")
-    train, generate = config.train, config.layout.generate
-    if train.prompts_per_step % generate.data_parallel:
-        yield Problem(
-            "train.prompts_per_step",
-            train.prompts_per_step,
-            f"must be a multiple of layout.generate.data_parallel={generate.data_parallel}: "
-            "each replica samples its own prompts (ours: stages/grpo/rollout.py)",
-            f"use {-(-train.prompts_per_step // generate.data_parallel) * generate.data_parallel}",
-        )
 
 
 def needs(config: Config) -> Iterator[Problem]:
@@ -125,9 +112,9 @@ def notes(config: Config) -> tuple[str, ...]:
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:
     """Bytes of one worker, per role."""
-    from stages.grpo import memory as trainer  # here and below: a run with nothing to do need not load it
+    from stages.grpo.memory import estimate  # here and below: a run with nothing to do need not load it
 
-    return trainer.estimate(
+    return estimate(
         config.model, config.layout, config.train, config.rollout, config.tokenize.max_prompt_length
     )
 

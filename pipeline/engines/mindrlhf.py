@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
+from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
-from stages.mindrlhf import contract, rules
+from stages.mindrlhf import contract, rules, vocabulary
 from stages.mindrlhf import memory as cards
+from stages.mindrlhf import notes as reading
 from stages.mindrlhf.job import Job
+from stages.split_config import check_split
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -86,8 +89,10 @@ def derive(values: dict[str, Any]) -> None:
     engine, convert, split = values["engine"], values["convert"], values["split"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
+    if engine["tokenizer"] == "auto":
+        engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
-        convert["materialize"] = True
+        convert |= {"materialize": True, "format": "safetensors"}
     elif engine["load_ckpt_format"] == "ckpt":
         convert |= {"materialize": True, "format": "ckpt"}
         split["format"] = "ckpt"
@@ -95,7 +100,14 @@ def derive(values: dict[str, Any]) -> None:
 
 def problems(config: Config) -> Iterator[Problem]:
     """Rules of mindrlhf and mindformers."""
+    assert config.engine.name == "mindrlhf"
     yield from rules.check(job(config), config.sft.enabled)
+    if config.engine.load_ckpt_format == "ckpt" and config.model.deepseek_v3 is None:
+        yield from check_split(config.split)
+        missing = [role for role in ROLES if role not in config.split.roles]
+        if missing:
+            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/mindrlhf/stage.py)"
+            yield Problem("split.roles", list(config.split.roles), rule, "set it to null")
 
 
 def needs(config: Config) -> Iterator[Problem]:
@@ -109,7 +121,7 @@ def needs(config: Config) -> Iterator[Problem]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
-    return tuple(rules.notes(job(config)))
+    return tuple(reading.notes(job(config)))
 
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:

@@ -16,6 +16,7 @@ THINGS = ("apples", "books", "cards", "coins", "cups", "eggs", "keys", "pens", "
 TEST_SHARE = 6
 """One in so many addend sequences is kept for the held-out rows."""
 ATTEMPTS_PER_ROW = 20
+RAISE = "lower the rows or raise dataset.arith.max_addends"
 
 Pair = tuple[str, str]
 
@@ -54,8 +55,25 @@ def generate(
         if len(seen) == train_rows + test_rows:
             return train, test
     rule = f"only {len(seen)} distinct questions found with {config.min_addends}-{config.max_addends} addends"
-    remedy = "lower the rows or raise dataset.arith.max_addends"
-    raise InputError("dataset.train_rows", train_rows, rule, remedy)
+    raise InputError("dataset.train_rows", train_rows, rule, RAISE)
+
+
+def check_rows(config: ArithConfig, seed: int, train_rows: int, test_rows: int) -> None:
+    """Refuse more rows than there are distinct questions, as `generate` would.
+
+    Raises:
+        InputError: there are not that many.
+    """
+    sequences = sum(9**count for count in range(config.min_addends, config.max_addends + 1))
+    questions = sequences * len(NAMES) * len(THINGS)
+    # Tries are spread evenly over the counts of addends, so that the shortest questions run out first: few
+    # of the rows that the longest ones alone can give are surely found, and most tries find a new one.
+    longest = 9**config.max_addends * len(NAMES) * len(THINGS) // TEST_SHARE
+    if train_rows + test_rows > questions:
+        rule = f"with {test_rows} held out, only {questions} distinct questions exist"
+        raise InputError("dataset.train_rows", train_rows, rule, RAISE)
+    if (train_rows + test_rows) * TEST_SHARE > longest:
+        generate(config, seed, train_rows, test_rows)
 
 
 def _held_out(addends: Sequence[int], seed: int) -> bool:

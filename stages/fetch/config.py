@@ -38,6 +38,8 @@ UNREAD_OF_FILES = (
     "qkv_concat",
 )
 """Keys of the model section that fetch does not look at where the model's own files hold them."""
+SMALLEST_VOCAB = 259
+"""Ids of a tokenizer that knows the 256 bytes and three special tokens, and nothing else."""
 DATA_SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
@@ -136,6 +138,14 @@ def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
     return [(split, file) for split, file in pairs if file is not None]
 
 
+def check_vocabulary(size: int, path: str = "model.vocab_size") -> list[Problem]:
+    """Whether a tokenizer of at most so many ids can be trained."""
+    if size >= SMALLEST_VOCAB:
+        return []
+    rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and the special tokens)"
+    return [Problem(path, size, rule, f"use {SMALLEST_VOCAB}, or more")]
+
+
 def check_model(config: ModelConfig, path: str = "model") -> list[Problem]:
     """What is wrong with where a model comes from; looks at no file."""
     if config.source == "local" and config.path is None:
@@ -144,6 +154,8 @@ def check_model(config: ModelConfig, path: str = "model") -> list[Problem]:
     if config.source != "local" and config.path is not None:
         rule = f"is ignored when {path}.source={config.source}"
         return [Problem(f"{path}.path", config.path, rule, f"set {path}.source=local")]
+    if config.source == "builtin" and config.tokenizer_path is None:
+        return check_vocabulary(config.vocab_size, f"{path}.vocab_size")
     if config.source != "modelscope":
         return []
     if config.hub is None:

@@ -12,6 +12,7 @@ from stages.fetch.listing import PICKLED
 from stages.model_config import ModelConfig
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header
+from stages.weights.names import check_float
 from stages.weights.sources import read_weight_map
 
 SHAPE_KEYS = (
@@ -43,12 +44,28 @@ def put_model(
         InputError: a file is missing, malformed, or of a kind that is refused.
         ConfigError: config.json disagrees with the model section; one Problem per key.
     """
+    weights = check_model(root, model)
+    others = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
+    for name in [*weights, *(name for name in others if (root / name).is_file())]:
+        put(root / name, output / name)
+
+
+def check_model(root: Path, model: ModelConfig) -> list[str]:
+    """Whether the directory holds what `model` says; the names of its index (if any) and weight files.
+
+    Raises:
+        InputError: a file is missing, malformed, or of a kind that is refused.
+        ConfigError: config.json disagrees with the model section; one Problem per key.
+    """
     if not root.is_dir():
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
-    others = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
-    for name in [*weight_files(root), *(name for name in others if (root / name).is_file())]:
-        put(root / name, output / name)
+    names = weight_files(root)
+    for name in names if model.deepseek_v3 is None else ():  # whose published weights are FP8
+        if name != WEIGHTS_INDEX:
+            for tensor in read_header(root / name).tensors.values():
+                check_float(tensor)
+    return names
 
 
 def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> None:

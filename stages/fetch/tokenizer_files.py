@@ -10,8 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.errors import InputError
-from stages.fetch.config import TOKENIZER_AND_TEMPLATE
+from stages.errors import ConfigError, InputError
+from stages.fetch.config import TOKENIZER_AND_TEMPLATE, check_vocabulary
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,
@@ -23,8 +23,6 @@ from stages.tokenize.tokenizer import (
     token_ids,
     train,
 )
-
-SMALLEST_VOCAB = 256 + len(SPECIAL_TOKENS)
 
 # ChatML with Qwen2.5's default system message, in its plain form (no tools).
 CHAT_TEMPLATE = (
@@ -47,11 +45,11 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
         output: an existing directory.
 
     Raises:
-        InputError: the vocabulary can't hold the 256 bytes and the special tokens.
+        ConfigError: the vocabulary can't hold the 256 bytes and the special tokens.
     """
-    if vocab_size < SMALLEST_VOCAB:
-        rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and {len(SPECIAL_TOKENS)} special tokens)"
-        raise InputError("model.vocab_size", vocab_size, rule)
+    problems = check_vocabulary(vocab_size)
+    if problems:
+        raise ConfigError(problems)
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)

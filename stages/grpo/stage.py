@@ -13,8 +13,8 @@ import numpy as np
 
 from stages.context import Context
 from stages.errors import ConfigError, Problem
-from stages.grpo import worker
-from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo import rules, worker
+from stages.grpo.config import RolloutConfig, TrainConfig, check_train
 from stages.grpo.validation import Best, DivergedError
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
@@ -84,12 +84,10 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     """
     if not train.validate_every:
         return prompts, None
+    problems = list(rules.check_rows(train, len(prompts)))
+    if problems:
+        raise ConfigError(problems)
     left = len(prompts) - train.validation_prompts
-    if left < train.prompts_per_step:
-        rule = (
-            f"leaves {left} of {len(prompts)} prompts, fewer than prompts_per_step={train.prompts_per_step}"
-        )
-        raise ConfigError([Problem("train.validation_prompts", train.validation_prompts, rule)])
     return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
 
 
@@ -139,7 +137,6 @@ def read_job(context: Context, world: int) -> Job:
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
     """
-    from stages.grpo.setup import check_local
     from stages.grpo.trainer import Job
 
     job = Job(
@@ -152,12 +149,13 @@ def read_job(context: Context, world: int) -> Job:
         weights=context.inputs["weights"],
         strategies=context.inputs["strategy"],
     )
-    check_local(job.layout, job.train, job.rollout)
+    problems = [*rules.check_layout(job.layout, job.train), *check_train(job.train, job.rollout)]
     cards = job.layout.train.cards
     if cards != world:
-        raise ConfigError(
-            [Problem("layout.train", job.layout.train.name, f"needs {cards} workers, not {world}")]
-        )
+        rule = f"needs {cards} workers, not {world}"
+        problems.append(Problem("layout.train", job.layout.train.name, rule, f"start {cards}"))
+    if problems:
+        raise ConfigError(problems)
     return job
 
 

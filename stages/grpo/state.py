@@ -10,9 +10,11 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.errors import ConfigError
 from stages.grpo.checkpoint import Checkpoints, read_set, read_state
 from stages.grpo.learner import Learner
 from stages.grpo.parameters import fuse, unfuse
+from stages.grpo.rules import check_resumed
 from stages.grpo.trainer import Trainer
 from stages.model_config import ModelConfig
 from stages.weights.slicing import Strategy
@@ -62,6 +64,10 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
 
     Returns:
         its step and state; 0 and nothing without one.
+
+    Raises:
+        ConfigError: train.resume_from leaves nothing to train.
+        InputError: the checkpoint is damaged.
     """
     steps, elsewhere = checkpoints.steps(), trainer.job.train.resume_from
     step = int(trainer.world.arrays(np.array([steps[-1] if steps else -1], np.int32)).min())
@@ -76,5 +82,8 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
         reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
     trainer.position = int(state["position"])
     if step < 0:
+        problems = list(check_resumed(trainer.job.train, int(state["step"])))
+        if problems:
+            raise ConfigError(problems)
         state["best"] = {}  # a checkpoint of another run, in another directory, on other prompts
     return int(state["step"]), state

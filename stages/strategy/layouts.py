@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stages.errors import ConfigError, Problem
 from stages.layout import RoleLayout
@@ -60,6 +61,19 @@ def parameter_layouts(
     if problems:
         raise ConfigError(problems[:5])
     return result
+
+
+def problems(model: ModelConfig, layout: RoleLayout, path: str) -> Sequence[Problem]:
+    """What `parameter_layouts` refuses; quick for any number of layers, since all have the same shapes."""
+    stages = min(2, layout.pipeline_stage)
+    try:
+        stages_of_layers(model, layout, path)
+        if model.deepseek_v3 is None:
+            few = replace(layout, pipeline_stage=stages, offset=())
+            parameter_layouts(replace(model, num_hidden_layers=stages), few, path)
+    except ConfigError as error:
+        return error.problems
+    return ()
 
 
 def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,28 +175,50 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
         model: its explicit ids win; None: only the files count.
 
     Raises:
-        InputError: no end or padding id can be found.
+        InputError: no end or padding id can be found, or one is no row of the embedding.
     """
-    generation = _optional_json(directory / "generation_config.json")
-    config = _optional_json(directory / "config.json")
-    settings = _optional_json(directory / "tokenizer_config.json")
+    files = [directory / name for name in ("generation_config.json", "config.json", "tokenizer_config.json")]
+    generation, config, settings = map(_optional_json, files)
     ids = token_ids(directory, settings)
-    found = {**config, **{key: value for key, value in generation.items() if value is not None}}
-    asked = (model.bos_token_id, model.eos_token_id, model.pad_token_id) if model else (None, None, None)
-    eos = _first(asked[1], found.get("eos_token_id"), ids.get(IM_END))
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
-    pad = _first(asked[2], ids.get(named_pad or ""), found.get("pad_token_id"), ids.get(ENDOFTEXT))
-    if eos is None or pad is None:
+    asked = dataclasses.asdict(model) if model else {}
+    rows = asked.get("vocab_size", config.get("vocab_size"))
+
+    def first(key: str, *candidates: tuple[object, Any]) -> tuple[int, ...]:
+        """The first that is there, checked."""
+        for where, value in ((f"model.{key}", asked.get(key)), *candidates):
+            if value is not None:
+                return _checked_ids(where, key, value, rows)
+        return ()
+
+    def in_files(key: str) -> list[tuple[object, Any]]:
+        found = ((files[0], generation.get(key)), (files[1], config.get(key)))
+        return [(f"{file}: {key}", value) for file, value in found]
+
+    bos = first("bos_token_id", *in_files("bos_token_id"))
+    eos = first("eos_token_id", *in_files("eos_token_id"), (f"{directory}: {IM_END}", ids.get(IM_END)))
+    pad = first(
+        "pad_token_id",
+        (f"{files[2]}: pad_token", ids.get(named_pad) if isinstance(named_pad, str) else None),
+        *in_files("pad_token_id"),
+        (f"{directory}: {ENDOFTEXT}", ids.get(ENDOFTEXT)),
+    )
+    if not eos or not pad:
         remedy = "set model.eos_token_id and model.pad_token_id"
-        raise InputError(directory, None, f"names no {'end' if eos is None else 'padding'} token", remedy)
-    bos = _first(asked[0], found.get("bos_token_id"))
-    return SpecialIds(bos, (eos,) if isinstance(eos, int) else tuple(eos), pad)
+        raise InputError(directory, None, f"names no {'padding' if eos else 'end'} token", remedy)
+    return SpecialIds(bos[0] if bos else None, eos, pad[0])
 
 
-def _first(*candidates: Any) -> Any:
-    """The first that is not None."""
-    return next((value for value in candidates if value is not None), None)
+def _checked_ids(where: object, key: str, value: Any, rows: Any) -> tuple[int, ...]:
+    """One id, or of end tokens at least one, each a row of the embedding."""
+    listed = value if isinstance(value, (list, tuple)) and key == "eos_token_id" else [value]
+    most = rows if type(rows) is int else math.inf
+    if not listed or not all(type(one) is int and 0 <= one < most for one in listed):
+        kind = "an id or a list of at least one" if key == "eos_token_id" else "an id"
+        below = f" and below vocab_size={rows}" if type(rows) is int else ""
+        raise InputError(where, value, f"must be {kind}, from 0{below}", f"mend it, or set model.{key}")
+    return tuple(listed)
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:

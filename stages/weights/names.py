@@ -18,6 +18,7 @@ from typing import Any
 
 from stages.errors import InputError
 from stages.files import read_text
+from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
 from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
 from stages.weights.sources import Piece, Tensor, whole
@@ -144,6 +145,18 @@ def renamed(
     }
 
 
+def check_float(tensor: StoredTensor) -> None:
+    """Refuse weights that are no floating-point numbers, as quantised ones are: nothing here trains them.
+
+    Raises:
+        InputError: naming file, tensor and dtype.
+    """
+    if tensor.dtype not in FLOATS:
+        rule = f"a weight must be {', '.join(FLOATS[:-1])} or {FLOATS[-1]} (ours: it is trained)"
+        remedy = "give the model's weights as they were before quantisation"
+        raise InputError(f"{tensor.file}: {tensor.name}", tensor.dtype, rule, remedy)
+
+
 def _check(
     stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], shape: Shape, source: Path
 ) -> None:
@@ -155,6 +168,7 @@ def _check(
                 "this tensor is missing",
                 "download the model again, or mend the model config",
             )
+        check_float(stored[name])
         if stored[name].shape != size:
             rule = f"the model config asks for {list(size)}"
             raise InputError(

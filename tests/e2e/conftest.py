@@ -20,6 +20,7 @@ CHEAP = [
     "dataset.train_rows=96",
     "dataset.test_rows=32",
     "sft.steps=4",
+    "sft.warmup_steps=4",
     "sft.batch_size=16",
     "sft.check_every=4",
     "sft.check_prompts=16",

@@ -18,8 +18,8 @@ from pipeline.config import load
 from stages.errors import ConfigError, Problem
 
 DEFAULT = ("engine=local",)
-NO_RULES = ("moving", "source_warnings")
-"""Functions that make Problems which warn and refuse nothing."""
+NO_RULES = ("moving", "source_warnings", "check_resumed")
+"""Functions that make Problems which warn and refuse nothing, or need more than a configuration."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from stages.weights.sources import rank_directories
 COMMANDS = [
     "run",
     "plan",
+    "rehearse",
     "layouts",
     "doctor",
     "sweep",

@@ -78,7 +78,7 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["model.qkv_concat=true"], "model.qkv_concat=True: engine=local reads separate"),
         (
             ["layout.train.offset=[1]"],
-            "layout.train.offset=[1]: one number per pipeline stage with the sum 0",
+            "layout.train.offset=[1]: 2 layers on 1 stages: stage s holds 2 + offset[s], at least 1",
         ),
         (["engine.device_target=TPU"], "engine.device_target=TPU: must be one of CPU, Ascend, GPU"),
         (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),

@@ -11,8 +11,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -24,9 +26,15 @@ import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
+import stages.grpo.rules
+import stages.mindrlhf.generation_rules
 import stages.mindrlhf.layout_rules
 import stages.mindrlhf.rules
+import stages.model_config
 import stages.rewards.config
+import stages.sft_config
+import stages.split_config
+import stages.strategy.layouts
 import stages.tokenize.config
 from pipeline.config import Config, load
 from stages.config import read
@@ -37,8 +45,14 @@ MODULES = (
     pipeline.rules,
     pipeline.engines.local,
     stages.mindrlhf.rules,
+    stages.mindrlhf.generation_rules,
     stages.mindrlhf.layout_rules,
     stages.grpo.config,
+    stages.grpo.rules,
+    stages.sft_config,
+    stages.split_config,
+    stages.model_config,
+    stages.strategy.layouts,
     stages.rewards.config,
     stages.evaluate_config,
     stages.tokenize.config,
@@ -89,8 +103,27 @@ RULES = {
         SEVEN,
     ),
     "offset": rule(
-        "layout.train.offset=[1]", "layout.train.offset", "with the sum 0", "layout.train.offset=[0]"
+        "layout.train.offset=[1]", "layout.train.offset", "2 layers on 1 stages", "layout.train.offset=[0]"
     ),
+    "layers_of_a_stage": rule(
+        "layout.train.offset=[28,-28]", "layout.train.offset", "at least 1", "layout.train.offset=[1,-1]",
+        (*SEVEN[:-1], "layout=dp1_mp1_pp2", "model.num_hidden_layers=56"),
+    ),
+    "divisible": rule(
+        "model.intermediate_size=641", "layout.train.model_parallel", "641 is not divisible by 2",
+        "model.intermediate_size=642",
+    ),
+    "bytes_of_a_vocabulary": rule(
+        "model.vocab_size=258", "model.vocab_size", "at least 259", "model.vocab_size=259 layout=dp1_mp1_pp1"
+    ),
+    "no_end": rule("model.eos_token_id=[]", "model.eos_token_id", "at least one id", "model.eos_token_id=[511]"),
+    **{
+        f"{name}_beyond_the_vocabulary": rule(
+            f"model.{name}_token_id={beyond}", f"model.{name}_token_id", "below vocab_size=512",
+            f"model.{name}_token_id={last}",
+        )
+        for name, beyond, last in (("bos", "512", "511"), ("eos", "[0,-1]", "[0,511]"), ("pad", "512", "0"))
+    },
     "stages": rule(
         "layout=dp1_mp1_pp4", "layout.train.pipeline_stage", "at most num_hidden_layers=2",
         "layout=dp1_mp1_pp2", (*SEVEN[:-1], "model.num_hidden_layers=2"),
@@ -131,11 +164,52 @@ RULES = {
     "local_deepseek": rule(
         "model=deepseek_v3 model.path=/m", "model.deepseek_v3", "trains Qwen2 models", "model=tiny"
     ),
+    "local_cards": rule(
+        "layout.reference.data_parallel=2", "layout.reference", "must occupy 2 cards as train does",
+        "layout.reference.data_parallel=1",
+    ),
+    "local_micro_batches": rule(
+        "layout.train.micro_batch_num=3", "train.prompts_per_step", "data_parallel x micro_batch_num=3",
+        "layout.train.micro_batch_num=4",
+    ),
+    "rank_files": rule("split.format=ckpt", "split.format", "reads safetensors", "split.format=safetensors"),
+    "no_role": rule("split.roles=[]", "split.roles", "at least one role", "split.roles=[train]"),
+    "role_twice": rule("split.roles=[train,train]", "split.roles[1]", "is named twice", "split.roles=[train]"),
+    "role_of_sft": rule(
+        "split.roles=[generate]", "split.roles", "lacks train, which sft reads", "split.roles=[train]"
+    ),
+    "roles_of_grpo": rule(
+        "split.roles=[train] sft.enabled=false", "split.roles", "lacks reference, which grpo reads",
+        "split.roles=[train,reference] sft.enabled=false",
+    ),
+    "role_of_no_reference": rule(
+        "split.roles=[reference] sft.enabled=false train.beta=0", "split.roles", "lacks train",
+        "split.roles=[train] sft.enabled=false train.beta=0",
+    ),
+    "rows_held_out": rule(
+        "train.validate_every=5 train.validation_prompts=5969", "train.validation_prompts",
+        "leaves 31 of 6000 prompts", "train.validate_every=5 train.validation_prompts=5968",
+    ),
+    "sft_warmup": rule("sft.steps=19", "sft.warmup_steps", "at most sft.steps=19", "sft.steps=20"),
+    "sft_micro_batches": rule(
+        "sft.micro_batch_num=3", "sft.batch_size", "multiple of sft.micro_batch_num=3", "sft.micro_batch_num=4"
+    ),
+    "sft_examples": rule(
+        "sft.check_prompts=5969", "sft.batch_size", "at most the 31 examples", "sft.check_prompts=5968"
+    ),
     "local_prompts": rule(
         "train.prompts_per_step=3", "train.prompts_per_step", "multiple of layout.generate.data_parallel=2",
         "train.prompts_per_step=4",
     ),
     # --- engine=mindrlhf
+    "roles_of_ckpt": rule(
+        "engine.load_ckpt_format=ckpt engine.use_vllm=0 split.roles=[train]", "split.roles",
+        "lacks generate, reference", "engine.load_ckpt_format=ckpt engine.use_vllm=0", SEVEN,
+    ),
+    "ids_of_qwen": rule(
+        "model.vocab_size=151645", "model.eos_token_id", "must be below vocab_size=151645",
+        "model.vocab_size=151648", SEVEN,
+    ),
     "ckpt_without_vllm": rule(
         "engine.load_ckpt_format=ckpt", "engine.use_vllm", "vLLM loads safetensors only",
         "engine.load_ckpt_format=ckpt engine.use_vllm=0", SEVEN,
@@ -182,8 +256,8 @@ RULES = {
         "engine.enable_reshard_optimizer=true layout=dp4_mp4_pp1", SEVEN[:-1],
     ),
     "cut_sequences": rule(
-        "engine.seq_length=1153 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
-        "engine.seq_length=1156 layout.train.use_seq_parallel=true", SEVEN,
+        "engine.seq_length=2049 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
+        "engine.seq_length=2052 layout.train.use_seq_parallel=true", SEVEN,
     ),
     "batches_of_prompts": rule(
         "train.prompts_per_step=3", "train.prompts_per_step", "chunk_size x layout.generate.data_parallel = 2",
@@ -211,26 +285,81 @@ RULES = {
     ),
     "sample_fits": rule(
         "engine.seq_length=1024", "engine.seq_length", "rollout.max_tokens + 1 = 1025 must fit",
-        "engine.seq_length=1025", SEVEN,
+        "engine.seq_length=2048", SEVEN,
+    ),
+    "compressed_mask": rule(
+        "engine.seq_length=2047", "engine.seq_length", "must be at least 2048", "engine.seq_length=2048", SEVEN
+    ),
+    "few_positions": rule(
+        "model.max_position_embeddings=1024", "engine.seq_length", "max_position_embeddings=1024",
+        "model.max_position_embeddings=2048", SEVEN,
+    ),
+    "whole_packs": rule(
+        "engine.pack_num=2 engine.seq_length=2049", "engine.seq_length", "2 of the longest samples, 2050 tokens",
+        "engine.pack_num=2 engine.seq_length=2050", SEVEN,
+    ),
+    "deepseek_packs": rule(
+        "engine.pack_num=2", "engine.pack_num", "packed samples see each other", "engine.pack_num=1", DEEP
     ),
     "vllm_length": rule(
-        "engine.max_model_len=1024", "engine.max_model_len", "must be at least seq_length=1152",
-        "engine.max_model_len=1152", SEVEN,
+        "engine.max_model_len=1023", "engine.max_model_len", "rollout.max_tokens = 1024 must fit",
+        "engine.max_model_len=1024 engine.max_num_seqs=512", SEVEN,
+    ),
+    "vllm_positions": rule(
+        "engine.max_model_len=32769", "engine.max_model_len", "max_position_embeddings=32768",
+        "engine.max_model_len=32768", SEVEN,
+    ),
+    "vllm_sequences": rule(
+        "engine.max_num_seqs=2049", "engine.max_num_seqs", "at most max_num_batched_tokens",
+        "engine.max_num_seqs=2048", SEVEN,
+    ),
+    "debugging": rule(
+        "engine.use_vllm=2", "engine.use_vllm", "fails on e8a8fc1",
+        "engine.use_vllm=2 engine.contract=0cd087455", SEVEN,
+    ),
+    "one_seed": rule(
+        "engine.use_vllm=0 layout=dp1_mp4_pp1", "engine.use_vllm", "never learns",
+        "engine.use_vllm=0 layout=dp2_mp4_pp1", SEVEN,
+    ),
+    "one_seed_of_ranks": rule(
+        "engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp1_mp4_pp1", "engine.use_vllm", "never learns",
+        "engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp2_mp4_pp1", SEVEN,
+    ),
+    "constants_of_qwen": rule(
+        "engine.tokenizer=qwen model.eos_token_id=[5]", "engine.tokenizer", "vocabulary other than Qwen2.5's",
+        "engine.tokenizer=auto model.eos_token_id=[5]", SEVEN,
+    ),
+    "monitor": rule(
+        "engine.full_monitor=true", "engine.full_monitor", "grpo_models.py:377", "engine.full_monitor=false", SEVEN
+    ),
+    "monitor_before": rule(
+        "engine.full_monitor=true engine.contract=0cd087455", "engine.full_monitor", "has no such key",
+        "engine.contract=0cd087455", SEVEN,
+    ),
+    "constant_rate": rule(
+        "train.schedule=constant", "train.schedule", "CosineDecayLR", "train.schedule=linear", SEVEN
+    ),
+    "constant_share": rule(
+        "train.final_share=1.0", "train.final_share", "CosineDecayLR", "train.final_share=0.99", SEVEN
+    ),
+    "optimizer_on_the_host": rule(
+        "layout.train.opt_offload=true", "layout.train.opt_offload", "adam.py:161", "layout.train.opt_offload=false",
+        SEVEN,
     ),
     "positions": rule(
         "engine.seq_length=32769", "engine.seq_length", "max_position_embeddings=32768", "engine.seq_length=32768",
         SEVEN,
     ),
     "tokens": rule(
-        "model.pad_token_id=152064", "model.pad_token_id", "must be below vocab_size=152064",
+        "model.pad_token_id=152064", "model.pad_token_id", "below vocab_size=152064",
         "model.pad_token_id=152063", SEVEN,
     ),
     "begin_token": rule(
-        "model.bos_token_id=153643", "model.bos_token_id", "must be below vocab_size=152064",
+        "model.bos_token_id=153643", "model.bos_token_id", "below vocab_size=152064",
         "model.bos_token_id=151643", SEVEN,
     ),
     "end_tokens": rule(
-        "model.eos_token_id=[153643]", "model.eos_token_id", "must be below vocab_size=152064",
+        "model.eos_token_id=[153643]", "model.eos_token_id", "below vocab_size=152064",
         "model.eos_token_id=[151645]", SEVEN,
     ),
     "registered_reward": rule(
@@ -373,7 +502,7 @@ RULES = {
         "dataset.test_rows=null", "dataset.test_rows", "is required", "dataset.test_rows=1000"
     ),
     "builtin_rows": rule(
-        "dataset.train_rows=null", "dataset.train_rows", "is required", "dataset.train_rows=96"
+        "dataset.train_rows=null", "dataset.train_rows", "is required", "dataset.train_rows=288"
     ),
 }  # fmt: skip
 
@@ -383,8 +512,8 @@ def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name:
     check(RULES[name])
 
 
-def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_a_package() -> None:
+def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def besides() -> None:
         with monkeypatch.context() as without:
             without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
             told = problems(("reward.functions=[maths]", "reward.weights=[1.0]"))
@@ -392,8 +521,16 @@ def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
             without.setattr(stages.grpo.config.importlib.util, "find_spec", lambda name: None)
             told = problems(("train.loggers=[wandb]",))
             assert "pip install 'grpoflow[loggers]'" in str(told[0])
+        added = {"added_tokens_decoder": {"2": {"content": "</s>"}}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(added))
+        told = problems((*SEVEN, f"model.path={tmp_path}"))
+        assert "its tokenizer must know <|endoftext|>" in str(told[0])
 
-    assert without_entry(MODULES, RULES, monkeypatch, without_a_package) == []
+        deep = load(DEEP)
+        with pytest.raises(ConfigError, match="Qwen2 models are known"):
+            stages.strategy.layouts.parameter_layouts(deep.model, deep.layout.train)
+
+    assert without_entry(MODULES, RULES, monkeypatch, besides) == []
 
 
 def test_what_an_engine_forbids_has_a_source() -> None:

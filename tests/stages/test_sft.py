@@ -41,6 +41,7 @@ SMALL = [
     "layout.generate.data_parallel=1",
     "sft.check_prompts=16",
     "sft.batch_size=16",
+    "sft.warmup_steps=2",
     "sft.check_every=2",
     "sft.stop_accuracy=null",
 ]

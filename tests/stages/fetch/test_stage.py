@@ -95,7 +95,7 @@ def test_a_chat_template_of_its_own_comes_with_the_tokenizer(tmp_path):
 def test_the_real_tokenizer_with_a_small_model_of_its_vocabulary(tmp_path):
     output = fetch(tmp_path, vocab_size=151936, tokenizer_path=str(QWEN))
     assert {file.name for file in output.iterdir()} == FILES
-    ids = special_ids(output, model())
+    ids = special_ids(output, model(vocab_size=151936))
     assert (ids.eos, ids.pad) == ((151645, 151643), 151643)
     with pytest.raises(InputError, match="151665 ids"):
         fetch(tmp_path, name="small", vocab_size=1000, tokenizer_path=str(QWEN))

@@ -3,10 +3,10 @@ import json
 import pytest
 from tokenizers import Tokenizer
 
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError
 from stages.fetch import tokenizer_files
-from stages.fetch.config import TOKENIZER_FILES
-from stages.tokenize.tokenizer import load
+from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_FILES
+from stages.tokenize.tokenizer import SPECIAL_TOKENS, load, train
 from tests.stages.fetch.settings import QWEN, needs_shared
 
 TEXTS = ["Tom has 3 and 12 apples.\n", "3+12=15\n#### 15"] * 5
@@ -33,6 +33,11 @@ def test_digits_are_single_tokens_and_the_marker_is_one(trained):
     tokenizer = load(trained)
     assert tokenizer.encode("3+12=15\n#### 15").tokens == [*"3+12=15", "Ċ", "####", "Ġ", *"15"]
     assert tokenizer.encode("Tom has").tokens == ["Tom", "Ġhas"]
+
+
+def test_the_smallest_vocabulary_is_trained():
+    assert 256 + len(SPECIAL_TOKENS) == SMALLEST_VOCAB
+    assert train(TEXTS, SMALLEST_VOCAB).get_vocab_size() == SMALLEST_VOCAB
 
 
 def test_training_is_deterministic(trained, tmp_path):
@@ -73,7 +78,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(trained):
     tokenizer_files.check_fit(trained, size)
     with pytest.raises(InputError, match=rf"model\.vocab_size={size - 1}: .*{size} ids"):
         tokenizer_files.check_fit(trained, size - 1)
-    with pytest.raises(InputError, match="at least 259"):
+    with pytest.raises(ConfigError, match="at least 259"):
         tokenizer_files.write_trained(TEXTS, 258, trained)
 
 

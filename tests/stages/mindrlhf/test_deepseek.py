@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -110,7 +109,6 @@ def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path)
 def test_its_memory_is_not_estimated_and_no_plan_fails_for_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(DATA / "mindrlhf_golden", tmp_path / "model")  # any directory: plan only takes digests
     for more in ([], ["--json"]):
         code = cli.main(["plan", *more, f"store={tmp_path}/s", *TUTORIAL, f"model.path={tmp_path}/model"])
         assert code == 10 and "not estimated" in capsys.readouterr().out

@@ -1,0 +1,119 @@
+"""Configurations with any of their keys changed: types and bounds from the dataclasses, nothing left out."""
+
+from __future__ import annotations
+
+import collections.abc
+import copy
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+from hypothesis import strategies as st
+
+from pipeline.config import Config
+
+FOREIGN = {
+    "store", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir", "resume_from",
+    "home", "python", "container", "env_scripts", "env", "hosts", "hosts_file", "ssh", "sbatch",
+    "master_addr", "mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home",
+    "mindspeed_llm_home", "convert_python", "megatron_home", "mindspeed_home", "ray_address",
+}  # fmt: skip
+"""Keys that name what is elsewhere: files, machines, addresses. Tests of their own try these."""
+TEXTS = ("", "x", "Answer: ", "ü\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """One key."""
+
+    path: tuple[str, ...]
+    hint: Any
+    value: Any
+
+    def __str__(self) -> str:
+        return ".".join(self.path)
+
+
+def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
+    """Every key of plain `values` of `cls` that no other machine decides."""
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        if name in FOREIGN or (path == () and name == "launcher"):
+            continue
+        below = values[name]
+        options = (hint, *typing.get_args(hint))
+        nested = [one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)]
+        if nested and isinstance(below, Mapping):
+            fits = [one for one in nested if set(below) == {field.name for field in dataclasses.fields(one)}]
+            yield from leaves(below, fits[0], (*path, name))
+        elif not nested:
+            yield Leaf((*path, name), hint, below)
+
+
+def values_of(leaf: Leaf) -> st.SearchStrategy[Any]:
+    """Values of a key's type within its bounds, most of them near its value or its bounds."""
+    return _of(leaf.hint, leaf.value)
+
+
+def _of(hint: Any, near: Any) -> st.SearchStrategy[Any]:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return st.sampled_from(list(_bounded(arguments[0], arguments[1:], near)) or [near])
+    if origin in (types.UnionType, typing.Union):
+        inner = [one for one in arguments if one is not type(None)]
+        return st.one_of(st.none(), *(_of(one, near) for one in inner))
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin is tuple:
+        items = near if isinstance(near, (list, tuple)) and near else [None]
+        return st.lists(_of(arguments[0], items[0]), max_size=3)
+    if origin is collections.abc.Mapping:
+        return st.just(near)
+    if hint is bool:
+        return st.booleans()
+    if hint is str:
+        return st.sampled_from(TEXTS)
+    return st.sampled_from(list(_bounded(hint, (), near)))
+
+
+def _bounded(hint: Any, bounds: tuple[Any, ...], near: Any) -> Iterator[Any]:
+    whole = hint is int
+    numbers: list[Any] = [0, 1, 2, 3, 4, 7, 8] if whole else [0.0, 1e-6, 0.25, 0.5, 1.0, 1.5]
+    if typing.get_origin(hint) is tuple:
+        return
+    if isinstance(near, (int, float)) and not isinstance(near, bool):
+        numbers += [near, near - 1, near + 1, near * 2, near // 2] if whole else [near, near / 2, near * 2]
+    for bound in bounds:
+        numbers += [getattr(bound, name) for name in ("ge", "le", "gt", "lt") if hasattr(bound, name)]
+    for number in dict.fromkeys(numbers):
+        if all(_keeps(number, bound) for bound in bounds) and abs(number) < 10_000:
+            yield int(number) if whole else float(number)
+
+
+def _keeps(number: float, bound: Any) -> bool:
+    return not (
+        (isinstance(bound, Ge) and number < bound.ge)
+        or (isinstance(bound, Gt) and number <= bound.gt)
+        or (isinstance(bound, Le) and number > bound.le)
+        or (isinstance(bound, Lt) and number >= bound.lt)
+    )
+
+
+def changed(base: Mapping[str, Any], most: int = 6) -> st.SearchStrategy[dict[str, Any]]:
+    """Plain `base` with some keys changed, before nulls are derived."""
+    keys = sorted(leaves(base), key=str)
+
+    @st.composite
+    def some(draw: st.DrawFn) -> dict[str, Any]:
+        chosen = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=most, unique_by=str))
+        values: dict[str, Any] = copy.deepcopy(dict(base))
+        for leaf in chosen:
+            *groups, name = leaf.path
+            section = functools.reduce(lambda one, group: one[group], groups, values)
+            section[name] = draw(values_of(leaf), label=str(leaf))
+        return values
+
+    return some()

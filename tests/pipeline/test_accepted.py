@@ -1,0 +1,202 @@
+"""What plan accepts, the stages accept: any keys changed, and every stage run, or at least begun.
+
+Stages before training run whole. Of training what it refuses is asked, and the functions that lay out its
+work run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+
+from pipeline import at_hand, rules
+from pipeline.compose_cache import compose_cached
+from pipeline.config import Config, derive
+from pipeline.errors import ConfigError
+from pipeline.fingerprint import file_digest
+from pipeline.graph import Plan, plan
+from pipeline.store import Store
+from stages.__main__ import entry
+from stages.config import read
+from stages.context import Context
+from stages.errors import StageError
+from tests.pipeline.plans import changed, leaves
+
+TINY = (
+    "model.hidden_size=16", "model.intermediate_size=32", "model.vocab_size=288",
+    "dataset.train_rows=48", "dataset.test_rows=8",
+    "tokenize.max_prompt_length=64", "tokenize.seq_length=24", "tokenize.sft_length=96",
+    "sft.batch_size=8", "sft.check_prompts=8", "sft.steps=4", "sft.warmup_steps=2",
+    "train.prompts_per_step=4", "train.steps=4", "train.warmup_steps=2", "train.validation_prompts=8",
+    "evaluate.sample_prompts=4",
+)  # fmt: skip
+BEFORE_TRAINING = ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split")
+PROFILES = {"few": 12, "many": 2000}
+"""Examples: of the default suite, and of `make fuzz`."""
+refused: Counter[bool] = Counter()
+
+
+def accepted(values: Mapping[str, Any], store: Path) -> Plan | None:
+    """The plan; None where it is refused."""
+    try:
+        config = read(Config, derive(values))
+        problems = rules.check(config)
+        if problems:
+            raise ConfigError(problems)
+        planned = plan(config, file_digest)
+        at_hand.check(planned, Store(store))
+    except ConfigError:
+        return None
+    return planned
+
+
+def run(planned: Plan, root: Path) -> None:
+    """Every stage of engine=local as far as it gets without training."""
+    outputs: dict[str, Path] = {}
+    for spec in planned.specs:
+        outputs[spec.name] = root / spec.name
+        context = Context(
+            stage=spec.name,
+            config=json.loads(json.dumps(spec.config)),  # as a stage's process reads it
+            inputs={name: outputs[key.stage] for name, key in spec.inputs.items()},
+            output=outputs[spec.name],
+            work=root / ".work",
+            progress_file=root / "progress.jsonl",
+        )
+        context.output.mkdir(parents=True)
+        context.work.mkdir(exist_ok=True)
+        if spec.name in BEFORE_TRAINING:
+            entry(spec.name)(context)
+            if spec.name == "tokenize" and too_few(planned.config, context.output):
+                return
+        elif spec.name == "sft":
+            begin_sft(context)
+        elif spec.name == "grpo":
+            begin_grpo(context, spec.workers)
+        elif spec.name == "evaluate":
+            begin_evaluate(context)
+
+
+def too_few(config: Config, records: Path) -> bool:
+    """Whether plan refuses now that tokenize has told how many rows are not too long."""
+    return bool(list(at_hand.check_rows(config, records / "result.json")))
+
+
+def begin_sft(context: Context) -> None:
+    """Its refusals, its first batch and its rates."""
+    from stages.grpo.data import Vocabulary, read_examples, read_prompts
+    from stages.model_config import ModelConfig
+    from stages.sft import batches, longest
+    from stages.sft_config import SftConfig, check_examples, check_sft
+
+    config, model = context.section(SftConfig, "sft"), context.section(ModelConfig, "model")
+    vocabulary = Vocabulary.of(context.inputs["fetch"], model)
+    prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
+    checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
+    examples = read_examples(context.inputs["tokenize"] / "sft.mindrecord").without(checked)
+    told = [*check_sft(config), *check_examples(config, len(examples))]
+    if told:
+        raise ConfigError(told)
+    rows = next(batches(len(examples), config.batch_size, context.seed))
+    assert len(np.split(examples.mask[rows], config.micro_batch_num)) == config.micro_batch_num
+    assert longest(prompts, examples, config.max_tokens) > 0
+    _rates(config)
+    assert (context.inputs["split"] / "train" / "rank_0" / "model.safetensors").is_file()
+
+
+def begin_grpo(context: Context, workers: int) -> None:
+    """Its refusals, each worker's share of a step, its rates and the shards that it loads."""
+    from stages.grpo.buckets import buckets
+    from stages.grpo.data import Vocabulary, read_prompts
+    from stages.grpo.generator import PromptOrder
+    from stages.grpo.parallel import Place
+    from stages.grpo.stage import hold_out, read_job
+
+    job = read_job(context, workers)
+    vocabulary = Vocabulary.of(context.inputs["fetch"], job.model)
+    prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
+    training, _ = hold_out(prompts, job.train)
+    P, G, T = job.train.prompts_per_step, job.rollout.num_generations, job.rollout.max_tokens
+    assert len(PromptOrder(len(training), job.seed).take(0, P)) == P
+    lengths = np.ones((P, G), np.int64)
+    for role, parts in (("train", job.layout.train.micro_batch_num), ("reference", 1), ("generate", 1)):
+        for rank in range(workers):
+            place = Place.of(job.layout.role(role), rank)  # type: ignore[arg-type]
+            assert len(buckets(lengths, T, place, parts)) == parts
+    _rates(job.train)
+    loaded = ["train", *(["reference"] if job.train.beta > 0 else [])]
+    if "sft" not in str(context.inputs["weights"]):  # which writes all roles
+        for role in loaded:
+            for rank in range(workers):
+                assert (job.weights / role / f"rank_{rank}" / "model.safetensors").is_file(), (role, rank)
+
+
+def begin_evaluate(context: Context) -> None:
+    """What is counted at its end."""
+    from stages.evaluate import pass_at_k
+    from stages.evaluate_config import EvaluateConfig
+    from stages.rewards import score
+    from stages.rewards.config import RewardConfig
+
+    config, reward = context.section(EvaluateConfig, "evaluate"), context.section(RewardConfig, "reward")
+    if config.sample_prompts:
+        assert pass_at_k(np.zeros((2, config.num_samples), bool), config.k) == 0.0
+    scores = score(reward, ["3+4=7\n#### 7", ""], ["7", "8"], [6, 0])
+    assert np.isfinite(scores.total).all()
+
+
+def _rates(config: Any) -> None:
+    from stages.grpo.optimizer import learning_rate
+
+    for step in range(config.steps):
+        assert math.isfinite(rate := learning_rate(config, step)) and rate >= 0
+
+
+def examine(values: dict[str, Any], root: Path) -> None:
+    planned = accepted(values, root / "store")
+    refused[planned is None] += 1
+    if planned is not None:
+        try:
+            run(planned, root)
+        except StageError as error:
+            note(str(error))
+            if "no row is left" not in str(error):  # which takes a tokenizer to know
+                raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["few", pytest.param("many", marks=pytest.mark.long)])
+def test_what_plan_accepts_the_stages_accept(profile: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = compose_cached(("engine=local", *TINY))
+    count = settings(
+        max_examples=PROFILES[profile],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=profile == "few",
+        print_blob=True,
+    )
+
+    @count
+    @given(changed(base))
+    def examined(values: dict[str, Any]) -> None:
+        examine(values, tmp_path_factory.mktemp("accepted"))
+
+    refused.clear()
+    examine(dict(base), tmp_path_factory.mktemp("accepted"))
+    assert refused[True] == 0  # the configuration that everything begins with is sound
+    examined()
+    assert refused[False] > sum(refused.values()) / 4  # enough of them are accepted to say something
+
+
+def test_every_key_is_tried() -> None:
+    keys = {str(leaf) for leaf in leaves(compose_cached(("engine=local", *TINY)))}
+    assert {"split.format", "model.eos_token_id", "sft.warmup_steps", "layout.train.micro_batch_num"} <= keys
+    assert len(keys) > 150

@@ -1,0 +1,165 @@
+"""What plan says of files and finished artifacts is what the stages would say, only earlier."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pipeline import history
+from pipeline.cli import main
+from pipeline.errors import ConfigError
+from pipeline.run import Run, prepare_plan
+from stages.config import read
+from stages.errors import InputError
+from stages.fetch import arith, tokenizer_files
+from stages.fetch.builtin import write_model
+from stages.fetch.stage import fetch_model
+from stages.grpo.rules import check_resumed
+from stages.model_config import ModelConfig
+from stages.tokenize.tokenizer import special_ids
+from tests.pipeline.artifacts import commit_spec
+from tests.stages.fetch.settings import fetch, model_values
+
+SHAPE = ("hidden_size=16", "num_hidden_layers=2", "intermediate_size=32", "vocab_size=400")
+
+
+def refused(store: Path, *overrides: str) -> str:
+    """What plan says; nothing is left behind that counts."""
+    with pytest.raises(ConfigError) as caught:
+        prepare_plan([f"store={store}", *overrides])
+    assert not [path for path in store.glob("*") if path.is_dir()]
+    return str(caught.value)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A Hugging Face directory."""
+    root = tmp_path / "model"
+    root.mkdir()
+    tokenizer_files.write_trained(["Tom has 3 and 12 apples.\n"] * 5, 400, root)
+    write_model(shape(root), tokenizer_files.ending_ids(root), 0, root)
+    return root
+
+
+def shape(root: Path, **changes: object) -> ModelConfig:
+    values = model_values(source="local", path=str(root), vocab_size=400, intermediate_size=32)
+    return read(ModelConfig, {**values, **changes})
+
+
+def typed(root: Path) -> list[str]:
+    values = shape(root)
+    names = ("rope_theta", "rms_norm_eps", "tie_word_embeddings", "torch_dtype", "num_attention_heads",
+             "num_key_value_heads")  # fmt: skip
+    return [
+        f"model.path={root}", "model.source=local", *(f"model.{one}" for one in SHAPE),
+        *(f"model.{name}={str(getattr(values, name)).lower()}" for name in names),
+    ]  # fmt: skip
+
+
+def fetched(root: Path, tmp_path: Path) -> Path:
+    """What the stage says to the same directory."""
+    output = tmp_path / "fetched"
+    output.mkdir()
+    fetch_model(shape(root), fetch(), output, tmp_path)
+    return output
+
+
+def test_a_sound_directory_is_accepted_by_both(directory: Path, tmp_path: Path) -> None:
+    prepare_plan([f"store={tmp_path / 'store'}", *typed(directory)])
+    assert special_ids(fetched(directory, tmp_path), shape(directory)).pad < 400
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float64])
+def test_weights_that_are_no_floating_point_numbers(dtype: type, directory: Path, tmp_path: Path) -> None:
+    file = directory / "model.safetensors"
+    weights = load_file(file)
+    weights["model.norm.weight"] = weights["model.norm.weight"].astype(dtype)
+    save_file(weights, file, {"format": "pt"})
+    told = refused(tmp_path / "store", *typed(directory))
+    assert f"{file}: model.norm.weight=" in told and "before quantisation" in told
+    with pytest.raises(InputError, match="before quantisation"):
+        fetched(directory, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("eos_token_id", []), ("eos_token_id", [0, 400]), ("eos_token_id", -1), ("eos_token_id", "<|im_end|>"),
+     ("bos_token_id", 400), ("bos_token_id", [1]), ("eos_token_id", [True])],
+)  # fmt: skip
+def test_ids_of_a_generation_config(key: str, value: object, directory: Path, tmp_path: Path) -> None:
+    file = directory / "generation_config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    told = refused(tmp_path / "store", *typed(directory))
+    assert f"{file}: {key}={value}" in told and f"set model.{key}" in told
+    with pytest.raises(InputError, match=f"set model.{key}"):
+        special_ids(directory, shape(directory))
+    mended = [0] if key == "eos_token_id" else 0
+    special_ids(directory, shape(directory, **{key: mended}))
+    prepare_plan([f"store={tmp_path / 'store'}", *typed(directory), f"model.{key}={mended}"])
+
+
+def test_a_padding_id_of_the_files(directory: Path) -> None:
+    for name in ("generation_config.json", "tokenizer_config.json"):
+        file = directory / name
+        file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token": None, "pad_token_id": 400}))
+    with pytest.raises(InputError, match=r"generation_config.json: pad_token_id=400: must be an id, from 0"):
+        special_ids(directory, shape(directory))
+
+
+def test_another_shape(directory: Path, tmp_path: Path) -> None:
+    told = refused(tmp_path / "store", *typed(directory), "model.hidden_size=32")
+    assert "model.hidden_size=32: disagrees with" in told
+
+
+def test_a_tokenizer_that_does_not_fit(directory: Path, tmp_path: Path) -> None:
+    prepare_plan([f"store={tmp_path / 'store'}", f"model.tokenizer_path={directory}"])
+    told = refused(tmp_path / "store", f"model.tokenizer_path={directory}", "model.vocab_size=259")
+    assert "model.vocab_size=259: must be at least the tokenizer's" in told
+
+
+@pytest.mark.parametrize("rows", [8000, 10500, 10**9])
+def test_more_rows_than_there_are_questions(rows: int, tmp_path: Path) -> None:
+    """Of 10,692 with two addends about a sixth is held out."""
+    few = ["dataset.arith.max_addends=2", f"dataset.train_rows={rows}", "dataset.test_rows=16"]
+    if rows == 8000:
+        prepare_plan([f"store={tmp_path / 'store'}", *few])
+        assert len(arith.generate(arith.ArithConfig(2, 2, 0.5), 0, rows, 16)[0]) == rows
+        return
+    assert "distinct questions" in refused(tmp_path / "store", *few)
+
+
+@pytest.mark.parametrize("launcher", ["ssh", "slurm"])
+def test_several_machines_for_the_embedded_trainer(launcher: str, tmp_path: Path) -> None:
+    told = refused(tmp_path / "store", f"launcher={launcher}", "launcher.hosts=[a]")
+    assert f"launcher={launcher}: is for engines that are programs of their own" in told
+    by_mindformers = ["engine.sft=mindformers", f"launcher={launcher}", "launcher.hosts=[a]"]
+    prepare_plan([f"store={tmp_path / 'store'}", *by_mindformers])
+
+
+@pytest.mark.parametrize(("step", "told"), [(39, None), (40, "is of step 40"), ("x", "is no checkpoint's")])
+def test_a_checkpoint_that_leaves_nothing_to_train(step: object, told: str | None, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(json.dumps({"step": step}))
+    overrides = [f"train.resume_from={tmp_path}"]
+    if told is None:
+        train = prepare_plan([f"store={tmp_path / 'store'}", *overrides])[0].config.train
+        assert list(check_resumed(train, 39)) == [] and len(list(check_resumed(train, 40))) == 1
+        return
+    assert told in refused(tmp_path / "store", *overrides)
+
+
+FEW = ["dataset.train_rows=600", "train.validate_every=1", "train.validation_prompts=64"]
+
+
+def test_rows_that_tokenize_dropped_are_told_before_sft(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    overrides = [f"store={tmp_path / 'store'}", *FEW]
+    planned, store = prepare_plan(overrides)
+    run = Run(planned, store, overrides)
+    result = {"files": {name: {"records": 90} for name in ("train", "sft")}}
+    commit_spec(store, planned.spec("tokenize"), {"result.json": json.dumps(result)})
+    with pytest.raises(ConfigError, match="leaves 26 of 90 prompts"):
+        run.build("sft")
+    assert "sft.batch_size=32: must be at most the 0 examples" in capsys.readouterr().err
+    assert history.runs(store.root)[run.id].failed_stage == "sft"
+    assert main(["plan", *overrides]) == 2
