@@ -139,15 +139,17 @@ def tokenize(options: Namespace) -> int:
 
 def probe(options: Namespace) -> int:
     """Whether the configured reward can be earned with this prompt and dataset."""
+    from pipeline.reward_check import leftover
+    from stages.model_config import ModelConfig
     from stages.rewards.probe import probe as look
     from stages.rewards.probe import sample_rows
 
     values = _values(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
-    found = look(
-        dataset, config, read(RewardConfig, values["reward"], "reward"), sample_rows(dataset, config, 0)
-    )
+    reward = read(RewardConfig, values["reward"], "reward")
+    end = leftover(values["engine"], read(ModelConfig, values["model"], "model"))
+    found = look(dataset, config, reward, sample_rows(dataset, config, 0), end)
     print(json.dumps(found.to_json(), indent=1))
     return EXIT_DONE if found.earnable else EXIT_UNEARNABLE
 
