@@ -28,7 +28,8 @@ class OutsideProgram:
     """What every program that is not ours is told about this machine."""
 
     python: str | None
-    """Interpreter with the program's packages; null: the first python on PATH that is not grpoflow's."""
+    """Interpreter with the program's packages, by path or name, or a script around one; null: the first
+    python on PATH that is not grpoflow's."""
     env_scripts: tuple[str, ...]
     """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
     env: Mapping[str, str]
