@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import sys
 from pathlib import Path
 
 from standin_weights import (
@@ -20,7 +21,8 @@ from standin_weights import (
 )  # fmt: skip
 
 
-def main():
+def main(newer):
+    """newer: MindSpeed-LLM's of 05a90d7; else the one inside the earlier window."""
     first = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     first.add_argument("--load-model-type", choices=["hf", "mg"], required=True)
     load = first.parse_known_args()[0].load_model_type
@@ -44,11 +46,15 @@ def main():
         parser.error("Qwen2.5 needs --use-mcore-models and --add-qkv-bias")
     if load == arguments.save_model_type:
         parser.error("nothing to convert")
-    (forth if load == "hf" else back)(arguments)
+    (forth if load == "hf" else back)(arguments, newer)
+    if newer:  # as MindSpeed-LLM's update_save_checkpoint_chmod, through links, too
+        for directory, _, names in os.walk(arguments.save_dir):
+            for name in names:
+                os.chmod(os.path.join(directory, name), 0o640)
     print("INFO:root:Done!", flush=True)
 
 
-def forth(arguments):
+def forth(arguments, newer):
     if not arguments.tokenizer_model.is_file():
         raise FileNotFoundError(arguments.tokenizer_model)
     kind, tensors, config = read_hf(arguments.load_dir)
@@ -61,7 +67,7 @@ def forth(arguments):
     (arguments.save_dir / TRACKER).write_text("1")
 
 
-def back(arguments):
+def back(arguments, newer):
     if (arguments.tensor, arguments.pipeline) != (1, 1):
         raise ValueError("to Hugging Face only TP1 PP1")
     config = json.loads((arguments.save_dir / "config.json").read_text())  # --save-dir is the original model
@@ -78,9 +84,20 @@ def back(arguments):
         for part in sorted(parts)
         if part.startswith("mp_rank_00")
     ]
-    hf = to_hf(parts, shape_of(config, tensor, pipeline, ",".join(map(str, layers))))
+    told, found = arguments.num_layer_list, ",".join(map(str, layers))
+    if not newer and told:
+        raise ValueError("num_layer_list: the checkpoint says it")
+    if newer and (told or ",".join([str(sum(layers) // pipeline)] * pipeline)) != found:
+        sys.exit('RuntimeError: Error(s) in loading state_dict: Unexpected key(s) "decoder.layers"')
+    hf = to_hf(parts, shape_of(config, tensor, pipeline, found), config["tie_word_embeddings"])
     target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
-    write(target / "model.safetensors", kinds.pop(), hf)
+    kind = kinds.pop()
+    wanted = {"bfloat16": "BF16", "float16": "F16"}.get(
+        config.get("torch_dtype"), "F32"
+    )  # no other key is read
+    write(
+        target / "model.safetensors", wanted, {name: cast(value, kind, wanted) for name, value in hf.items()}
+    )
     (target / "config.json").write_text(json.dumps(config))
 
 

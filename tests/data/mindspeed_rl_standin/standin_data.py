@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from standin_config import require
+from tokenizers import Tokenizer
 
 MAGIC, INT32 = b"MMIDIDX\x00\x00", 4
 
@@ -25,30 +26,37 @@ def preprocess(data, home, *, head):
     (template,) = [template for template in templates if template["name"] == data.prompt_type]
     require(set(data.map_keys) <= {"prompt", "query", "response", "system"}, f"map_keys={data.map_keys}")
     require((data.tokenizer_name_or_path / "tokenizer_config.json").is_file(), "there is no tokenizer")
+    tokenizer = Tokenizer.from_file(str(data.tokenizer_name_or_path / "tokenizer.json"))
     rows = json.loads(data.input.read_text(encoding="utf-8"))
     columns = {"input_ids": [], "attention_mask": [], **{key: [] for key in data.dataset_additional_keys}}
     for row in rows:
-        prompt = fill(template, str(row[data.map_keys["prompt"]])).encode()
-        answer = str(row[data.map_keys["response"]]).encode()
+        pieces = fill(template, str(row[data.map_keys["prompt"]]))
+        prompt = [token for piece in pieces for token in ids(tokenizer, piece)]
         columns["input_ids"].append(prompt)
-        columns["attention_mask"].append(b"\1" * len(prompt))
+        columns["attention_mask"].append([1] * len(prompt))
         for key in data.dataset_additional_keys:
-            columns[key].append(answer if key == "labels" else str(row[key]).encode())
+            column = data.map_keys["response"] if key == "labels" else key
+            columns[key].append(ids(tokenizer, str(row[column])))
     for key, values in columns.items():
         stem = f"{data.output_prefix}_packed_{key}_document"
-        write_indexed(stem, [np.frombuffer(value, np.uint8).astype(np.int32) for value in values])
+        write_indexed(stem, [np.array(value, np.int32) for value in values])
     print(f"{len(rows)} rows", flush=True)
 
 
 def fill(template, question):
-    """The text that the policy sees."""
+    """What the policy sees, in the pieces that are encoded one by one."""
     pieces = [("format_system", template.get("default_system")), ("format_user", question)]
-    return "".join(
+    thought = ["<think>\n\n</think>\n\n"] if template.get("template_class") == "ReasoningTemplate" else []
+    return [
         slot.replace("{{content}}", content)
         for part, content in pieces
         if content is not None
         for slot in template[part]["slots"]
-    )
+    ] + thought
+
+
+def ids(tokenizer, text):
+    return tokenizer.encode(text, add_special_tokens=False).ids
 
 
 def write_indexed(stem, sequences):

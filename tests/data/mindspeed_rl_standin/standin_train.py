@@ -3,6 +3,7 @@
 import datetime
 import logging
 import os
+import socket
 import time
 from pathlib import Path
 
@@ -57,11 +58,31 @@ def bundles(npus, cpus):
     return [(group, index) for group in groups for index in range(group.bundle_count)]
 
 
+@ray.remote(num_cpus=0)
+class Scheduler:
+    """Where MindSpore's workers meet; like upstream's, it reads RANK, which its own variables lack."""
+
+    def __init__(self):
+        self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    def port(self):
+        with socket.socket() as probe:
+            probe.bind((ray.util.get_node_ip_address(), 0))
+            return probe.getsockname()[1]
+
+
+def meeting(world):
+    variables = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": str(world), "WORLD_SIZE": str(world)}
+    scheduler = Scheduler.options(runtime_env={"env_vars": variables}).remote()
+    say(f"workers meet at port {ray.get(scheduler.port.remote())}")
+
+
 def train(roles, options, verifiers, head):
     actor = roles["actor"][0]
     require(Path(actor.tokenizer_name_or_path, "tokenizer_config.json").is_file(), "there is no tokenizer")
     rows_of(actor.data_path, actor.dataset_additional_keys)
     workers = {}
+    meeting(sum(needs["num_npus"] for _, needs in roles.values()))
     for role, (network, needs) in roles.items():
         places = bundles(needs["num_npus"], options.num_cpus_for_placement_group)
         workers[role] = [
@@ -106,9 +127,9 @@ def figures(iteration, divergence, options, verifiers, head):
     values |= {"response_length/mean": 20.5, "response_length/max": 28.0, "response_length/min": 3.0}
     values |= {"prompt_length/mean": 12.0, "prompt_length/max": 14.0, "prompt_length/min": 10.0}
     values |= {"e2e_tps" if head else "tokens/p/s": 250.0, "vllm_throughput": 500.0}
-    return " | ".join(
-        f"{key} : {format(value, 'e' if key == 'grpo/lr' else '.4f')}" for key, value in values.items()
-    )
+    return "".join(
+        f"{key} : {format(value, 'e' if key == 'grpo/lr' else '.4f')} | " for key, value in values.items()
+    )[:-2]
 
 
 @ray.remote
@@ -175,9 +196,9 @@ class Worker:
             len(layers) == self.shape.layers // self.shape.pipeline, f"{len(layers)} layers in {self.part}"
         )
         last = self.part == self.shape.part(self.rank % tensor, self.shape.pipeline - 1)
-        untied = "output_layer.weight" in self.weights
+        own_head = network.untie_embeddings_and_output_weights or self.shape.pipeline > 1
         require(
-            not last or untied == network.untie_embeddings_and_output_weights, "untie_embeddings...: not so"
+            not last or own_head == ("output_layer.weight" in self.weights), "output_layer.weight: not so"
         )
 
     def step(self, iteration):

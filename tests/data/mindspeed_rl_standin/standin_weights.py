@@ -144,12 +144,13 @@ def _part(hf, shape, stage, layers, rank):
         mine[ours + "mlp.linear_fc1.weight"] = np.concatenate(pair)
     if stage == shape.pipeline - 1:
         mine["decoder.final_layernorm.weight"] = hf["model.norm.weight"]
-        if "lm_head.weight" in hf:
-            mine["output_layer.weight"] = cut(hf["lm_head.weight"], 0, rank, shape.tensor)
+        head = hf.get("lm_head.weight", hf["model.embed_tokens.weight"] if shape.pipeline > 1 else None)
+        if head is not None:  # tied embeddings lie on both ends of a pipeline
+            mine["output_layer.weight"] = cut(head, 0, rank, shape.tensor)
     return mine
 
 
-def to_hf(parts, shape):
+def to_hf(parts, shape, tied):
     hf = {}
     for stage, layers in enumerate(shape.stages()):
         ranks = [parts[shape.part(rank, stage)] for rank in range(shape.tensor)]
@@ -172,7 +173,7 @@ def to_hf(parts, shape):
             hf[theirs + "mlp.up_proj.weight"] = np.concatenate([up for _, up in halves])
         if stage == shape.pipeline - 1:
             hf["model.norm.weight"] = whole("decoder.final_layernorm.weight", None)
-            if "output_layer.weight" in ranks[0]:
+            if not tied:
                 hf["lm_head.weight"] = whole("output_layer.weight", 0)
     return hf
 
