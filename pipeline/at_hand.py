@@ -23,7 +23,7 @@ def check(plan: Plan, store: Store) -> None:
     Raises:
         ConfigError: with every problem that was found.
     """
-    found = [*_launcher(plan.config), *_sources(plan, store), *_resumed(plan.config), *_rows(plan, store)]
+    found = [*_launcher(plan.config), *_sources(plan, store), *resumable(plan.config), *_rows(plan, store)]
     if found:
         raise ConfigError(found)
 
@@ -84,7 +84,7 @@ def _addition(config: Config) -> None:
         check_rows(dataset.arith, config.seed, dataset.train_rows or 0, dataset.test_rows or 0)
 
 
-def _resumed(config: Config) -> Iterator[Problem]:
+def resumable(config: Config) -> Iterator[Problem]:
     """The checkpoint of another run, where engine=local is to go on from one."""
     start = config.train.resume_from
     if start is None or config.engine.name != "local":
