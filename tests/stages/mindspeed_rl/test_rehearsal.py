@@ -28,11 +28,19 @@ def add(a, b):
     return a + b
 
 assert add(1, 2) == 3 and isinstance(Layer(print), Layer) and not torch_npu.npu.is_available()
+class Operator:
+    def __call__(self, tensor):
+        raise TypeError(tensor)
+
 @vllm.register(name="layer")
 def layer():
     return 4
 
-assert layer() == 4 and not hasattr(vllm, "__no_such__")
+@vllm.register(Operator())
+def converter():
+    return 5
+
+assert layer() == 4 and converter() == 5 and not hasattr(vllm, "__no_such__")
 assert pickle.loads(pickle.dumps(vllm.config)) is vllm.config
 assert torch.cuda.is_available() and torch.cuda.get_rng_state("npu") == "the CPU's"
 torch.npu.set_device(0)

@@ -13,7 +13,7 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 ABSENT = {
@@ -36,8 +36,8 @@ class _AnythingType(type):
         return _attribute(name)
 
     def __call__(cls, *arguments: Any, **options: Any) -> Any:
-        if cls is Anything and arguments and callable(arguments[0]):
-            return arguments[0]  # a decorator's answer
+        if cls is Anything and arguments and isinstance(arguments[0], FunctionType | type):
+            return arguments[0]  # a decorator's answer; operators are callable too, and none is decorated
         return super().__call__(*arguments, **options)
 
 
@@ -85,7 +85,8 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def name_the_npu() -> None:
     """What torch_npu does: torch.npu, by which base_worker.py chooses a worker's card (set_device)."""
-    importlib.import_module("torch").npu = Anything()
+    torch: Any = importlib.import_module("torch")
+    torch.npu = Anything()
 
 
 def cuda_means_this_device() -> None:
@@ -94,7 +95,7 @@ def cuda_means_this_device() -> None:
     Megatron's checkpointing.py (get_rng_state) asks CUDA for its generator's state, and train_grpo.py
     (initialize_megatron) for a device.
     """
-    torch = importlib.import_module("torch")
+    torch: Any = importlib.import_module("torch")
     torch.cuda.get_rng_state = lambda *device: torch.get_rng_state()
     torch.cuda.set_rng_state = lambda state, *device: torch.set_rng_state(state)
     torch.cuda.is_available = lambda: True
