@@ -15,6 +15,7 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError, InputError, Problem
 from pipeline.graph import Plan
 from pipeline.store import Store
+from stages.files import read_json
 
 
 def check(plan: Plan, store: Store) -> None:
@@ -93,7 +94,7 @@ def resumable(config: Config) -> Iterator[Problem]:
 
     file = Path(start) / "state.json"
     try:
-        step = int(json.loads(file.read_text(encoding="utf-8"))["step"])
+        step = int(read_json(file)["step"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         yield Problem(str(file), None, f"is no checkpoint's state ({error!r})", "name another checkpoint")
         return

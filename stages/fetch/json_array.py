@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 from stages.errors import InputError
 from stages.fetch.records import BadLine, Record, as_record
+from stages.files import open_regular
 
 BLOCK = 1 << 20
 LARGEST = 1 << 26
@@ -32,7 +33,7 @@ def read_array(path: Path) -> Iterator[Record | BadLine]:
     """
     row = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             text = _Text(file)
             if text.next_character() != "[":
                 remedy = "give a JSON array of objects, or JSON lines"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError
+from stages.files import open_regular
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -49,7 +50,7 @@ def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
             from stages.fetch.parquet import read_parquet
 
             return read_parquet(path, keys)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -62,7 +63,7 @@ def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             for number, raw in enumerate(file, start=1):
                 yield _parse(number, raw)
     except OSError as error:

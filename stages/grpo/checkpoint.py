@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.errors import InputError
+from stages.files import read_json
 from stages.layout import Role
 from stages.weights.slicing import Strategy
 from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
@@ -150,7 +151,7 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     file = path / "state.json"
     try:
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = read_json(file)
     except (OSError, ValueError) as error:
         raise InputError(file, None, f"can't be read: {error}", "name another checkpoint") from error
     return state

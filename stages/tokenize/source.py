@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TextIO, TypeVar
 
 from stages.errors import InputError
 from stages.fetch.records import BadLine, place
+from stages.files import open_regular
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array
@@ -155,7 +156,7 @@ def _count(file: Path) -> int:
         return count_rows(file)
     sign = b"{" if file.suffix == ".json" else b"\n"
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             found = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
         return min(found, file.stat().st_size // SMALLEST_ROW + 1) if sign == b"{" else found
     except OSError as error:

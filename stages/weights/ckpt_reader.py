@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stages.errors import InputError
+from stages.files import open_regular
 from stages.weights.ckpt import TENSOR_TYPE
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor
@@ -78,14 +79,15 @@ class _Framing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._descriptor = os.open(file, os.O_RDONLY)
+        self._stream = open_regular(file)
+        self._descriptor = self._stream.fileno()
         self._size = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> _Framing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._stream.close()
 
     def messages(self) -> list[tuple[int, int]]:
         """First and last byte of every Value."""

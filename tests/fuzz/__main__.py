@@ -13,27 +13,22 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.files import fuzz
+from tests.fuzz.files import LONGEST_S
 from tests.fuzz.formats import FORMATS
+from tests.fuzz.slices import MACHINE, attempt
 
 SLICE_S = 60.0
-
-
-def attempt(name: str, first: int, seconds: float, result: str) -> None:
-    """The body of one process; what it found stands in `result` even if it dies."""
-    with tempfile.TemporaryDirectory(prefix=f"fuzz-{name}-") as root:
-        count, finds = fuzz(name, Path(root), first, seconds)
-    Path(result).write_text(json.dumps([count, [str(find) for find in finds]]))
+ALL = (*FORMATS, MACHINE)
 
 
 def main() -> int:
     """Exit code 1 when something was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(FORMATS))
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=", ".join(ALL))
     parser.add_argument("--minutes", type=float, default=60, help="in all (default 60)")
     parser.add_argument("--first", type=int, default=int(time.time()), help="number of the first case")
     options = parser.parse_args()
-    names = options.names or list(FORMATS)
+    names = options.names or list(ALL)
     counts, known = dict.fromkeys(names, 0), set()
     end = time.monotonic() + 60 * options.minutes
     while time.monotonic() < end:
@@ -45,7 +40,10 @@ def main() -> int:
                     target=attempt, args=(name, first, seconds, result.name)
                 )
                 process.start()
-                process.join()
+                process.join(seconds + 10 * LONGEST_S)
+                if process.exitcode is None:  # in a library's code, which no alarm of ours ends
+                    process.kill()
+                    process.join()
                 text = Path(result.name).read_text()
             count, finds = (
                 json.loads(text) if text else (1, [f"{name} from {first}: exit {process.exitcode}"])

@@ -47,15 +47,26 @@ class Find:
 def case(name: str, number: int, root: Path) -> Find | None:
     """Run one case in `root`, which is emptied; what is wrong with its end, or None."""
     form, source = FORMATS[name], Random(f"{name} {number}")
+    place = made(name, root)
+    chosen = source.choice(list(changeable(place, form.files)))
+    done = f"{chosen.relative_to(place)}: {put(chosen, form.kinds, source)}"
+    return judged(name, place, number, done)
+
+
+def made(name: str, root: Path) -> Path:
+    """A directory with valid files of a format."""
     place = root / name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    form.make(place)
-    chosen = source.choice(list(changeable(place, form.files)))
-    done = f"{chosen.relative_to(place)}: {put(chosen, form.kinds, source)}"
+    FORMATS[name].make(place)
+    return place
+
+
+def judged(name: str, place: Path, number: int, done: str) -> Find | None:
+    """What is wrong with how reading ends, after `done` was done to the files."""
     try:
         with limits(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            form.read(place)
+            FORMATS[name].read(place)
     except REPORTED as error:
         if str(place) in str(error) or KEY.match(str(error)):
             return None

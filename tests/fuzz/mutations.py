@@ -128,24 +128,29 @@ def header(data: bytes, source: Random) -> bytes:
 BYTES: tuple[Mutation, ...] = (flip, cut, remove, double, blank, noise, number, nothing)
 
 
+REPLACEMENTS = ("pipe", "directory", "dangling link", "link to itself", "missing", "empty", "nested", "zeros")
+
+
+def replace(file: Path, way: str) -> None:
+    """Put something else in a file's place."""
+    size = file.stat().st_size
+    file.unlink()
+    if way == "pipe":
+        os.mkfifo(file)
+    elif way == "directory":
+        file.mkdir()
+    elif way.endswith("link") or way.startswith("link"):
+        os.symlink("nowhere" if way == "dangling link" else file.name, file)
+    elif way != "missing":
+        file.write_bytes({"empty": b"", "nested": b"[" * 100_000, "zeros": bytes(size)}[way])
+
+
 def put(file: Path, kinds: tuple[Mutation, ...], source: Random) -> str:
     """Change `file`, or what stands in its place; what was done."""
-    way = source.random()
-    if way < 0.03:
-        file.unlink()
-        os.symlink(source.choice((file.name, "nowhere", ".")), file)
-        return "a link to nothing, or to itself"
-    if way < 0.05:
-        file.unlink()
-        file.mkdir()
-        return "a directory"
-    if way < 0.07:
-        file.unlink()
-        os.mkfifo(file)
-        return "a pipe that nobody writes to"
-    if way < 0.09:
-        file.unlink()
-        return "missing"
+    if source.random() < 0.06:
+        way = source.choice(REPLACEMENTS)
+        replace(file, way)
+        return way
     data = file.read_bytes()
     done = []
     for _ in range(source.choice((1, 1, 1, 2, 3))):

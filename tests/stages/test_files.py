@@ -1,0 +1,50 @@
+"""Files that others wrote are read, or told as what they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from stages.errors import InputError
+from stages.files import open_regular, parse_json, read_json, understood
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "Is not a regular file"),
+        (os.mkdir, "Is a directory"),
+        (lambda path: os.symlink("nowhere", path), "No such file"),
+        (lambda path: os.symlink("file", path), "Too many levels"),
+    ],
+)
+def test_what_is_no_regular_file(make, told: str, tmp_path: Path) -> None:
+    make(tmp_path / "file")
+    with pytest.raises(OSError, match=told) as caught:
+        open_regular(tmp_path / "file")
+    assert caught.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{"])
+def test_what_is_no_json(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError):
+        read_json(tmp_path / "file")
+
+
+def test_json_is_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text('{"ü": [1, null]}', encoding="utf-8")
+    assert read_json(tmp_path / "file") == parse_json(b'{"\xc3\xbc": [1, null]}') == {"ü": [1, None]}
+
+
+def test_values_of_another_kind_are_told_by_the_file_s_name(tmp_path: Path) -> None:
+    values = parse_json('{"a": [1]}')
+    for wrong in (
+        lambda: values["b"], lambda: values["a"]["x"], lambda: values["a"][3], lambda: int("x"),
+        lambda: values.nothing,
+    ):  # fmt: skip
+        with pytest.raises(
+            InputError, match=f"{tmp_path}: does not hold a list of numbers: .*; write it again"
+        ):
+            with understood(tmp_path, "a list of numbers", "write it again"):
+                wrong()
