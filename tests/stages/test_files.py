@@ -37,14 +37,12 @@ def test_json_is_what_it_is(tmp_path: Path) -> None:
     assert read_json(tmp_path / "file") == parse_json(b'{"\xc3\xbc": [1, null]}') == {"ü": [1, None]}
 
 
-def test_values_of_another_kind_are_told_by_the_file_s_name(tmp_path: Path) -> None:
-    values = parse_json('{"a": [1]}')
-    for wrong in (
-        lambda: values["b"], lambda: values["a"]["x"], lambda: values["a"][3], lambda: int("x"),
-        lambda: values.nothing,
-    ):  # fmt: skip
-        with pytest.raises(
-            InputError, match=f"{tmp_path}: does not hold a list of numbers: .*; write it again"
-        ):
-            with understood(tmp_path, "a list of numbers", "write it again"):
-                wrong()
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda values: values["b"], lambda values: values["a"]["x"], lambda values: values["a"][3],
+     lambda values: int("x"), lambda values: values.nothing],
+)  # fmt: skip
+def test_values_of_another_kind_are_told_by_the_file_s_name(wrong, tmp_path: Path) -> None:
+    told = f"{tmp_path}: does not hold a list of numbers: .*; write it again"
+    with pytest.raises(InputError, match=told), understood(tmp_path, "a list of numbers", "write it again"):
+        wrong(parse_json('{"a": [1]}'))
