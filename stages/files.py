@@ -1,8 +1,4 @@
-"""Reading files that others wrote: regular ones only, and what is wrong with them as OSError or ValueError.
-
-A pipe that nobody writes to would otherwise be waited for without end, and JSON nested without end gives an
-error of a kind of its own.
-"""
+"""Files that others give us: opened only where they are files, and their sizes told to people."""
 
 from __future__ import annotations
 
@@ -17,41 +13,47 @@ from typing import Any, BinaryIO
 
 from stages.errors import InputError
 
+KINDS = {
+    stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a directory",
+}  # fmt: skip
+
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file for reading.
+    """Open a file for reading bytes; never waits, as opening a pipe without a writer does.
 
     Raises:
-        OSError: it is missing, may not be read, or is a directory, pipe, socket or device.
+        OSError: it is missing, may not be read, or is a pipe, a device, a socket or a directory.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    mode = os.fstat(descriptor).st_mode
-    if stat.S_ISREG(mode):
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            raise OSError(errno.EINVAL, f"is {KINDS.get(kind, 'something else')}, not a file", str(path))
         return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
-    raise OSError(errno.EINVAL, "Is not a regular file", str(path))
-
-
-def read_bytes(path: Path) -> bytes:
-    """A file's content.
-
-    Raises:
-        OSError: as `open_regular`.
-    """
-    with open_regular(path) as file:
-        return file.read()
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def read_text(path: Path) -> str:
-    """A file's content.
+    """All of a UTF-8 file.
 
     Raises:
-        OSError: as `open_regular`.
-        ValueError: it is not UTF-8.
+        OSError: as open_regular.
+        UnicodeDecodeError: it is not UTF-8.
     """
     return read_bytes(path).decode("utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file.
+
+    Raises:
+        OSError: as open_regular.
+    """
+    with open_regular(path) as file:
+        return file.read()
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -70,7 +72,7 @@ def read_json(path: Path) -> Any:
     """The JSON value that a file holds.
 
     Raises:
-        OSError: as `open_regular`.
+        OSError: as open_regular.
         ValueError: it is not UTF-8, not JSON, or nested too deeply.
     """
     return parse_json(read_text(path))
@@ -92,3 +94,12 @@ def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InputError(path, None, f"does not hold {what}: {error!r:.300}", remedy) from error
+
+
+def shown_bytes(count: int) -> str:
+    """Bytes for people: 512 B, 3.2 MiB, never 0.0 GiB."""
+    value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while abs(value) >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{value:.1f} {units[0]}"

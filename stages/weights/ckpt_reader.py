@@ -79,15 +79,15 @@ class _Framing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._stream = open_regular(file)
-        self._descriptor = self._stream.fileno()
+        with open_regular(file) as stream:
+            self._descriptor = os.dup(stream.fileno())
         self._size = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> _Framing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        os.close(self._descriptor)
 
     def messages(self) -> list[tuple[int, int]]:
         """First and last byte of every Value."""

@@ -52,6 +52,8 @@ def read_shape(directory: Path) -> FileShape:
         raise InputError(
             file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
         ) from None
+    if not isinstance(values, dict):
+        raise InputError(file, values, "must hold a JSON object", "give the config.json of a Qwen2 model")
     arguments: dict[str, Any] = {}
     for key in FileShape.__dataclass_fields__:
         value = values.get(key, False if key == "tie_word_embeddings" else None)
