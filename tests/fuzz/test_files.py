@@ -8,7 +8,7 @@ from tests.fuzz.files import case, judged, made
 from tests.fuzz.formats import FORMATS, changeable
 from tests.fuzz.mutations import REPLACEMENTS, replace
 
-CASES = 10
+CASES = 6
 
 
 @pytest.mark.parametrize("name", FORMATS)
