@@ -144,6 +144,24 @@ FAILURES: tuple[Failure, ...] = (
         _PIN,
     ),
     Failure(
+        "mindspeed_rl_rank",
+        "KeyError: 'RANK' (scheduler_ms.py)",
+        r"scheduler_ms\.py\", line \d+, in __init__\n(?:.*\n){0,4}?.*KeyError: 'RANK'",
+        "MindSpeed-RL reads RANK where MindSpore's workers meet (scheduler_ms.py:38), and nothing sets it",
+        "grpoflow's runtime_env.yaml does: does another one stand in rl_config.runtime_env_path, or an empty"
+        " RANK in engine.runtime_env?",
+    ),
+    Failure(
+        "mindspeed_rl_port",
+        "NameError: name 'self' is not defined (launcher_ms.py)",
+        r"launcher_ms\.py\", line \d+, in _get_free_port\n(?:.*\n){0,4}?.*"
+        r"NameError: name 'self' is not defined",
+        "MindSpeed-RL 05a90d7 names self in a static method of its MindSpore launcher (launcher_ms.py:158):"
+        " no run can get past it",
+        "in engine.mindspeed_rl_home's mindspeed_rl/workers/scheduler/launcher_ms.py write"
+        " sock.bind(('', 0)) in _get_free_port, as 749829d^ has it",
+    ),
+    Failure(
         "wheel",
         "No matching distribution found for NAME",
         r"^ERROR: No matching distribution found for (?P<package>\S+)",

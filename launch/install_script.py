@@ -205,6 +205,8 @@ pins=(
   'numpy<2'           # with NumPy 2 single MindSpore operators fail with SystemError
   'safetensors<0.8'   # 0.8.0 writes non-contiguous slices wrongly, silently
   ray=={ray}         # the guide
+  datasets==5.0.1     # its requirements name none; this one was seen to read and write the data
+  'pyarrow<22'        # datasets brings a newer one, which asks for NumPy 2
   mindstudio-probe    # msprobe
 )
 pip install "${{pins[@]}}"

@@ -13,7 +13,12 @@ MSRUN_PORT = 8118
 CHECK = r"""
 lacking=0
 lack() { echo "error: node $HOSTNAME: $1: $2" >&2; lacking=1; }
-need() { [ -e "$1" ] || lack "$1" "must exist on every node, at the same path"; }
+need() {  # a path, or the name of a program
+  case "$1" in
+    */*) [ -e "$1" ] || lack "$1" "must exist on every node, at the same path" ;;
+    *) command -v "$1" >/dev/null || lack "$1" "must be a program on every node's PATH" ;;
+  esac
+}
 whole() {  # nothing below it may be a link to what this node lacks
   need "$1"
   link=$(find -L "$1" -type l -print -quit 2>/dev/null)

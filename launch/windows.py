@@ -55,6 +55,7 @@ ONE_STAGE = Known(
     ("cann", ">=8.0,<8.3", "MindSpore 2.4.10 goes with 8.0.0, 2.7.0 with 8.2.RC1"),
     ("driver", ">=24.1", "CANN 8.0.0 goes with driver 24.1.0"),
 )
+_PYARROW: Window = ("pyarrow", ">=21,<22", "datasets wants 21; later ones refuse the NumPy 1 that is pinned")
 _HYDRA: Window = ("hydra-core", ">=1.3,<1.4", "its requirements.txt pins 1.3.2")
 MINDSPEED_RL: Mapping[str, Known] = {
     "05a90d7": Known(
@@ -62,6 +63,7 @@ MINDSPEED_RL: Mapping[str, Known] = {
             ("mindspore", ">=2.7", "its back end, through MSAdapter; 2.7.2 goes with CANN 8.5"),
             _NUMPY,
             _SAFETENSORS,
+            _PYARROW,
             ("ray", ">=2.42.1,<2.55", "its guide pins 2.42.1, its requirements.txt 2.54.0"),
             _HYDRA,
             ("antlr4-python3-runtime", "==4.9.*", "its guide pins 4.9.3; Hydra 1.3's grammar is of 4.9"),
@@ -77,6 +79,7 @@ MINDSPEED_RL: Mapping[str, Known] = {
             ("mindspore", "==2.7.0", "its back end, through MSAdapter; it goes with CANN 8.2, as its guide"),
             _NUMPY,
             _SAFETENSORS,
+            _PYARROW,
             ("ray", "==2.42.1", "its requirements.txt"),
             _HYDRA,
             ("antlr4-python3-runtime", ">=4.7.2,<4.10", "its guide pins 4.7.2; 4.10 reads no such grammar"),

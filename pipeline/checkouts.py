@@ -33,6 +33,10 @@ class Checkout:
     """The distribution that stands for it where the setting is empty."""
     window: str = ""
     """Versions of that distribution that work."""
+    recognise: Callable[[str], str] | None = None
+    """The contract alone, where `judge` refuses checkouts that keep one; None: `judge`."""
+    needed_by: tuple[str, ...] = ()
+    """Contracts of the engine's first checkout that need this one; empty: all."""
 
     @property
     def key(self) -> str:
@@ -57,9 +61,9 @@ class Checkout:
             return Check(self.name, "problem", f"{home}: {told}", f"{self.setting}: {own}" if own else remedy)
 
     def contract(self, home: str | None) -> str | None:
-        """What `judge` says of `home`; None: nothing."""
+        """The contract that `home` keeps; None: none that is known."""
         try:
-            return self.judge(home) if home is not None else None
+            return (self.recognise or self.judge)(home) if home is not None else None
         except ConfigError:
             return None
 
@@ -86,7 +90,19 @@ def _one_stage(home: str) -> str:
 def _mindspeed_rl(home: str) -> str:
     from stages.mindspeed_rl import contract
 
+    return contract.judge(home)
+
+
+def _mindspeed_rl_contract(home: str) -> str:
+    from stages.mindspeed_rl import contract
+
     return contract.of(home)
+
+
+def _mindspeed_llm(home: str) -> str:
+    from stages.mindspeed_rl import contract
+
+    return contract.judge_converter(home)
 
 
 def _mindformers(window: str) -> Callable[[str], str]:
@@ -138,6 +154,14 @@ CHECKOUTS: Mapping[str, Checkout] = {
         _mindspeed_rl,
         "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and converters),"
         " or 05a90d7",
+        recognise=_mindspeed_rl_contract,
+    ),
+    "mindspeed_llm": Checkout(
+        "mindspeed_llm",
+        "engine.mindspeed_llm_home",
+        _mindspeed_llm,
+        "a checkout of Ascend/MindSpeed-LLM at a2c0733b9, whose converter contract 05a90d7 needs",
+        needed_by=("05a90d7",),
     ),
 }
 ONE_STAGE_MINDFORMERS_CHECKOUT = Checkout(

@@ -55,7 +55,7 @@ OUTSIDE: Mapping[str, Outside] = {
     "mindrlhf_one_stage": Outside(
         {"": windows.ONE_STAGE}, (CHECKOUTS["one_stage"], ONE_STAGE_MINDFORMERS_CHECKOUT)
     ),
-    "mindspeed_rl": Outside(windows.MINDSPEED_RL, (CHECKOUTS["mindspeed_rl"],)),
+    "mindspeed_rl": Outside(windows.MINDSPEED_RL, (CHECKOUTS["mindspeed_rl"], CHECKOUTS["mindspeed_llm"])),
     "mindformers": Outside({"": windows.MINDFORMERS}, (SUPERVISED,)),
 }
 """mindformers stands for supervised training by it, before any engine (engine.sft=mindformers)."""
@@ -210,13 +210,16 @@ def _outside(
     container = getattr(chosen, "container", ())
     python = None if container else look.interpreter(getattr(chosen, "python", None))
     found = versions(python) if python else None
-    homes = [_home(checkout, given, chosen) for checkout in engine.checkouts]
-    for checkout, home in zip(engine.checkouts, homes, strict=True):
-        yield checkout.check(home, (found or {}).get(checkout.package) if checkout.package else None)
+    first = engine.checkouts[0]
+    contract = first.contract(_home(first, given, chosen)) or getattr(chosen, "contract", None)
+    for checkout in engine.checkouts:
+        if not checkout.needed_by or (contract or next(iter(engine.known))) in checkout.needed_by:
+            installed = (found or {}).get(checkout.package) if checkout.package else None
+            yield checkout.check(_home(checkout, given, chosen), installed)
     if container:
         yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
         return
-    known = engine.at(engine.checkouts[0].contract(homes[0]) or getattr(chosen, "contract", None))
+    known = engine.at(contract)
     yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
     yield look.driver(known.driver)
     if python is None or found is None:

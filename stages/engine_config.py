@@ -47,7 +47,7 @@ class OutsideEngine(OutsideProgram):
     """Supervised training before everything else: none, or by mindformers (section mindformers)."""
 
 
-HOMES = ("mindrlhf_home", "mindformers_home", "msadapter_home")
-"""The engines' checkouts."""
+HOMES = ("mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home")
+"""The engines' checkouts, which every node of a run must have."""
 LOCATIONS = (*(field.name for field in fields(OutsideProgram)), *HOMES)
 """Where and how an engine runs on this machine: no part of an artifact's identity."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
 from pipeline.errors import Problem
@@ -60,7 +60,11 @@ def shared(config: Config) -> Iterator[str]:
 
 
 def installed(config: Config) -> list[str]:
-    """What every node of the engine's run must have, at the same path."""
-    named = ("python", *HOMES)
-    paths = [getattr(config.engine, name, None) for name in named]
-    return [path for path in (*paths, *getattr(config.engine, "env_scripts", ())) if path is not None]
+    """What every node of the run must have, at the same path; an interpreter may be a name."""
+    programs: list[Any] = [config.engine]
+    if config.engine.sft == "mindformers":
+        programs.append(config.mindformers)
+    named = ("python", "home", *HOMES)
+    paths = [getattr(program, name, None) for program in programs for name in named]
+    paths += [path for program in programs for path in getattr(program, "env_scripts", ())]
+    return list(dict.fromkeys(path for path in paths if path is not None))

@@ -10,6 +10,7 @@ from launch import engine as launch
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import Load, Stage, as_text, part
 from pipeline.errors import Problem
+from stages.layout import ROLES
 from stages.memory import RoleMemory, warnings
 from stages.mindspeed_rl import contract, rules
 from stages.mindspeed_rl import memory as cards
@@ -59,10 +60,10 @@ def stages(config: Config) -> tuple[Stage, ...]:
         ),
         Stage(
             "export",
-            ("model", "export", "engine"),
+            ("model", "layout", "export", "engine"),
             {"grpo": "grpo", "fetch": "fetch"},
-            bytes_written=2 * size,
-            unread=_reads("contract"),
+            bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
+            unread=_reads("contract") | {("layout", role) for role in ("name", *ROLES)},
             engine="mindspeed_rl_export",
         ),
         Stage(

@@ -1,25 +1,33 @@
-"""Writable stand-ins for model directories, because mindrlhf writes into what it loads.
+"""Writable stand-ins for model directories, because engines write into what they load.
 
-It leaves param_name_map.json beside the weights (utils.py, convert_index_json_total and load_safetensors),
-and opens an existing one through a link. So weights are links, and all else is a copy.
+mindrlhf leaves param_name_map.json beside the weights (utils.py, convert_index_json_total and
+load_safetensors), and opens an existing one through a link. So weights that are only read are links, and all
+else is a copy.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from stages.clone import clone
 from stages.errors import InputError
 from stages.weights.header import read_header
 from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME
 
-LINKED = (".safetensors", ".ckpt")
+WEIGHTS = (".safetensors", ".ckpt")
 OURS = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
-def stand_in(source: Path, target: Path) -> None:
+def stand_in(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
     """Make `target` anew: links to the weights of `source`, copies of its other files, rank directories too.
+
+    Args:
+        source: a model directory, which does not change.
+        target: the stand-in.
+        linked: suffixes of files that the engine only reads; () where it touches every file.
 
     Raises:
         InputError: `source` holds no weights.
@@ -28,12 +36,12 @@ def stand_in(source: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()):
         if path.is_dir():
-            stand_in(path, target / path.name)
-        elif path.suffix in LINKED:
+            stand_in(path, target / path.name, linked)
+        elif path.suffix in linked:
             (target / path.name).symlink_to(path.resolve())
         elif path.name not in OURS:
-            shutil.copyfile(path, target / path.name)
-    if not any(path.suffix in LINKED for path in target.rglob("*")):
+            clone(path, target / path.name)
+    if not any(path.suffix in WEIGHTS for path in target.rglob("*")):
         raise InputError(source, None, "holds no weights", "run the stage that wrote it again")
 
 

@@ -29,6 +29,9 @@ DATASET = Path("configs/datasets/deepscaler.yaml")
 TEMPLATES = Path("configs/model/templates.json")
 VERIFIERS_FILE = Path("mindspeed_rl/models/rule_verifier.py")
 _CONFIGS = Path("mindspeed_rl/config_cls")
+BROKEN = "names `self` in a static method: its MindSpore back end ends in NameError there"
+MENDED = 'bind to "" instead, as 749829d^ does'
+LLM_REMEDY = "check out a2c0733b9, which MindSpeed-RL's guide names"
 
 _CLASSES = {
     "megatron": ("megatron_config.py", "MegatronConfig"),
@@ -130,6 +133,31 @@ def of(home: str | None) -> Version:
     return version
 
 
+def judge(home: str) -> Version:
+    """The window of a checkout in which training can work: what `of` asks, and what upstream would die of.
+
+    Raises:
+        ConfigError: it lies in none, its templates cannot be read, or its launcher is broken.
+    """
+    version = of(home)
+    _templates(home)
+    if place := broken_port(home):
+        raise _refused(home, f"{place} {BROKEN}", MENDED)
+    return version
+
+
+def judge_converter(home: str) -> str:
+    """Whether a checkout of MindSpeed-LLM can convert weights.
+
+    Raises:
+        ConfigError: it has no converter.
+    """
+    if (Path(home) / LLM_CONVERT).is_file():
+        return f"has {LLM_CONVERT}"
+    rule = f"has no {LLM_CONVERT}: it was removed from Ascend/MindSpeed-LLM on 2026-08-03"
+    raise ConfigError([Problem("engine.mindspeed_llm_home", home, rule, LLM_REMEDY)])
+
+
 def verifiers(home: str | None, version: Version) -> frozenset[str]:
     """Rule rewards that a checkout registers; an unknown one is skipped there without a word."""
     known = frozenset(_VERIFIERS.split())
@@ -179,14 +207,15 @@ def converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
     """What is missing to convert weights; the earlier window brings its own converter."""
     if engine.contract == "667a547":
         return
-    home, path = engine.mindspeed_llm_home, "engine.mindspeed_llm_home"
-    remedy = "check out a2c0733b9, which MindSpeed-RL's guide names"
-    if home is None:
+    if engine.mindspeed_llm_home is None:
         rule = f"is required to run: contract {engine.contract} has no converter, Ascend/MindSpeed-LLM has"
-        yield Problem(path, None, rule, f"clone it, {remedy} and give its directory")
-    elif not (Path(home) / LLM_CONVERT).is_file():
-        rule = f"has no {LLM_CONVERT}: it was removed from Ascend/MindSpeed-LLM on 2026-08-03"
-        yield Problem(path, home, rule, remedy)
+        remedy = f"clone it, {LLM_REMEDY} and give its directory"
+        yield Problem("engine.mindspeed_llm_home", None, rule, remedy)
+        return
+    try:
+        judge_converter(engine.mindspeed_llm_home)
+    except ConfigError as error:
+        yield from error.problems
 
 
 def broken_port(home: str) -> str | None:

@@ -18,9 +18,10 @@ from stages.context import Context
 from stages.errors import InputError
 from stages.export import export
 from stages.export_config import ExportConfig
+from stages.layout import LayoutConfig
 from stages.mindrlhf.model_directory import stand_in
 from stages.mindspeed_rl.job import engine_of
-from stages.mindspeed_rl.stand_ins import link_mcore
+from stages.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.mindspeed_rl.start import to_huggingface
 from stages.mindspeed_rl.watch import Watcher
 from stages.model_config import ModelConfig
@@ -37,7 +38,8 @@ RESULTS = ("mg2hf", "mg2hg")
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """How the converter is started."""
     model = read(ModelConfig, config["model"], "model")
-    return to_huggingface(engine_of(config), model, work / "mcore", work / "hf")
+    layout = read(LayoutConfig, config["layout"], "layout").train
+    return to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf")
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
@@ -50,8 +52,13 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def prepare(context: Context) -> None:
-    """Lay out the trained weights and a stand-in of the original, below which the result appears."""
-    stand_in(context.inputs["fetch"], context.work / "hf")
+    """Lay out the trained weights and a copy of the original, below which the result appears.
+
+    No link to it: 05a90d7's converter changes the modes of all files there, through links, too
+    (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
+    """
+    stand_in(context.inputs["fetch"], context.work / "hf", linked=())
+    name_dtype(context.work / "hf", context.section(ModelConfig, "model"))
     link_mcore(context.inputs["grpo"] / "mcore", context.work / "mcore")
     write_start(context.work, fresh(context.config, context.inputs, context.work))
 

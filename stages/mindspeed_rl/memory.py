@@ -33,6 +33,20 @@ def device_bytes(job: Job) -> int:
     return job.engine.device_memory_gib * GIB
 
 
+def _held(job: Job) -> list[tuple[int, int]]:
+    """Elements and layers on a card of each pipeline stage.
+
+    Megatron keeps tied embeddings on the first and, as output layer, on the last stage
+    (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
+    """
+    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    found = [(one.held, one.layers) for one in memory.elements(model, layout, "layout.train")]
+    if model.tie_word_embeddings and layout.pipeline_stage > 1:
+        held, layers = found[-1]
+        found[-1] = (held + model.vocab_size * model.hidden_size // layout.model_parallel, layers)
+    return found
+
+
 def _train(job: Job) -> RoleMemory:
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
     micro = job.engine.micro_batch_size
@@ -40,18 +54,18 @@ def _train(job: Job) -> RoleMemory:
     batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
     shares = layout.data_parallel * layout.context_parallel if job.actor.enable_parallel_optimizer else 1
     stages = []
-    for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
-        state, in_flight = 12 * one.held // shares, min(batches, layout.pipeline_stage - stage)
+    for stage, (held, layers) in enumerate(_held(job)):
+        state, in_flight = 12 * held // shares, min(batches, layout.pipeline_stage - stage)
         terms = [
-            memory.weights(one.held, _DTYPE),
-            memory.exact("gradients", 4 * one.held, f"{one.held:,} elements x 4 (float32)"),
+            memory.weights(held, _DTYPE),
+            memory.exact("gradients", 4 * held, f"{held:,} elements x 4 (float32)"),
             memory.exact(
                 "optimizer",
                 state,
-                f"float32 weights and 2 moments: {one.held:,} elements x 12 / {shares} replicas",
+                f"float32 weights and 2 moments: {held:,} elements x 12 / {shares} replicas",
                 "host" if layout.opt_offload else "card",
             ),
-            memory.activations(model, layout, tokens, one.layers, in_flight),
+            memory.activations(model, layout, tokens, layers, in_flight),
         ]
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 3))
@@ -64,8 +78,8 @@ def _reference(job: Job) -> RoleMemory:
     micro = job.engine.forward_micro_batch_size or job.engine.micro_batch_size
     tokens = micro * job.seq_length // layout.context_parallel
     stages = []
-    for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
-        terms = [memory.weights(one.held, _DTYPE), memory.working_set(model, layout, tokens)]
+    for stage, (held, _) in enumerate(_held(job)):
+        terms = [memory.weights(held, _DTYPE), memory.working_set(model, layout, tokens)]
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 2))
         stages.append(terms)

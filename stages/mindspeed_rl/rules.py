@@ -44,10 +44,7 @@ def notes(job: Job) -> list[str]:
         assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
         found.append(f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it")
     elif place := contract.broken_port(engine.mindspeed_rl_home):
-        found.append(
-            f"engine.mindspeed_rl_home: {place} names `self` in a static method: its MindSpore back end ends "
-            'in NameError there; bind to "" instead, as 749829d^ does'
-        )
+        found.append(f"engine.mindspeed_rl_home: {place} {contract.BROKEN}; {contract.MENDED}")
     if engine.mindspeed_rl_home and not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
         found.append(
             f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: evaluate asks the bare questions"

@@ -6,12 +6,14 @@ the converter puts its result below the original's directory.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 from stages.errors import InputError
 from stages.mindspeed_rl.checkpoints import TRACKER
+from stages.model_config import ModelConfig
 
 
 def link_files(files: Iterable[Path], target: Path) -> None:
@@ -36,3 +38,16 @@ def link_mcore(source: Path, target: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(file.resolve())
     shutil.copyfile(source / TRACKER, target / TRACKER)
+
+
+def name_dtype(directory: Path, model: ModelConfig) -> None:
+    """Name the weights' dtype in config.json as the converter reads it.
+
+    transformers writes it as `dtype` from 4.56 on; the converter looks for torch_dtype alone, and without it
+    writes float32 (MindSpeed-LLM a2c0733b, tasks/checkpoint/models.py, get_modules_from_pretrained).
+    """
+    file = directory / "config.json"
+    values = json.loads(file.read_text(encoding="utf-8"))
+    if not values.get("torch_dtype"):
+        values["torch_dtype"] = values.get("dtype") or model.torch_dtype
+        file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

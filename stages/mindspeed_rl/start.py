@@ -77,21 +77,33 @@ def to_mcore(
         *_option("save-dir", target),
         *_option("tokenizer-model", source / "tokenizer.json"),
         *_option("params-dtype", _DTYPES[model.torch_dtype]),
+        *_layer_list(model, layout),
     ]
-    if layers := layers_of(model, layout):
-        arguments += _option("num-layer-list", ",".join(map(str, layers)))
     return _converter(engine, arguments)
 
 
-def to_huggingface(engine: MindspeedRlEngine, model: ModelConfig, source: Path, target: Path) -> Start:
-    """How a Megatron directory goes back: the result lies below the original's stand-in."""
+def to_huggingface(
+    engine: MindspeedRlEngine, model: ModelConfig, layout: RoleLayout, source: Path, target: Path
+) -> Start:
+    """How a Megatron directory goes back: the result lies below the original's stand-in.
+
+    How many layers each pipeline stage has, 05a90d7's converter must be told: without the list it ends with
+    unexpected keys. The earlier one reads it from the checkpoint, and with the list ends in ValueError.
+    """
     arguments = [
         *_conversion("mg", "hf", 1, 1),
         *_option("load-dir", source),
         *_option("save-dir", target),
         *_option("params-dtype", _DTYPES[model.torch_dtype]),
     ]
+    if version_of(engine) != "667a547":
+        arguments += _layer_list(model, layout)
     return _converter(engine, arguments)
+
+
+def _layer_list(model: ModelConfig, layout: RoleLayout) -> list[str]:
+    layers = layers_of(model, layout)
+    return _option("num-layer-list", ",".join(map(str, layers))) if layers else []
 
 
 def _conversion(source: str, target: str, tensor: int, pipeline: int) -> list[str]:

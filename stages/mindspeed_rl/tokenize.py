@@ -39,6 +39,9 @@ from stages.tokenize.text import ground_truth
 
 PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
+REASONING = "ReasoningTemplate"
+"""template_class of qwen3, whose handler R1AlpacaStyleInstructionHandler leaves enable_thinking at false."""
+NO_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
 _BATCH = 1024
 
@@ -184,14 +187,16 @@ def sequences(index: Path) -> int:
 def jinja(template: Mapping[str, Any]) -> str:
     """A template of templates.json as a chat template of one question: prefix, system turn, user turn.
 
-    Source: mindspeed_rl/datasets/templates.py (Template._encode); slots that are no text stand for tokens
-    that Qwen2.5's templates do not use.
+    Source: mindspeed_rl/datasets/templates.py (Template._encode; ReasoningTemplate.encode_multiturn, which
+    ends a prompt with an empty thought, since nothing renders enable_thinking); slots that are no text stand
+    for tokens that Qwen2.5's templates do not use.
     """
     system = template.get("default_system") or ""
     system = "".join(system) if isinstance(system, list) else system
     text = _slots(template, "format_prefix", "")
     text += _slots(template, "format_system", system) if system else ""
     before, _, after = _slots(template, "format_user", "{{content}}").partition("{{content}}")
+    after += NO_THOUGHT if template.get("template_class") == REASONING else ""
     return f"{{{{ {json.dumps(text + before)} }}}}{{{{ messages[-1].content }}}}{{{{ {json.dumps(after)} }}}}"
 
 

@@ -43,7 +43,7 @@ def train_config(job: Job, places: Places, resume: bool) -> Values:
 
 
 def runtime_env(job: Job) -> Values:
-    """Variables of every Ray worker, those of the shipped runtime_env.yaml; the user's win."""
+    """Variables of every Ray worker, those of the shipped runtime_env.yaml and RANK; the user's win."""
     newest = job.version == "05a90d7"
     shipped = {
         "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES": "true",
@@ -59,6 +59,9 @@ def runtime_env(job: Job) -> Values:
         "HCCL_BUFFSIZE": "256",
         "VLLM_USE_V1": "1",
         "VLLM_VERSION": "0.11.0" if newest else "0.9.0",
+        # workers/scheduler/scheduler_ms.py:38 reads it in the actor that MindSpore's workers meet at, whose
+        # variables (:167) lack it; workers get ranks of their own (launcher_ms.py:126)
+        "RANK": "0",
     }
     own = (
         {
@@ -230,7 +233,8 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "kl_ctrl_type": "fixed",
         "init_kl_coef": train.beta,
         "mini_batch_size": job.mini_batch_size,
-        "max_prompt_length": job.tokenize.max_prompt_length,
+        "max_prompt_length": job.tokenize.max_prompt_length
+        + 1,  # it keeps what is shorter (indexed_dataset.py:545)
         "epochs": train.num_iterations,
         "clip_ratio": train.epsilon_low,
         "entropy_coeff": 0.0,

@@ -84,6 +84,32 @@ def test_a_mindspeed_rl_of_no_window_is_refused(tmp_path: Path) -> None:
     assert check.status == "problem" and "rl_config.init_kl_coef it lacks" in check.found
 
 
+def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
+    launcher = home / "mindspeed_rl/workers/scheduler/launcher_ms.py"
+    launcher.write_text(
+        "class Group:\n    @staticmethod\n    def _get_free_port():\n        return self.port\n"
+    )
+    check = CHECKOUTS["mindspeed_rl"].check(str(home))
+    assert check.status == "problem" and "launcher_ms.py:4 names `self` in a static method" in check.found
+    assert CHECKOUTS["mindspeed_rl"].contract(str(home)) == "05a90d7"  # known all the same
+    (home / "configs/model/templates.json").write_text("[{}]")
+    assert "must hold prompt templates" in CHECKOUTS["mindspeed_rl"].check(str(home)).found
+    (tmp_path / "llm").mkdir()
+    for llm, status in ((MINDSPEED_RL / "llm", "ok"), (tmp_path / "llm", "problem")):
+        assert CHECKOUTS["mindspeed_llm"].check(str(llm)).status == status
+
+    def asked(name: str) -> list[str]:
+        main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / name}", f"store={tmp_path}"])
+        found = json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
+        return [one["name"] for one in found if one["name"].startswith("mindspeed")]
+
+    assert asked("head") == ["mindspeed_rl", "mindspeed_llm"]
+    assert asked("window") == ["mindspeed_rl"]  # it has a converter of its own
+
+
 @pytest.mark.parametrize(
     ("have", "status"),
     [

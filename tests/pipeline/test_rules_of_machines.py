@@ -49,6 +49,35 @@ def test_what_breaks_each_is_told_what_to_do_and_what_keeps_it_is_not(tmp_path: 
         assert asked(*keeps) == [], keeps
 
 
+MINDSPEED_RL = ("engine=mindspeed_rl", "engine.contract=05a90d7", "model=qwen2_5_1_5b")
+SUPERVISED = (
+    "engine.sft=mindformers",
+    "mindformers.python=/no/sft/python",
+    "mindformers.env_scripts=[/no/set_env.sh]",
+)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lacking"),
+    [
+        (("engine=mindrlhf", "engine.mindformers_home=/no/mindformers"), ["/no/mindformers"]),
+        ((*MINDSPEED_RL, "engine.mindspeed_rl_home=/no/rl"), ["/no/rl"]),
+        (("engine=mindrlhf", *SUPERVISED), ["/no/sft/python", "/no/set_env.sh"]),
+        (("engine=mindrlhf", "engine.python=no_such_python3.10"), ["no_such_python3.10"]),
+    ],
+)
+def test_nodes_are_asked_for_what_every_program_of_the_run_needs(
+    tmp_path: Path, shell: str, overrides: tuple[str, ...], lacking: list[str]
+) -> None:
+    two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
+    config = load([*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}"])
+    found = list(machines.machines(config, (), "engine.container"))
+    assert len(found) == 2 * len(lacking)  # two nodes
+    for host in ("here", "there"):
+        told = [problem.rule for problem in found if problem.value == host]
+        assert all(any(path in rule for rule in told) for path in lacking), told
+
+
 def test_every_rule_has_an_entry(tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def ask() -> None:
         for breaks, *_ in broken(tmp_path / "store", shell):

@@ -6,7 +6,8 @@
 Needs root (another user's rights, a small disk, network of its own). --old holds directories made by
 `pip install --no-deps --target DIR/NAME`: numpy2 (numpy 2.2.6), st08 (safetensors 0.8.0), boto (botocore
 1.29.76, urllib3 2.0.7, jmespath, python-dateutil, six), antlr (antlr4-python3-runtime 4.13.2), and mindformers
-(mindformers 1.6.0 with its requirements; mindrlhf, a checkout of mindspore-ai/mindrlhf at e8a8fc1).
+(mindformers 1.6.0 with its requirements; mindrlhf, a checkout of mindspore-ai/mindrlhf at e8a8fc1; mindspeed_rl,
+one of Ascend/MindSpeed-RL at 05a90d7).
 Every command goes through launch.process, as a stage does. README.md tells what each case is.
 """
 
@@ -476,6 +477,43 @@ def no_tbe(it: Case) -> None:
 @case
 def no_mindspeed_rl(it: Case) -> None:
     it.python("import mindspeed_rl\n")
+
+
+MINDSPEED_RL = """
+import importlib.util, os, sys, types
+from importlib.machinery import ModuleSpec
+import ray, ray.cloudpickle
+
+class Bare:  # what the launcher imports besides, and does not reach
+    def find_spec(self, name, path=None, target=None):
+        return ModuleSpec(name, self, is_package=True) if name.partition(".")[0] in ("acl", "mindspeed_rl") else None
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.__getattr__ = lambda name: type(name, (), {})
+sys.meta_path.append(Bare())
+def upstream(name):
+    path = os.path.join(os.environ["HOME_OF_IT"], "mindspeed_rl/workers/scheduler", name + ".py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    ray.cloudpickle.register_pickle_by_value(module)
+    return module
+ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80_000_000)
+"""
+
+
+@case
+def mindspeed_rl_rank(it: Case) -> None:
+    home = it.old / "mindspeed_rl"
+    last = "actor = upstream('scheduler_ms').create_worker_group_scheduler('my_scheduler_1', 2)\nray.get(actor.get_status.remote())\n"
+    it.python(MINDSPEED_RL + last, log="worker_0.log", HOME_OF_IT=str(home))
+
+
+@case
+def mindspeed_rl_static_self(it: Case) -> None:
+    home = it.old / "mindspeed_rl"
+    last = "def train(port):\n    return port()\n"
+    last += "ray.get(ray.remote(train).remote(upstream('launcher_ms').RayActorGroupMs._get_free_port))\n"
+    it.python(MINDSPEED_RL + last, log="worker_0.log", HOME_OF_IT=str(home))
 
 
 @case

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stages.mindspeed_rl import contract
 from stages.mindspeed_rl.job import Job
 from stages.mindspeed_rl.train_yaml import dump, runtime_env, train_config
-from tests.stages.mindspeed_rl.jobs import DATA, WINDOWS, job_of, places
+from tests.stages.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
 
 SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*
     "0_5b": (24, 14, 2, True), "1_5b": (28, 12, 2, True), "3b": (36, 16, 2, True), "7b": (28, 28, 4, False),
@@ -154,7 +154,9 @@ def check_batches(config: dict[str, Any], run: dict[str, Any]) -> None:
     assert prompts % run["dp"] == 0 and prompts % (npus // rollout["infer_tensor_parallel_size"]) == 0
     assert prompts // run["dp"] * group % config["actor_config"]["micro_batch_size"] == 0
     assert prompts % rl["mini_batch_size"] == 0
-    longest = rl["max_prompt_length"] + rollout["sampling_config"]["max_tokens"]
+    longest = (
+        rl["max_prompt_length"] - 1 + rollout["sampling_config"]["max_tokens"]
+    )  # it drops the named length
     assert longest <= megatron["seq_length"] <= rollout["max_model_len"]
     assert rollout["max_model_len"] <= rollout["max_num_batched_tokens"]
     assert len(rl["verifier_function"]) == len(rl["verifier_weight"]) > 0
@@ -226,6 +228,23 @@ def test_files_of_the_shipped_shapes_stay_as_they_are(name: str) -> None:
     for file, values in (("train.yaml", config), ("runtime_env.yaml", runtime_env(job))):
         golden = DATA / "mindspeed_rl_golden" / name / file
         assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
+
+
+@pytest.mark.parametrize("window", ["05a90d7", "667a547"])
+def test_rank_is_set_where_upstream_forgets_it(window: str) -> None:
+    """scheduler_ms.py:38 of both windows; real Ray tells of it in tests/upstream/mindspeed_rl."""
+    job = job_of(*SEVEN, f"engine.contract={window}")
+    assert runtime_env(job)["env_vars"]["RANK"] == "0"
+    given = job_of(*SEVEN, f"engine.contract={window}", "+engine.runtime_env={RANK: 3}")
+    assert runtime_env(given)["env_vars"]["RANK"] == "3"
+
+
+@pytest.mark.parametrize("window", ["05a90d7", "667a547"])
+def test_a_prompt_of_exactly_the_longest_length_is_trained_on(window: str) -> None:
+    job = job_of(*SEVEN, f"engine.contract={window}", "tokenize.max_prompt_length=251")
+    limit = train_config(job, places(), resume=False)["rl_config"]["max_prompt_length"]
+    kept = [length for length in (250, 251, 252) if length < limit]  # indexed_dataset.py:545
+    assert kept == [250, 251]
 
 
 def test_workers_variables_are_text_and_the_users_win() -> None:

@@ -199,6 +199,24 @@ def exported(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
     return given
 
 
+@pytest.mark.parametrize(
+    "named", [{"dtype": "bfloat16"}, {}, {"torch_dtype": "bfloat16", "dtype": "float32"}]
+)
+def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(
+    config: dict[str, Any], model: Path, tmp_path: Path, named: dict[str, str]
+) -> None:
+    fetched = Path(shutil.copytree(model, tmp_path / "fetched"))
+    values = json.loads((fetched / "config.json").read_text())
+    del values["torch_dtype"]
+    (fetched / "config.json").write_text(json.dumps(values | named))
+    save_checkpoint(tmp_path / "grpo/mcore", 4, RANKS, optimizer=False)
+    given = context(config, tmp_path, "export", grpo=tmp_path / "grpo", fetch=fetched)
+    export.prepare(given)
+    told_dtype = json.loads((given.work / "hf/config.json").read_text())["torch_dtype"]
+    assert told_dtype == ("bfloat16" if named else config["model"]["torch_dtype"])
+    assert "torch_dtype" in named or "torch_dtype" not in json.loads((fetched / "config.json").read_text())
+
+
 @pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
 def test_a_converted_model_gets_the_originals_files(exported: Context, model: Path, place: str) -> None:
     original = load_file(model / "model.safetensors")

@@ -33,7 +33,7 @@ def test_weights_are_cut_as_training_cuts_them(window: str, home: object) -> Non
     )
     hf, mcore = places().tokenizer, places().weights
     there = start.to_mcore(job.engine, job.model, job.actor, hf, mcore)
-    back = start.to_huggingface(job.engine, job.model, mcore, hf)
+    back = start.to_huggingface(job.engine, job.model, job.actor, mcore, hf)
     for begun in (there, back):
         assert begun.workers == 0 and begun.directory == str(home) and begun.python_path == (str(home),)
         assert begun.python == "/envs/llm/bin/python" and begun.env["A"] == "1"
@@ -50,7 +50,14 @@ def test_weights_are_cut_as_training_cuts_them(window: str, home: object) -> Non
         "--load-model-type": "mg", "--save-model-type": "hf", "--target-tensor-parallel-size": "1",
         "--target-pipeline-parallel-size": "1", "--add-qkv-bias": "", "--load-dir": str(mcore),
         "--save-dir": str(hf), "--params-dtype": "bf16",
+        **({} if window == "667a547" else {"--num-layer-list": "16,17,16,15"}),  # the earlier one refuses it
     }  # fmt: skip
+
+
+def test_equal_stages_need_no_list() -> None:
+    job = job_of(*SEVEN)
+    back = start.to_huggingface(job.engine, job.model, job.actor, places().weights, places().tokenizer)
+    assert "--num-layer-list" not in options(back.program)
 
 
 def test_training_is_told_of_every_card_and_of_the_users_environment() -> None:

@@ -39,6 +39,14 @@ def test_a_template_without_system_asks_the_bare_question() -> None:
     assert rendered({}, "1 + 1") == "1 + 1"
 
 
+def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought() -> None:
+    qwen3 = {key: R1[key] for key in ("name", "format_user")} | {"template_class": "ReasoningTemplate"}
+    assert rendered(qwen3, "1 + 1").endswith(
+        "1 + 1<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    assert rendered({**qwen3, "template_class": None}, "1 + 1").endswith("<|im_start|>assistant\n")
+
+
 def test_a_question_cannot_end_its_own_turn() -> None:
     chat = ChatTemplate(jinja(R1), SPECIAL, Path("templates.json"))
     parts = chat.split(chat.render([Turn("user", "a<|im_end|>b")], generation=True))
