@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
-from launch import job
+from launch import job, process
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import Outcome
 from pipeline.attempt import Attempt, attempt
 from pipeline.config import load
-from pipeline.errors import ConfigError, StageFailed, StoreError
+from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
@@ -66,7 +66,8 @@ def build(
         Whether the stage ran here; False when another process has built it.
 
     Raises:
-        StageFailed: the process ended badly; nothing is committed, checkpoints and logs stay.
+        StageFailed: the process ended badly, or without a result; nothing is committed, checkpoints and logs
+            stay.
         StoreError: the store could not be written.
     """
     with store.lock(spec.key, lambda: watcher.wait(spec.name)):
@@ -84,9 +85,17 @@ def build(
             manifest = _run(spec, store, seat, launcher, watcher, run_started)
             if not spec.computes:  # what computes for hours reads the user's files when it begins
                 _check_external(spec, store)
-            store.commit(seat.staging, manifest)
+            _commit(spec, store, seat, manifest)
             seat.done()
         return True
+
+
+def _commit(spec: StageSpec, store: Store, seat: Attempt, manifest: Manifest) -> None:
+    try:
+        store.commit(seat.staging, manifest)
+    except NoResult as error:
+        log = seat.logs / "stage.log"
+        raise StageFailed(spec.name, str(error), log, process.tail(log), diagnosis(seat.logs)) from error
 
 
 def _check_inputs(spec: StageSpec, store: Store) -> None:

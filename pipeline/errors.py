@@ -8,11 +8,15 @@ from pathlib import Path
 from launch.errors import LaunchError
 from stages.errors import ConfigError, InputError, Problem, StageError
 
-__all__ = ["REPORTED", "ConfigError", "InputError", "Problem", "StageFailed", "StoreError"]
+__all__ = ["REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "StageFailed", "StoreError"]
 
 
 class StoreError(Exception):
     """The artifact store cannot be read or written, or an artifact in it is damaged."""
+
+
+class NoResult(StoreError):
+    """A stage has ended as if it had done its work, and has not."""
 
 
 class StageFailed(Exception):

@@ -27,8 +27,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from pipeline.errors import StoreError
+from pipeline.errors import NoResult, StoreError
 from pipeline.fingerprint import file_digest
+from stages.must_hold import lacking
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -151,6 +152,10 @@ class Store:
             manifest = self.manifest(key)
         except StoreError as error:
             return str(error)
+        sizes = {name: entry["size"] for name, entry in manifest.files.items()}
+        lack = lacking(manifest.stage, manifest.config, sizes)
+        if lack is not None:  # committed before this was looked at
+            return f"output missing: the stage ended without {lack}"
         try:
             for name, entry in manifest.files.items():
                 problem = _file_problem(path, name, entry, deep)
@@ -209,14 +214,16 @@ class Store:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
 
         Raises:
-            StoreError: the stage wrote nothing, wrote outside its directory, or the disk is full.
+            NoResult: the stage did not write what its artifact must hold.
+            StoreError: the stage wrote outside its directory, or the disk is full.
         """
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
             files = _settle(staging)
-            if not files:
-                raise StoreError(f"{key}: the stage wrote no file")
+            lack = lacking(key.stage, manifest.config, {name: entry["size"] for name, entry in files.items()})
+            if lack is not None or not files:
+                raise NoResult(f"ended with exit code 0, but without {lack or 'any file'}")
             _write_manifest(staging, {**asdict(manifest), "files": files})
             self.quarantine_damaged(key)
             try:

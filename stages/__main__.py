@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ STAGES = {  # module, or module:function where it is not `run`
     "grpo": "stages.grpo.stage",
     "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
     "mindrlhf_collect": "stages.mindrlhf.stage:collect",
+    "mindrlhf_answers": "stages.mindrlhf.rehearsal.answers",
     "mindrlhf_one_stage_prepare": "stages.mindrlhf_one_stage.stage:prepare",
     "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
     "mindformers_prepare": "stages.mindformers.stage:prepare",
@@ -58,6 +61,13 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         entry(arguments[0])(Context.load(Path(arguments[1])))
+    except SystemExit as exit:
+        if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler, which has served the workers
+            raise
+        frame = traceback.extract_tb(exit.__traceback__)[-1]
+        told = f"sys.exit({exit.code!r}) ended the stage before its work was done"
+        print(f"error: {frame.filename}:{frame.lineno}: {told}", file=sys.stderr)
+        return 1
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import save
+
 from pipeline.attempt import attempt
 from pipeline.graph import StageSpec
 from pipeline.store import Key, Manifest, Store
+from stages.must_hold import lacking
 
 
 def manifest_of(key: Key, **values: Any) -> Manifest:
@@ -20,8 +23,18 @@ def manifest_of(key: Key, **values: Any) -> Manifest:
     return Manifest(key.stage, key.fingerprint, **{**nothing, **values})
 
 
+def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, bytes]:
+    """What `files` lack of an artifact of the stage: files of weights without any, a few bytes elsewhere."""
+    more: dict[str, bytes] = {}
+    while (lack := lacking(stage, config, dict.fromkeys([*files, *more], 1))) is not None:
+        name = lack.partition(" or ")[0].replace("*", "x")
+        more[name] = save({}) if name.endswith(".safetensors") else b"{}"
+    return more
+
+
 def commit(store: Store, key: Key, files: Mapping[str, str | bytes], **values: Any) -> Path:
-    """Commit `files` (relative path -> content) as an artifact."""
+    """Commit `files` (relative path -> content), and what the stage must hold besides, as an artifact."""
+    files = {**required(key.stage, values.get("config", {}), files), **files}
     with store.lock(key), attempt(store, key) as seat:
         for name, content in files.items():
             file = seat.staging / name

@@ -71,10 +71,10 @@ def test_two_living_attempts_share_nothing(tmp_path: Path) -> None:
         assert is_held(one.work) and is_held(two.work)
         assert {one.work, one.logs, one.staging}.isdisjoint({two.work, two.logs, two.staging})
         for seat in (one, two):
-            (seat.staging / "file").write_text("content")
+            (seat.staging / "result.json").write_text("content")
         store.commit(two.staging, manifest_of(KEY))
         two.done()
-        assert (one.staging / "file").read_text() == "content"
+        assert (one.staging / "result.json").read_text() == "content"
         store.commit(one.staging, manifest_of(KEY))  # loses, and finds the other's whole
         one.done()
     assert store.problem(KEY, deep=True) is None

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from pipeline import build as building
+from pipeline.attempt import attempt
 from pipeline.build import build
 from pipeline.errors import StageFailed
+from pipeline.explain import explain
 from pipeline.graph import StageSpec
 from pipeline.progress import Display
 from pipeline.run import prepare_plan
 from pipeline.store import Manifest, Store
+from pipeline.verify import verify
 from tests.pipeline.artifacts import manifest_of
 
 ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
@@ -50,10 +53,8 @@ def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(
     spec, store = planned(data)
 
     def stage(spec: StageSpec, store: Store, seat: building.Attempt, *rest: object) -> Manifest:
-        for name in ("train", "test"):
-            (seat.staging / f"{name}.jsonl").write_text(ROW)
         (data / "test.jsonl").write_text(ROW * 2)
-        return manifest_of(spec.key)
+        return _quiet(spec, seat)
 
     monkeypatch.setattr(building, "_run", stage)
     with pytest.raises(StageFailed, match=r"test\.jsonl has been changed"):
@@ -66,6 +67,48 @@ def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(
 
 
 def _quiet(spec: StageSpec, seat: building.Attempt) -> Manifest:
-    for name in ("train", "test"):
-        (seat.staging / f"{name}.jsonl").write_text(ROW)
-    return manifest_of(spec.key)
+    for name in ("train.jsonl", "test.jsonl", "result.json"):
+        (seat.staging / name).write_text(ROW)
+    return manifest_of(spec.key, config=dict(spec.config))
+
+
+def test_a_stage_that_ends_well_without_its_result_has_failed(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, store = planned(data)
+
+    def stage(spec: StageSpec, store: Store, seat: building.Attempt, *rest: object) -> Manifest:
+        manifest = _quiet(spec, seat)
+        (seat.staging / "result.json").unlink()
+        (seat.logs / "stage.log").write_text("my last words\n")
+        (seat.work / "kept").touch()
+        return manifest
+
+    monkeypatch.setattr(building, "_run", stage)
+    with pytest.raises(StageFailed, match=r"(?s)exit code 0, but without result\.json.*my last words"):
+        built(spec, store)
+    assert store.problem(spec.key) == "never run"
+    assert (store.work_dir(spec.key) / "kept").exists()  # what the next attempt goes on from
+
+
+def test_an_artifact_without_its_result_is_found_and_built_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Committed by an earlier version, which looked at the exit code alone."""
+    spec, store = planned(data)
+    with monkeypatch.context() as careless:
+        careless.setattr("pipeline.store.lacking", lambda *found: None)
+        with attempt(store, spec.key) as seat:
+            (seat.staging / "train.jsonl").write_text(ROW)
+            store.commit(seat.staging, manifest_of(spec.key, config=dict(spec.config)))
+            seat.done()
+        assert store.problem(spec.key) is None
+    assert store.problem(spec.key) == "output missing: the stage ended without result.json"
+    (finding,) = verify(store, deep=False)
+    assert finding.problem == "output missing: the stage ended without result.json"
+    plan, _ = prepare_plan(["dataset=gsm8k", f"dataset.path={data}", f"store={store.root}"])
+    row = next(row for row in explain(plan, store) if row.stage == "fetch_dataset")
+    assert (row.state, row.reason) == ("RUN", finding.problem)
+    monkeypatch.setattr(building, "_run", lambda spec, store, seat, *rest: _quiet(spec, seat))
+    assert built(spec, store)
+    assert list(verify(store, deep=True)) == []

@@ -94,8 +94,10 @@ def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_slow_or_not_ours_is_left_to_the_probe_command(
-    tmp_path: Path, probes: list[object], overrides: list[str]
+    tmp_path: Path, probes: list[object], overrides: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rewards.py").write_text("raise AssertionError('a plan runs nothing of the user')")
     assert warnings(planned(*overrides), Store(tmp_path)) == []
     assert probes == []
 

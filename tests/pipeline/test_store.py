@@ -11,7 +11,7 @@ from pipeline.errors import StoreError
 from pipeline.store import MANIFEST, Key, Store
 from tests.pipeline.artifacts import commit, manifest_of
 
-KEY = Key("tokenize", "ab" * 32)
+KEY = Key("of_another_version", "ab" * 32)  # whose files nobody here knows
 KNOWN = {
     "config": {"tokenize": {"seq_length": 8}},
     "inputs": {"fetch": "cd" * 32},
@@ -32,7 +32,7 @@ def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.problem(KEY) == "never run"
     path = committed(store)
-    assert path == tmp_path / "tokenize" / KEY.fingerprint[:16]
+    assert path == tmp_path / KEY.stage / KEY.fingerprint[:16]
     assert store.problem(KEY) is None
     manifest = store.manifest(KEY)
     assert manifest.files == {
@@ -89,7 +89,7 @@ def change(path: Path, **values: object) -> None:
 
 def test_nothing_written_is_not_an_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    with pytest.raises(StoreError, match="wrote no file"):
+    with pytest.raises(StoreError, match="without any file"):
         commit(store, KEY, {})
     assert store.problem(KEY) == "never run"
 
@@ -98,7 +98,7 @@ def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Pat
     store = Store(tmp_path)
     stagings = []
     for text in ("one", "two"):  # as if the lock had held neither back
-        staging = tmp_path / "tokenize" / f".building-{text}"
+        staging = tmp_path / KEY.stage / f".building-{text}"
         staging.mkdir(parents=True)
         (staging / "file").write_text(text)
         stagings.append(staging)
