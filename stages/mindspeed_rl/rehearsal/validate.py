@@ -45,7 +45,7 @@ def main(home: Path, directories: list[str], nodes: int) -> None:
         nodes: of the Ray cluster.
     """
     program = _load(home / "cli" / "train_grpo.py")
-    validators = sys.modules["mindspeed_rl.config_cls.validate_config"]
+    validators: Any = sys.modules["mindspeed_rl.config_cls.validate_config"]
     if hasattr(validators, "get_node_nums"):
         validators.get_node_nums = lambda: nodes
     groups: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
@@ -95,10 +95,7 @@ def _require_known(config: Any, parsed: Any) -> None:
 def _options(config: Any) -> tuple[str, ...]:
     """What MindSpeed chooses its patches by."""
     given = config.dict() if callable(getattr(config, "dict", None)) else dict(config.items())
-    names = [str(name) for name, value in given.items() if value not in (None, False)]
-    degrees = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    several = [name for name in degrees if int(given.get(name) or 1) > 1]
-    return tuple(sorted([*names, *(f"{name}>1" for name in several)]))
+    return tuple(sorted(str(name) for name, value in given.items() if value not in (None, False)))
 
 
 def _in_a_process(program: Any, group: Iterable[tuple[str, Any]]) -> None:
@@ -174,7 +171,7 @@ def _when_imported(name: str, patch: Any) -> None:
         def find_spec(self, asked: str, path: Any = None, target: Any = None) -> Any:
             if asked != name:
                 return None
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
             spec = importlib.util.find_spec(asked)
             assert spec is not None and spec.loader is not None
             execute = spec.loader.exec_module
@@ -186,7 +183,7 @@ def _when_imported(name: str, patch: Any) -> None:
             spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
             return spec
 
-    sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Finder())
 
 
 def _tell(directory: str, **answer: Any) -> None:

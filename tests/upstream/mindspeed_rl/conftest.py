@@ -60,6 +60,11 @@ def newest(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathF
     return make_window("05a90d7", checkout, interpreter, tmp_path_factory)
 
 
+@pytest.fixture(scope="session")
+def older(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory) -> Window:
+    return make_window("667a547", checkout, interpreter, tmp_path_factory)
+
+
 def make_window(
     version: Version, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
 ) -> Window:

@@ -129,6 +129,7 @@ def test_what_it_refuses_is_told_in_its_own_words(window: Window, tmp_path: Path
         assert "must be divisible by" in told[str(tmp_path / name)]["error"]
 
 
+@pytest.mark.timeout(1500)
 def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window: Window, tmp_path: Path) -> None:
     recipes = []
     for size in SIZES:
