@@ -14,7 +14,7 @@ from pipeline.config import Config
 from stages.config import read
 from stages.context import Context
 
-TIMEOUT_S = 400
+TIMEOUT_S = 560
 
 
 def run(stage: ModuleType, config: Config, inputs: Mapping[str, Path], root: Path) -> Path:

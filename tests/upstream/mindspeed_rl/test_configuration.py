@@ -7,15 +7,14 @@ initialize_megatron, as stages/mindspeed_rl/rehearsal/validate.py calls them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.config import load
 from pipeline.engines import mindspeed_rl
 from pipeline.errors import ConfigError
+from pipeline.layouts import find
 from stages.mindspeed_rl.job import Job, Places
 from stages.mindspeed_rl.rehearsal.validation import validate
 from stages.mindspeed_rl.train import places_of
@@ -23,9 +22,9 @@ from stages.mindspeed_rl.train_yaml import dump, train_config
 from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = pytest.mark.upstream
-SIZES = {"0_5b": 24, "1_5b": 28, "3b": 36, "7b": 28, "14b": 48, "32b": 64, "72b": 80}  # layers
-DEGREES, CARDS = (1, 2, 4, 8), 64
-VARIANTS = (  # one for each layout, in turn
+SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
+CARDS = (1, 8, 16, 24, 64)
+VARIANTS = (  # in turn, one for each size and number of cards
     (),
     ("layout.train.recompute=true", "engine.micro_batch_size=1"),
     ("layout.train.select_recompute=true", "layout.train.enable_parallel_optimizer=false"),
@@ -35,20 +34,15 @@ VARIANTS = (  # one for each layout, in turn
 )
 
 
-def layouts(size: str) -> Iterator[str]:
-    for data, tensor, pipeline, context in itertools.product((1, 3, 8), DEGREES, DEGREES, (1, 2)):
-        if data * tensor * pipeline * context <= CARDS and pipeline <= SIZES[size]:
-            yield f"dp{data}_mp{tensor}_pp{pipeline}" + (f"_cp{context}" if context > 1 else "")
-
-
-def accepted(version: str, overrides: list[str]) -> Job | None:
-    """The job, unless the engine refuses it."""
+def jobs(version: str, *overrides: str) -> list[Job]:
+    """Of every layout that the engine accepts; `grpoflow layouts` lists the same."""
     fixed = ["engine=mindspeed_rl", "model.path=/models/qwen", f"engine.contract={version}"]
-    cards = ["train.prompts_per_step=384", f"launcher.cards_per_node={CARDS}"]
+    batch = ["train.prompts_per_step=384", "launcher.cards_per_node=64"]
     try:
-        return mindspeed_rl.job(load([*fixed, *cards, *overrides]))
+        found, _ = find([*fixed, *batch, *overrides])
     except ConfigError:
-        return None
+        return []
+    return [mindspeed_rl.job(choice.config) for choice in found]
 
 
 def write(directory: Path, job: Job, tokenizer: Path, resume: bool) -> dict[str, Any]:
@@ -88,52 +82,51 @@ def expected(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def check(window: Window, recipes: list[list[str]], directory: Path) -> int:
-    """How many the engine accepts; every one of them must be accepted by upstream, too."""
+def check(window: Window, given: list[Job], directory: Path) -> None:
+    """Upstream accepts them all, and makes of them what the file says."""
     tokenizer = directory / "tokenizer"
     tokenizer.mkdir()
-    given = {}
-    for number, recipe in enumerate(recipes):
-        if job := accepted(window.version, recipe):
-            place = directory / str(number)
-            given[str(place)] = (recipe, write(place, job, tokenizer, resume=number % 2 == 1))
-    told = validate(window.python, window.home, [Path(place) for place in given], nodes=1)
-    for place, (recipe, values) in given.items():
-        assert told[place].get("error") is None, f"{recipe}\n{told[place]['error']}"
-        roles = told[place]["roles"]
-        assert {role: roles[role] for role in expected(values)} == expected(values), recipe
-    return len(given)
+    rendered = {
+        directory / str(number): write(directory / str(number), job, tokenizer, resume=number % 2 == 1)
+        for number, job in enumerate(given)
+    }
+    told = validate(window.python, window.home, list(rendered), nodes=1)
+    for place, values in rendered.items():
+        answer = told[str(place)]
+        assert answer.get("error") is None, f"{values['actor_config']}\n{answer['error']}"
+        roles = answer["roles"]
+        assert {role: roles[role] for role in expected(values)} == expected(values), values["actor_config"]
+
+
+def own_size(version: str) -> Job:
+    (job,) = jobs(version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1")
+    return job
 
 
 @pytest.mark.core
-def test_it_accepts_its_own_size(window: Window, tmp_path: Path) -> None:
-    recipe = ["model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"]
-    assert check(window, [recipe], tmp_path) == 1
-
-
-@pytest.mark.core
-def test_what_it_refuses_is_told_in_its_own_words(window: Window, tmp_path: Path) -> None:
-    job = accepted(window.version, ["model=qwen2_5_7b", "layout=dp4_mp2_pp2"])
-    assert job is not None
-    for name, section, key, value in (
-        ("key", "rl_config", "no_such_key", 1),
-        ("cards", "actor_config", "tensor_model_parallel_size", 3),
-        ("heads", "actor_config", "pipeline_model_parallel_size", 3),
-    ):
-        values = write(tmp_path / name, job, tmp_path, resume=False)
+def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_path: Path) -> None:
+    check(window, [own_size(window.version)], tmp_path)
+    wrong = {
+        "key": ("rl_config", "no_such_key", 1),
+        "cards": ("actor_config", "tensor_model_parallel_size", 3),
+        "length": ("generate_config", "max_model_len", 128),
+    }
+    for name, (section, key, value) in wrong.items():
+        values = write(tmp_path / name, own_size(window.version), tmp_path, resume=False)
         values[section][key] = value
         (tmp_path / name / "train.yaml").write_text(dump(values))
-    told = validate(window.python, window.home, [tmp_path / name for name in ("key", "cards", "heads")], 1)
-    assert "no_such_key" in told[str(tmp_path / "key")]["error"]
-    for name in ("cards", "heads"):
-        assert "must be divisible by" in told[str(tmp_path / name)]["error"]
+    told = validate(window.python, window.home, [tmp_path / name for name in wrong], nodes=1)
+    said = {name: told[str(tmp_path / name)]["error"] for name in wrong}
+    assert "no_such_key" in said["key"]
+    assert "must be divisible by" in said["cards"]
+    assert "Sequence length exceeds vLLM max_model_len" in said["length"]
 
 
 @pytest.mark.timeout(1500)
 def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window: Window, tmp_path: Path) -> None:
-    recipes = []
-    for size in SIZES:
-        for number, layout in enumerate(layouts(size)):
-            variant = VARIANTS[(number + len(size)) % len(VARIANTS)]
-            recipes.append([f"model=qwen2_5_{size}", f"layout={layout}", *variant])
-    assert check(window, recipes, tmp_path) > 100
+    given = []
+    for number, (size, cards) in enumerate(itertools.product(SIZES, CARDS)):
+        variant = VARIANTS[number % len(VARIANTS)]
+        given += jobs(window.version, f"model=qwen2_5_{size}", f"cards={cards}", *variant)
+    assert len(given) > 100
+    check(window, given, tmp_path)
