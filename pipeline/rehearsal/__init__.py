@@ -30,13 +30,13 @@ Tell = Callable[[str], None]
 ENGINES = {
     "mindrlhf": "pipeline.rehearsal.mindrlhf",
     "mindspeed_rl": "pipeline.rehearsal.mindspeed_rl",
+    "mindformers": "pipeline.rehearsal.mindformers",
 }
 """engine.name -> its module, with the functions of Rehearsal; mindformers is engine.sft=mindformers."""
 WHY_NOT = {
     "local": "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal",
     "mindrlhf_one_stage": "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025;"
     " what would stand in for a card there is not known",
-    "mindformers": "engine.sft=mindformers cannot be rehearsed yet; leave it out: engine.sft=off",
 }
 
 
@@ -54,10 +54,11 @@ class Rehearsal(Protocol):
 
 
 def parts(config: Config) -> Iterator[str]:
-    """Names in ENGINES or WHY_NOT of what a run executes, in order."""
+    """Names in ENGINES or WHY_NOT of what a run executes, in order; local, too, where it is alone."""
     if config.engine.sft == "mindformers":
         yield "mindformers"
-    yield config.engine.name
+    if config.engine.name != "local" or config.engine.sft != "mindformers":
+        yield config.engine.name
 
 
 def of(config: Config) -> dict[str, Rehearsal]:

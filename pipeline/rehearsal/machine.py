@@ -9,7 +9,7 @@ from launch.windows import REHEARSAL, REHEARSAL_INSTALL
 from pipeline.errors import Problem
 
 
-def interpreter(python: str | None) -> Iterator[Problem]:
+def missing_packages(python: str | None) -> Iterator[Problem]:
     """What an engine's interpreter lacks.
 
     Args:

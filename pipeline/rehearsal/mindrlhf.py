@@ -16,7 +16,7 @@ from pipeline.engines.mindrlhf import job
 from pipeline.errors import Problem
 from pipeline.graph import Plan
 from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import interpreter
+from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store import Store
 from stages.config import read
@@ -53,7 +53,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     if engine.container:
         rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"
         yield Problem("engine.container", list(engine.container), rule, "rehearse inside, or leave it empty")
-    yield from interpreter(engine.python)
+    yield from missing_packages(engine.python)
     if tokenizer_directory(plan) is None:
         rule = "is needed with config.json and the tokenizer's files; weights are not"
         yield Problem(
@@ -94,7 +94,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     yield _data(planned, stages)
     known = _known_answers(planned, stages, scratch)
     longest = max(len(completion) for _, completion in known)
-    small["rollout"]["max_tokens"] = min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest))
+    shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
     planned = stages.plan(small)
     shim.write_script(script, known)
     stages.build_until(planned, "grpo")
@@ -103,10 +103,11 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     told = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
     yield Proof("checkpoint complete", "proven" if moment else "failed", told)
     grpo = stages.build(planned, "grpo")
-    yield proofs.of_resume(grpo, str(moment))
+    yield proofs.of_resume(grpo, moment)
     yield from proofs.of_training(grpo, len(known), _cause(planned, stages))
     exported = stages.build(planned, "export")
-    yield from proofs.of_export(grpo, exported, model)
+    (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
+    yield from proofs.of_export(checkpoint, exported, model, planned.config.model)
     yield proofs.of_evaluation(stages.build(planned, "evaluate"))
     yield from proofs.UNPROVEN
 

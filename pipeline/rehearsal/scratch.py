@@ -21,7 +21,6 @@ from pipeline.progress import count
 from pipeline.store import Store
 from stages.config import read
 
-EVERY_S = 15.0
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
 """A rehearsal takes this machine only, whatever launcher the run has."""
 
@@ -113,10 +112,10 @@ class Scratch:
 
 
 class Shown:
-    """Tells how a stage goes on, four times a minute."""
+    """Tells how a stage goes on, whenever that changes."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell, self.last = tell, 0.0
+        self.tell, self.last = tell, ""
 
     def wait(self, stage: str) -> None:
         """Nobody else builds here."""
@@ -127,9 +126,10 @@ class Shown:
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """The latest progress line."""
-        if line is not None and time.monotonic() - self.last >= EVERY_S:
-            self.last = time.monotonic()
-            self.tell(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
+        told = "" if line is None else f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
+        if told != self.last:
+            self.last = told
+            self.tell(told)
 
 
 class Killer(Shown):

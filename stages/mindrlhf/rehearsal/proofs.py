@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stages.grpo.metrics import read_rows
+from stages.mindrlhf.checkpoints import Moment
 from stages.rehearsal import Proof
 from stages.weights.dtypes import as_float32, raw_dtype
 from stages.weights.header import StoredTensor, read_header
 from stages.weights.names import hf_name
 from stages.weights.prefixes import plain_name
+from stages.weights.shapes import Shape, parameter_shapes
 
 Rows = Sequence[dict[str, Any]]
 UNPROVEN = (
@@ -86,29 +89,40 @@ def _gradients(metrics: Rows) -> Proof:
     return Proof("gradient norm above 0", "proven" if fine else "failed", told + why)
 
 
-def of_resume(grpo: Path, moment: str) -> Proof:
+def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:
+    """Loss and gradients of supervised training, and whether it went on from a whole checkpoint."""
+    rows = read_rows(sft / "metrics.jsonl")
+    for what, key in (("sft: loss finite", "loss"), ("sft: gradient norm above 0", "grad_norm")):
+        values = [row.get(key, math.nan) for row in rows]
+        fine = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
+        yield Proof(what, "proven" if fine else "failed", ", ".join(f"{value:.4g}" for value in values))
+    yield replace(of_resume(sft, moment), what="sft: resumed")
+
+
+def of_resume(grpo: Path, moment: Moment | None) -> Proof:
     """Whether the run went on from the checkpoint that was whole when it was killed."""
     result = json.loads((grpo / "result.json").read_text(encoding="utf-8"))
     resumed, steps = result["resumed_from"], result["steps"]
-    found = None if resumed is None else "_".join(map(str, resumed))
+    found = None if resumed is None else Moment(*resumed)
+    fine = found is not None and moment is not None and found >= moment
     told = f"killed (SIGKILL) after checkpoint {moment}; went on from {found}, {steps} steps in all"
-    return Proof("resumed", "proven" if found is not None and found >= moment else "failed", told)
+    return Proof("resumed", "proven" if fine else "failed", told)
 
 
-def of_export(grpo: Path, exported: Path, start: Path) -> Iterator[Proof]:
+def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
     """Whether every exported tensor is the trained one, and whether training has moved any.
 
     Args:
-        grpo: rank 0's checkpoint in it is complete: nothing was cut.
+        checkpoint: rank 0's, which is complete: nothing was cut.
         exported: Hugging Face directory.
         start: the model that training began with.
+        shape: the model's; parameters of other names are an optimizer's or a trainer's.
     """
-    (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
-    tensors = read_header(checkpoint).tensors.values()
-    trained = {hf_name(plain_name(one.name)): one for one in tensors if one.shape}
+    tensors = {plain_name(one.name): one for one in read_header(checkpoint).tensors.values()}
+    trained = {hf_name(name): tensors[name] for name in parameter_shapes(shape) if name in tensors}
     found, before = (_tensors(directory) for directory in (exported, start))
     wrong = [name for name in found if name not in trained or not _same(trained[name], found[name])]
-    lost = sorted(trained.keys() - found.keys())
+    lost = sorted({hf_name(name) for name in parameter_shapes(shape)} - found.keys())
     told = f"{len(found)} tensors are those of {checkpoint.name}, rounded to their stored type"
     if wrong or lost:
         told = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"
