@@ -1,4 +1,4 @@
-"""Compose overrides with verl's own ppo_trainer.yaml and validate them: `python verl_validate.py OVERRIDES.txt`.
+"""Compose overrides with verl's own ppo_trainer.yaml, and validate: `python verl_validate.py OVERRIDES.txt`.
 
 Runs in an environment with verl (see verl.md); no accelerator is asked for.
 """
