@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stages.context import Context
-from stages.errors import ConfigError, Problem
+from stages.errors import ConfigError, InputError, Problem
 from stages.grpo import rules, worker
 from stages.grpo.config import RolloutConfig, TrainConfig, check_train
 from stages.grpo.validation import Best, DivergedError
@@ -32,7 +32,7 @@ def run(context: Context) -> None:
     Raises:
         ConfigError: the layout is beyond this trainer or does not fit the number of workers, or MindSpore
             lacks the device.
-        InputError: weights or data are missing or do not fit.
+        InputError: weights, data or a checkpoint are missing, damaged or do not fit.
         DivergedError: a loss or gradient is not finite, or the KL exceeds train.max_kl.
     """
     rank, world = worker.start(context.device_target)
@@ -50,8 +50,9 @@ def run(context: Context) -> None:
     training, held_out = hold_out(prompts, job.train)
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
-        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies, trainer.barrier
-    )
+        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
+        trainer.barrier, trainer.least, context.warn,
+    )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
     chief = Chief(context, resumed, job.train) if rank == 0 else None
@@ -64,6 +65,9 @@ def run(context: Context) -> None:
     if chosen is not None and chosen != last:
         checkpoints.wait()
         trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
+        if not checkpoints.is_whole(chosen):
+            remedy = "type the same command again: it goes on from before that step"
+            raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
         shard = read_set(checkpoints.path(chosen), "weights", trainer.policy.strategy, rank)
     else:
         shard = unfuse(job.model, trainer.policy.model.weights())

@@ -278,6 +278,10 @@ class Trainer:
         self.resharded.refresh()
         return self.accuracy()
 
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that all workers give."""
+        return int(self.world.arrays(np.array([number], np.int32)).min())
+
     def barrier(self) -> None:
         """Return when all workers have called this."""
         self.world.arrays(np.zeros(1, np.float32))
