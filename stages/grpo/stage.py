@@ -163,6 +163,10 @@ def read_job(context: Context, world: int) -> Job:
     return job
 
 
+MOST_HEARD = 5
+"""Different failures of rewards that are told; a message with a number in it would be new each step."""
+
+
 class Chief:
     """What worker 0 alone writes: logs while training goes on, results at its end.
 
@@ -180,6 +184,7 @@ class Chief:
         self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
         self.loggers = open_loggers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
+        self.heard: set[tuple[str, str]] = set()
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
@@ -189,11 +194,21 @@ class Chief:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
         self.board.add(row)
         self.reward = row["reward"]
+        self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         message += "".join(
             f"; {one.name} has stopped, see the log" for one in self.loggers if one.has_stopped()
         )
         self.context.progress(step, self.config.steps, message, "step")
+
+    def _warn_of_rewards(self, step: int, result: StepResult) -> None:
+        """Tell at once what a reward function says that it has not said before; then failures are counted."""
+        scores = result.sampled.rewards
+        for name, said in scores.said.items():
+            if (name, said) not in self.heard and len(self.heard) < MOST_HEARD:
+                count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
+                self.context.warn(f"reward {name}: no value for {count}, which count 0: {said}")
+            self.heard.add((name, said))
 
     def keep_batch(self, file: Path, result: StepResult) -> None:
         """Write all completions of a step that went wrong."""
@@ -203,9 +218,14 @@ class Chief:
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
         """Copy the logs and write result.json, with the peak memory of each rank."""
         from stages.grpo.loggers import close_loggers
+        from stages.grpo.metrics import read_rows
 
         self.board.close()
         close_loggers(self.loggers)
+        failures = sum(row["reward_failures"] for row in read_rows(self.metrics.path))
+        if failures:
+            told = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"
+            self.context.warn(f"{failures:g} {told}")
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)
