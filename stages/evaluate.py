@@ -55,10 +55,10 @@ def run(context: Context) -> None:
         ConfigError: pass@k cannot be estimated from the samples that are drawn.
         InputError: weights or data are missing or do not fit.
     """
+    worker.start(context.device_target)
     problems = check_evaluate(context.section(EvaluateConfig, "evaluate"))
     if problems:
         raise ConfigError(problems)
-    worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse
