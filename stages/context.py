@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from stages.config import read
 
 T = TypeVar("T")
-WARNINGS = "warnings.log"
+WARNINGS = "warnings.txt"
 """Beside the progress file: a line for each warning of the attempt."""
 
 

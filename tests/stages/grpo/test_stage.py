@@ -114,7 +114,7 @@ def test_failures_of_a_reward_are_told_at_once_and_too_many_end_the_run(tmp_path
     config = prepare(tmp_path, [*SMALL, *ONE, *own])
     with pytest.raises(ProcessFailed):
         run(tmp_path, "grpo", config)
-    told = (tmp_path / "warnings.log").read_text(encoding="utf-8").splitlines()
+    told = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
     assert (
         len(told) == 1 and "no value for 1 of 16 completions of step 1, which count 0: ValueError" in told[0]
     )
