@@ -50,6 +50,18 @@ VLLM: tuple[Window, ...] = (
 MINDFORMERS = Known(
     (("mindspore", "==2.7.0", "mindformers 1.6.0 wants ~=2.7.0rc1"), _NUMPY, _SAFETENSORS), _CANN, _DRIVER
 )
+REHEARSAL: tuple[Window, ...] = (
+    *MINDFORMERS.packages,
+    ("transformers", ">=4.51,<5", "mindformers 1.6.0 wants 4.51.3"),
+    ("mindpet", "", "mindformers imports it"),
+    ("datasets", "", "mindformers imports it"),
+)
+"""What mindrlhf and mindformers need on a CPU; the checkouts themselves lie on PYTHONPATH."""
+REHEARSAL_INSTALL = (
+    "python3.11 -m venv DIR"
+    " && DIR/bin/pip install mindspore==2.7.0 mindformers==1.6.0 'numpy<2' 'safetensors<0.8'"
+)
+"""mindformers for what it requires: the checkout, which goes before it, has research/ besides."""
 ONE_STAGE = Known(
     (("mindspore", ">=2.5", "mindrlhf's README of March 2025 names r2.5"), _NUMPY, _SAFETENSORS),
     ("cann", ">=8.0,<8.3", "MindSpore 2.4.10 goes with 8.0.0, 2.7.0 with 8.2.RC1"),

@@ -19,13 +19,23 @@ from pipeline.store import Store
 from stages.grpo import checkpoint_files
 
 
-def check(plan: Plan, store: Store) -> None:
+def check(plan: Plan, store: Store, weights: bool = True) -> None:
     """Refuse what a stage of the plan would refuse.
+
+    Args:
+        plan: what is asked about.
+        store: where fetched files may be.
+        weights: the model's directory must hold them, too.
 
     Raises:
         ConfigError: with every problem that was found.
     """
-    found = [*_launcher(plan.config), *_sources(plan, store), *_resumed(plan, store), *_rows(plan, store)]
+    found = [
+        *_launcher(plan.config),
+        *_sources(plan, store, weights),
+        *_resumed(plan, store),
+        *_rows(plan, store),
+    ]
     if found:
         raise ConfigError(found)
 
@@ -38,7 +48,7 @@ def _launcher(config: Config) -> Iterator[Problem]:
         yield Problem("launcher", config.launcher.name, rule, "choose launcher=local, or another engine")
 
 
-def _sources(plan: Plan, store: Store) -> Iterator[Problem]:
+def _sources(plan: Plan, store: Store, weights: bool) -> Iterator[Problem]:
     """What fetch will refuse of the user's own files; of what was fetched already, nothing is asked."""
     config = plan.config
     if store.problem(plan.spec("fetch_dataset").key) is not None and config.dataset.source == "builtin":
@@ -47,7 +57,7 @@ def _sources(plan: Plan, store: Store) -> Iterator[Problem]:
         return
     own = Path(config.model.path) if config.model.source == "local" and config.model.path else None
     if own is not None and own.is_dir():  # another machine may have it
-        yield from _refused(lambda: _model(config, own))
+        yield from _refused(lambda: _model(config, own, weights))
     if config.model.tokenizer_path is not None:
         yield from _refused(lambda: _tokenizer(config, Path(config.model.tokenizer_path or "")))
 
@@ -61,11 +71,14 @@ def _refused(look: Callable[[], None]) -> Iterator[Problem]:
         yield error.problem
 
 
-def _model(config: Config, directory: Path) -> None:
+def _model(config: Config, directory: Path, weights: bool) -> None:
     from stages.fetch import local  # here and below: a plan of what is done already need not load it
-    from stages.tokenize.tokenizer import special_ids
+    from stages.tokenize.tokenizer import read_json, special_ids
 
-    local.check_model(directory, config.model)
+    if weights:
+        local.check_model(directory, config.model)
+    else:
+        local.check_config(read_json(directory / "config.json"), config.model, directory / "config.json")
     if config.model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
         special_ids(directory, config.model)
 

@@ -68,6 +68,17 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument(
         "--deep", action="store_true", help="read your own files again, whatever their times say"
     )
+    rehearse = add(
+        "rehearse",
+        "execute an outside engine's own checkouts on this machine's CPU, with the model shrunk",
+        "experiment=mindrlhf_7b model.path=HF_DIR dataset.path=DIR engine.mindrlhf_home=CHECKOUT \\\n"
+        "      engine.mindformers_home=CHECKOUT engine.python=PYTHON   # HF_DIR needs no weights\n"
+        "  grpoflow rehearse … --keep DIR",
+    )
+    rehearse.add_argument(
+        "--keep", type=Path, metavar="DIR", help="rehearse in this empty directory, and leave it"
+    )
+    rehearse.set_defaults(module="pipeline.rehearsal.command")
     sweep = add(
         "sweep", "run many points as one graph; what they share runs once", "-m train.beta=0.0,0.01 seed=0,1"
     )

@@ -19,17 +19,20 @@ from launch.engine import hosts_of, lacking
 from launch.environment import RULES, installed
 from launch.install_script import CONTRACTS, script
 from launch.windows import Known
-from pipeline import engines
+from pipeline import engines, rehearsal
 from pipeline.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED, Checkout
 from pipeline.compose_cache import compose_cached
 from pipeline.config import Config, load
 from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Problem
 from pipeline.graph import stages
+from pipeline.rehearsal.machine import missing_packages
 from stages.fetch.redact import redact
 
 EXIT_READY, EXIT_NOT_READY = 0, 1
 HUB = "https://modelscope.cn"
+NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
+"""Groups of checks that no engine's verdict is named after, and their headings."""
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
 
@@ -69,7 +72,7 @@ def doctor(options: Namespace) -> int:
     config = load(options.overrides, options.config_dir)
     found = examine(config, options.online, homes(options.checkout))
     verdicts = {
-        name: verdict(found["machine"] + checks) for name, checks in found.items() if name != "machine"
+        name: verdict(found["machine"] + checks) for name, checks in found.items() if name not in NO_ENGINES
     }
     if options.json:
         checks = {name: [asdict(check) for check in group] for name, group in found.items()}
@@ -107,11 +110,11 @@ def _chosen(config: Config) -> tuple[str, ...]:
 def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
     """The machine and the chosen engines check by check; of each other engine what stands in its way."""
     for group, members in found.items():
-        if group not in ("machine", *chosen):
+        if group not in (*NO_ENGINES, *chosen):
             lacks = ", ".join(check.name for check in members if check.status == "problem")
             print(f"engine={group}: {verdicts[group]}{': ' if lacks else ''}{lacks}")
             continue
-        print(group if group == "machine" else f"engine={group}: {verdicts[group]}")
+        print(NO_ENGINES.get(group) or f"engine={group}: {verdicts[group]}")
         for check in members:
             print(f"  {MARKS[check.status]} {check.name}: {check.found}")
             if check.remedy:
@@ -157,7 +160,18 @@ def examine(config: Config, online: bool, given: Mapping[str, str] | None = None
     found = {"machine": machine, "local": list(_local(config))}
     for name, engine in OUTSIDE.items():
         found[name] = list(_outside(name, engine, config, given or {}, versions, cards))
+    if any(name in rehearsal.ENGINES for name in rehearsal.parts(config)):
+        found["rehearse"] = [_rehearsing(config)]
     return found
+
+
+def _rehearsing(config: Config) -> Check:
+    """Whether this machine has an interpreter that can rehearse: its packages; no card is needed."""
+    python = look.interpreter(config.engine.python if config.engine.name != "local" else None)
+    lacks = next(iter(missing_packages(python)), None)
+    if lacks is None:
+        return Check("interpreter", "ok", f"{python}: mindspore, and what mindformers stands on")
+    return Check("interpreter", "problem", f"{python or 'none'}: {lacks.rule}", lacks.remedy)
 
 
 def verdict(checks: list[Check]) -> str:

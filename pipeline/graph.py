@@ -137,6 +137,8 @@ def plan(config: Config, digest: Digest) -> Plan:
     # younger than stores in use: a Qwen2's artifacts keep their identities
     absent = frozenset({("model", "deepseek_v3")} if config.model.deepseek_v3 is None else ())
     absent |= {("engine", "sft")}  # what it changes shows in the inputs
+    if config.engine.name == "mindrlhf" and config.engine.tokenizer == "qwen":  # younger, too
+        absent |= {("engine", "tokenizer")}
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in stages(config):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
+from pipeline.rehearsal import known
 from pipeline.store import Store
 
 
 def prepare_plan(
-    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False
+    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -27,6 +29,7 @@ def prepare_plan(
         overrides: Hydra overrides.
         config_dir: the user's own config groups.
         deep: read the user's files again, whatever their times say.
+        weights: model.path must hold them; False: config.json and tokenizer are enough.
 
     Raises:
         ConfigError: the configuration is invalid.
@@ -35,8 +38,8 @@ def prepare_plan(
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     planned = plan(config, functools.partial(cache.digest, deep=deep))
-    at_hand.check(planned, store)
-    return planned, store
+    at_hand.check(planned, store, weights)
+    return replace(planned, notes=(*planned.notes, *known.notes(planned, store))), store
 
 
 class Run:
@@ -138,8 +141,11 @@ class Run:
 
 
 def _warn(plan: Plan, store: Store) -> None:
-    """Tell, before hours are spent, what `plan` shows as warnings."""
+    """Tell, before hours are spent, what `plan` shows as warnings, and what was not rehearsed."""
     from pipeline import cautions  # here, because a run with nothing to do needs none of it
+
+    for note in known.notes(plan, store):
+        print(f"note: {note}", file=sys.stderr, flush=True)
 
     for warning in cautions.warnings(plan, store):
         print(f"warning: {warning}", file=sys.stderr, flush=True)

@@ -25,6 +25,7 @@ STAGES = {  # module, or module:function where it is not `run`
     "grpo": "stages.grpo.stage",
     "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
     "mindrlhf_collect": "stages.mindrlhf.stage:collect",
+    "mindrlhf_answers": "stages.mindrlhf.rehearsal.answers",
     "mindrlhf_one_stage_prepare": "stages.mindrlhf_one_stage.stage:prepare",
     "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
     "mindformers_prepare": "stages.mindformers.stage:prepare",

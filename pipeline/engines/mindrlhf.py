@@ -10,8 +10,9 @@ from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
-from stages.mindrlhf import contract, rules
+from stages.mindrlhf import contract, rules, vocabulary
 from stages.mindrlhf import memory as cards
+from stages.mindrlhf import notes as reading
 from stages.mindrlhf.job import Job
 from stages.split_config import check_split
 
@@ -88,6 +89,8 @@ def derive(values: dict[str, Any]) -> None:
     engine, convert, split = values["engine"], values["convert"], values["split"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
+    if engine["tokenizer"] == "auto":
+        engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
         convert |= {"materialize": True, "format": "safetensors"}
     elif engine["load_ckpt_format"] == "ckpt":
@@ -118,7 +121,7 @@ def needs(config: Config) -> Iterator[Problem]:
 
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
-    return tuple(rules.notes(job(config)))
+    return tuple(reading.notes(job(config)))
 
 
 def memory(config: Config) -> tuple[RoleMemory, ...]:

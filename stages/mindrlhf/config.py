@@ -32,7 +32,11 @@ class MindrlhfEngine(OutsideEngine):
     load_ckpt_format: Literal["hf_safetensors", "ms_safetensors", "ckpt"]
     """What training starts from: a Hugging Face directory, a flat complete one, or rank directories."""
     use_vllm: Annotated[int, Ge(0), Le(2)]
-    """0: MindFormers generates; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging)."""
+    """0: MindFormers generates, with one seed per replica, so that layout.generate.data_parallel must be at
+    least 2; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging, 0cd087455 only)."""
+    tokenizer: Literal["auto", "qwen", "file"]
+    """What turns ids into text for rewards. qwen: mindrlhf's own class, Qwen2.5's ids built in; file: the
+    model's tokenizer.json; auto: qwen for Qwen2.5's vocabulary, file for every other."""
     epochs: Positive
     """Passes over the prompts; mindrlhf knows no number of steps."""
     chunk_size: Positive
@@ -42,7 +46,8 @@ class MindrlhfEngine(OutsideEngine):
     pack_num: Positive
     """Samples packed into one row of seq_length (mindrlhf's default 1)."""
     seq_length: Positive | None
-    """Row length of training; null: prompt + completion + 1, up to the next multiple of 128."""
+    """Row length of training; null: pack_num x (prompt + completion + 1), up to the next multiple of 128, and
+    at least 2048, below which mindformers refuses packed rows."""
     max_model_len: Positive | None
     """vLLM's longest sequence; null: seq_length."""
     ref_model_batch_size: Positive
@@ -58,7 +63,7 @@ class MindrlhfEngine(OutsideEngine):
     device_memory_gib: Annotated[int, Ge(1)]
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
     full_monitor: bool
-    """Log KL, ratio and clip share of each update (contract e8a8fc1; costs a read of four scalars)."""
+    """Log KL, ratio and clip share of each update. No known contract can: must be false."""
     reshard_mem_opt_level: Annotated[int, Ge(0), Le(1)]
     """1: weights leave the card while they are resharded; slower, less memory (default 0)."""
     enable_reshard_optimizer: bool

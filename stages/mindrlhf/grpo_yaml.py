@@ -6,6 +6,7 @@ main.py. Values that differ from upstream's defaults say why.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from stages.layout import RoleLayout
@@ -79,8 +80,8 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "deterministic": "OFF",
         "align_type": "rlhf_stages",
         "dataset_file": str(places.dataset),
-        "tokenizer_type": job.family,
-        "tokenizer_dir": str(places.tokenizer),
+        "tokenizer_type": tokenizer_type(job),
+        "tokenizer_dir": str(tokenizer_place(job, places)),
         "epochs": engine.epochs,
         "batch_size": engine.batch_size,
         "sink_size": 1,
@@ -121,6 +122,17 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "enable_oldpolicy": True,
         "seed": job.seed,
     }
+
+
+def tokenizer_type(job: Job) -> str:
+    """What e8a8fc1 calls the class that reads completions (models/model_utils.py, TokenizerFactory)."""
+    return "deepseek" if job.hands_tokenizer_over else job.family
+
+
+def tokenizer_place(job: Job, places: Places) -> Path:
+    """The directory; where 0cd087455 takes a tokenizer.json, that file itself (grpo_trainer.py:238)."""
+    whole = job.hands_tokenizer_over and job.version == "0cd087455"
+    return places.tokenizer / "tokenizer.json" if whole else places.tokenizer
 
 
 def _actor(job: Job, places: Places) -> Values:

@@ -25,6 +25,10 @@ VERIFIERS = {
 """Our reward functions -> mindrlhf's registered ones. accuracy has none: mindrlhf replaces accuracy_reward by
 qwen_accuracy_reward when model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
 VERIFIERS_OF_DEEPSEEK = {**VERIFIERS, "accuracy": "accuracy_reward"}
+SHORTEST_ROW = 2048
+"""mindformers refuses shorter rows with a compressed mask, which itself is of this size
+(modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other,
+for Qwen alone: train_worker.py:87 and its siblings hand DeepSeek-V3 no use_eod_attn_mask_compression."""
 _ROW = 128
 """seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
 
@@ -102,14 +106,35 @@ class Job:
         return self.tokenize.max_prompt_length + self.rollout.max_tokens + 1
 
     @property
+    def shortest_row(self) -> int:
+        """What a row must have at least."""
+        return SHORTEST_ROW if self.family == "qwen" else 1
+
+    @property
     def seq_length(self) -> int:
         """Row length of training."""
-        return self.engine.seq_length or -(-self.sample_length // _ROW) * _ROW
+        needed = max(self.engine.pack_num * self.sample_length, self.shortest_row)
+        return self.engine.seq_length or -(-needed // _ROW) * _ROW
 
     @property
     def max_model_len(self) -> int:
         """Longest sequence of vLLM."""
         return self.engine.max_model_len or self.seq_length
+
+    @property
+    def distinct_completions(self) -> int:
+        """Completions of a prompt that can differ when MindFormers generates.
+
+        A replica seeds each call with its own number, and its calls for one prompt are alike
+        (infer_worker.py, generate; grpo_experience_maker.py, generate_sequence); the completions of a prompt
+        are dealt to the replicas in turn (_split_for_data_parallel).
+        """
+        return min(self.layout.generate.data_parallel, self.rollout.num_generations)
+
+    @property
+    def hands_tokenizer_over(self) -> bool:
+        """Whether a Qwen2's tokenizer.json is read instead of mindrlhf's own class (see vocabulary.py)."""
+        return self.family == "qwen" and self.engine.tokenizer == "file"
 
     def token_ids(self) -> TokenIds:
         """The model's."""

@@ -20,6 +20,15 @@ def check(job: Job) -> Iterator[Problem]:
             "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
             "set it to 1 and raise model_parallel or data_parallel",
         )
+    if job.layout.train.opt_offload:
+        yield Problem(
+            "layout.train.opt_offload",
+            True,
+            "must be false: the optimizer of this setting wants the norm of the gradients besides "
+            "(mindrlhf/utils/adam.py:161), which the training cell does not give it (mindformers "
+            "wrapper/wrapper.py:281; at 0cd087455 mindrlhf/wrapper/wrapper.py, enable_offload)",
+            "set it to false; between updates mindrlhf moves the optimizer to the host anyhow",
+        )
     yield from filled_pipeline(job.layout.train)
     yield from _resharding(job)
     for role in ROLES:

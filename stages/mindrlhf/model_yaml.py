@@ -14,6 +14,7 @@ from stages.layout import RoleLayout
 from stages.mindrlhf.deepseek_yaml import deepseek_configs
 from stages.mindrlhf.grpo_yaml import parallel_config
 from stages.mindrlhf.job import Job, Places, TokenIds
+from stages.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.model_config import ModelConfig
 from stages.strategy.layouts import stages_of_layers
 
@@ -133,6 +134,19 @@ def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
 
 
 def _processor(job: Job, places: Places) -> Values:
+    if job.hands_tokenizer_over:
+        file, names = str(places.tokenizer / "tokenizer.json"), ("unk", "bos", "eos", "pad")
+        return {
+            "return_tensors": "ms",
+            "tokenizer": {
+                "type": "LlamaTokenizerFast",
+                # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
+                **{f"{name}_token": ENDOFTEXT_TEXT for name in names},
+                "vocab_file": file,
+                "tokenizer_file": file,
+            },
+            "type": "LlamaProcessor",
+        }
     return {
         "return_tensors": "ms",
         "tokenizer": {

@@ -1,25 +1,19 @@
 """What mindrlhf asserts, and what it does not assert and then gets silently wrong.
 
-Each rule names its place in mindrlhf e8a8fc1 (0cd087455 does the same). Rules that every engine shares,
-heads and equal card counts among them, stand in pipeline/rules.py; those of layouts in layout_rules.py.
+Each rule names its place in mindrlhf e8a8fc1; 0cd087455 and DeepSeek-V3's tutorial do the same unless the
+rule says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
+pipeline/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 
 from stages.errors import Problem, as_override
 from stages.layout import ROLES
-from stages.mindrlhf import layout_rules
-from stages.mindrlhf.config import VERSIONS
-from stages.mindrlhf.job import Job
-from stages.model_config import ModelConfig
-from stages.strategy.layouts import warnings
-
-SHARD_BYTES = 4 * 10**9
-"""Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
+from stages.mindrlhf import generation_rules, layout_rules
+from stages.mindrlhf.job import SHORTEST_ROW, Job
 
 
 def check(job: Job, sft_enabled: bool) -> list[Problem]:
@@ -28,54 +22,14 @@ def check(job: Job, sft_enabled: bool) -> list[Problem]:
         *_formats(job, sft_enabled),
         *_deepseek(job),
         *layout_rules.check(job),
+        *generation_rules.check(job),
+        *_packs(job),
         *_samples(job),
         *_lengths(job),
         *_algorithm(job),
+        *_schedule(job),
         *_reward(job),
-        *_tokens(job),
     ]
-
-
-def notes(job: Job) -> list[str]:
-    """What a reader of the plan should know, and no rule forbids."""
-    found = []
-    if job.engine.mindrlhf_home is None:
-        found.append(
-            f"engine.mindrlhf_home is not set: contract {VERSIONS[0]} is assumed; run refuses without it"
-            if job.version == VERSIONS[0]
-            else "engine.mindrlhf_home is not set: run refuses without it"
-        )
-    per_epoch = "the number of training prompts // train.prompts_per_step"
-    found.append(
-        f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
-        f"train.steps={job.train.steps} is only the length of its learning rate's decay"
-    )
-    if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
-        found.append(
-            "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
-            "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
-        )
-    for role in ROLES if job.family == "qwen" else ():
-        found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    if job.family == "deepseek":
-        found.append(
-            "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
-            " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index"
-        )
-        found.append("DeepSeek-V3: what a card must hold is not estimated")
-    if job.train.weight_decay != 0.1:
-        found.append(
-            f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
-            "(utils/configs.py, set_weight_decay)"
-        )
-    return found
-
-
-def is_single_file(model: ModelConfig) -> bool:
-    """Whether the Hugging Face directory has no index; of one that is not here, as published."""
-    if model.path is not None and Path(model.path).is_dir():
-        return not (Path(model.path) / "model.safetensors.index.json").exists()
-    return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES
 
 
 def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
@@ -85,7 +39,8 @@ def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
             "engine.use_vllm",
             engine.use_vllm,
             "must be 0 with engine.load_ckpt_format=ckpt (infer_worker.py: vLLM loads safetensors only)",
-            "use hf_safetensors or ms_safetensors, or engine.use_vllm=0",
+            "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel "
+            "of at least 2",
         )
     if job.model.qkv_concat:
         yield Problem(
@@ -137,6 +92,31 @@ def _deepseek(job: Job) -> Iterator[Problem]:
                 )
 
 
+def _packs(job: Job) -> Iterator[Problem]:
+    """What is asked of rows that hold several samples."""
+    pack_num, packed = job.engine.pack_num, job.engine.pack_num * job.sample_length
+    if pack_num > 1 and job.family == "deepseek":
+        yield Problem(
+            "engine.pack_num",
+            pack_num,
+            "must be 1 for DeepSeek-V3: its network is not told where a sample ends, so that packed samples "
+            "see each other (grpo_models.py:207, deepseek_training)",
+            "set it to 1",
+        )
+    elif (
+        packed > job.seq_length >= job.sample_length
+        and math.lcm(*(count for count, _, _ in _batches(job))) > 1
+    ):
+        yield Problem(
+            "engine.seq_length",
+            job.seq_length,
+            f"{pack_num} of the longest samples, {packed} tokens, must fit: else the number of packs varies "
+            "from step to step, and those that fill no batch are dropped, or keep log-probabilities of 0 "
+            "(grpo_experience_maker.py, create_pack_group and compute_ref_log_probs)",
+            f"leave it null, use at least {packed}, or lower engine.pack_num",
+        )
+
+
 def _samples(job: Job) -> Iterator[Problem]:
     """Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder)."""
     train, engine, layout = job.train, job.engine, job.layout
@@ -158,33 +138,16 @@ def _samples(job: Job) -> Iterator[Problem]:
             f"use {math.gcd(job.samples, engine.pack_num)}",
         )
     update = job.packs_per_update
-    formula = "engine.batch_size x data_parallel" + (
-        " x micro_batch_num" if layout.train.pipeline_stage > 1 else ""
-    )
     if job.packs < update:
         yield Problem(
             "train.prompts_per_step",
             train.prompts_per_step,
-            f"{job.packs} packs a step are fewer than the {update} of one update ({formula}): "
+            f"{job.packs} packs a step are fewer than the {update} of one update ({_update(job)}): "
             "mindrlhf would make no update at all and say nothing (train_worker.py, train)",
             "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size",
         )
         return
-    reference = engine.ref_model_batch_size * layout.reference.data_parallel
-    old_policy = engine.batch_size * layout.train.data_parallel
-    for divisor, what, source in (
-        (update, f"an update ({formula})", "the remainder is dropped, train_worker.py"),
-        (
-            reference,
-            "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
-            "the tail's log-probabilities stay 0 (ref_worker.py, compute_ref_log_probs)",
-        ),
-        (
-            old_policy,
-            "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
-            "the tail's log-probabilities stay 0 (grpo_experience_maker.py, _generate_old_logps)",
-        ),
-    ):
+    for divisor, what, source in _batches(job):
         if job.packs % divisor:
             yield Problem(
                 "train.prompts_per_step",
@@ -192,6 +155,30 @@ def _samples(job: Job) -> Iterator[Problem]:
                 f"its {job.packs} packs must be a multiple of {divisor}, {what}: {source}",
                 f"use prompts_per_step={_enough(job, batch, divisor)}, or another batch size",
             )
+
+
+def _batches(job: Job) -> tuple[tuple[int, str, str], ...]:
+    """What the packs of a step must fill: packs, what takes them, and what becomes of the rest."""
+    engine, layout = job.engine, job.layout
+    return (
+        (job.packs_per_update, f"an update ({_update(job)})", "the remainder is dropped, train_worker.py"),
+        (
+            engine.ref_model_batch_size * layout.reference.data_parallel,
+            "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
+            "the tail's log-probabilities stay 0 (ref_worker.py, compute_ref_log_probs)",
+        ),
+        (
+            engine.batch_size * layout.train.data_parallel,
+            "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
+            "the tail's log-probabilities stay 0 (grpo_experience_maker.py, _generate_old_logps)",
+        ),
+    )
+
+
+def _update(job: Job) -> str:
+    """Packs of an update, told."""
+    pipelined = job.layout.train.pipeline_stage > 1
+    return "engine.batch_size x data_parallel" + (" x micro_batch_num" if pipelined else "")
 
 
 def _enough(job: Job, batch: int, divisor: int) -> int:
@@ -202,7 +189,6 @@ def _enough(job: Job, batch: int, divisor: int) -> int:
 
 
 def _lengths(job: Job) -> Iterator[Problem]:
-    engine = job.engine
     if job.sample_length > job.seq_length:
         yield Problem(
             "engine.seq_length",
@@ -211,21 +197,23 @@ def _lengths(job: Job) -> Iterator[Problem]:
             "longer samples are cut, or end the run (grpo_experience_maker.py, create_pack_group)",
             "leave it null, or shorten them",
         )
-    if job.seq_length > job.max_model_len and engine.use_vllm:
-        yield Problem(
-            "engine.max_model_len",
-            job.max_model_len,
-            f"must be at least seq_length={job.seq_length} (vllm config.py: it refuses longer sequences)",
-            "leave it null",
-        )
-    longest = max(job.seq_length, job.max_model_len)
-    if longest > job.model.max_position_embeddings:
+    if job.seq_length < job.shortest_row:
         yield Problem(
             "engine.seq_length",
-            longest,
+            job.seq_length,
+            f"must be at least {SHORTEST_ROW}: rows that hold several samples take a compressed mask of that "
+            "size, and mindformers refuses shorter ones (modules/transformer/transformer.py:1261)",
+            f"leave it null, or set it to {SHORTEST_ROW}: shorter samples are padded",
+        )
+    if job.seq_length > job.model.max_position_embeddings:
+        yield Problem(
+            "engine.seq_length",
+            job.seq_length,
             f"at most model.max_position_embeddings={job.model.max_position_embeddings} "
             "(ours: config.json says what it was trained for)",
-            "shorten tokenize.max_prompt_length or rollout.max_tokens",
+            "shorten tokenize.max_prompt_length or rollout.max_tokens, or lower engine.pack_num"
+            if job.model.max_position_embeddings >= job.shortest_row
+            else f"mindrlhf trains no model of fewer than {SHORTEST_ROW} positions: use engine=local",
         )
 
 
@@ -279,6 +267,29 @@ def _algorithm(job: Job) -> Iterator[Problem]:
         )
 
 
+def _schedule(job: Job) -> Iterator[Problem]:
+    train = job.train
+    if train.schedule == "constant" or train.final_share == 1:
+        constant = train.schedule == "constant"
+        yield Problem(
+            "train.schedule" if constant else "train.final_share",
+            train.schedule if constant else train.final_share,
+            "the learning rate must fall: mindrlhf builds a CosineDecayLR whatever the schedule is "
+            "(mindrlhf/utils/utils.py, LearningRate), which refuses a last rate that equals the first",
+            "use train.schedule=linear with train.final_share=0.99 and a large train.steps for a rate that "
+            "hardly falls",
+        )
+    if job.engine.full_monitor:
+        yield Problem(
+            "engine.full_monitor",
+            True,
+            "must be false: e8a8fc1 reads old_log_ratio from GRPOModel, which has none (grpo_models.py:377), "
+            "and dies in the first update; 0cd087455 has no such key (grpo_configs.py). Neither tells KL and "
+            "clip share",
+            "set it to false",
+        )
+
+
 def _reward(job: Job) -> Iterator[Problem]:
     for i, name in enumerate(job.reward.functions):
         if name in job.verifiers:
@@ -290,16 +301,3 @@ def _reward(job: Job) -> Iterator[Problem]:
                 "only numbers in \\boxed{} (grpo_experience_maker.py, _init_reward_fn)"
             )
         yield Problem(f"reward.functions[{i}]", name, rule, "use reward=boxed, or train with engine=local")
-
-
-def _tokens(job: Job) -> Iterator[Problem]:
-    """Qwen2.5's own ids, where the model section names none; those that it names every engine checks."""
-    if job.model.source == "builtin":
-        return  # its vocabulary is trained on the spot; the stage reads the ids from the tokenizer
-    ids = job.token_ids()
-    for name, values in (("bos", (ids.bos,)), ("pad", (ids.pad,)), ("eos", ids.eos)):
-        path = f"{name}_token_id"
-        for value in values if getattr(job.model, path) is None else ():
-            if value >= job.model.vocab_size:
-                rule = f"must be below vocab_size={job.model.vocab_size} (ours: config.json has no more)"
-                yield Problem(f"model.{path}", value, rule, "give the tokenizer's own id")

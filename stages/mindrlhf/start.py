@@ -11,7 +11,7 @@ import yaml
 
 from stages.mindrlhf import checkpoints
 from stages.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
-from stages.mindrlhf.grpo_yaml import grpo_config
+from stages.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.model_yaml import model_configs
 from stages.program import Start
@@ -78,12 +78,12 @@ def arguments(job: Job, places: Places, resume: bool) -> list[str]:
     named = {
         "config": places.configs / (RESUME_CONFIG if resume else "grpo_config.yaml"),
         **(
-            {"model_name": job.family, "tokenizer_type": job.family}
+            {"model_name": job.family, "tokenizer_type": tokenizer_type(job)}
             if job.version == "e8a8fc1"
-            else {"custom_model_name": job.family}
+            else {"custom_model_name": "llama" if job.hands_tokenizer_over else job.family}
         ),
         "dataset_file": places.dataset,
-        "tokenizer_dir": places.tokenizer,
+        "tokenizer_dir": tokenizer_place(job, places),
         "actor_checkpoint_path": places.actor,
         "ref_checkpoint_path": places.reference,
         "generate_checkpoint_path": places.generate,

@@ -15,7 +15,6 @@ BASE = [
     *outside.BASE,
     "engine=mindrlhf",
     f"engine.mindrlhf_home={HOME / 'e8a8fc1'}",
-    "engine.use_vllm=0",
     "train.checkpoint_every=2",
 ]
 

@@ -34,7 +34,6 @@ MINDRLHF = [
     *BASE,
     *SFT,
     "engine=mindrlhf",
-    "engine.use_vllm=0",
     f"engine.mindrlhf_home={DATA / 'mindrlhf_standin' / 'e8a8fc1'}",
     "train.checkpoint_every=2",
 ]
@@ -79,7 +78,8 @@ def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path: Path, al
 )
 def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str, layout: str) -> None:
     store = tmp_path / "store"
-    done = run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}")
+    generator = f"engine.use_vllm={0 if form == 'ckpt' else 1}"
+    done = run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}", generator)
     assert done.exit_code == 0, done.stderr
     last = 3 if layout.endswith("pp2") else 1  # the stand-in adds the rank to the loss that it logs
     steps = range(1, OF_ARITH + 1)

@@ -95,7 +95,7 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
 
 @pytest.mark.slow
 def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path) -> None:
-    four = ["engine.load_ckpt_format=ckpt", "layout=dp1_mp2_pp2"]
+    four = ["engine.load_ckpt_format=ckpt", "engine.use_vllm=0", "layout=dp1_mp2_pp2"]
     first = begin(store, *four)
     wait_for_hanging(first, store, 4)
     first.send_signal(signal.SIGKILL)

@@ -14,6 +14,7 @@ from stages.weights.sources import rank_directories
 COMMANDS = [
     "run",
     "plan",
+    "rehearse",
     "layouts",
     "doctor",
     "sweep",

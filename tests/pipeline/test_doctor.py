@@ -42,6 +42,20 @@ def test_what_runs_in_a_container_is_unknown(tmp_path: Path, capsys: pytest.Capt
     assert "unknown python: runs behind docker" in capsys.readouterr().out
 
 
+def test_whether_this_machine_can_rehearse_is_no_part_of_an_engines_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["doctor", "engine=mindrlhf", f"engine.python={sys.executable}", f"store={tmp_path}"]
+    main([*own, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    (check,) = told["checks"]["rehearse"]
+    assert check["status"] == "problem" and "mindpet not installed" in check["found"]  # our own lacks it
+    assert "pip install mindspore==2.7.0 mindformers==1.6.0" in check["remedy"]
+    assert "rehearse" not in told["verdicts"]
+    main(own)
+    assert "grpoflow rehearse\n  PROBLEM interpreter" in capsys.readouterr().out
+
+
 def test_verdicts() -> None:
     good, bad, dark = (Check("x", status, "") for status in ("ok", "problem", "unknown"))
     assert [verdict(one) for one in ([good], [good, dark], [dark, bad])] == [

@@ -17,8 +17,8 @@ SHAPES = {  # heads, key-value heads, layers, tied: config.json of Qwen2.5
     "qwen2_5_7b": (28, 4, 28, False),
     "qwen2_5_72b": (64, 8, 80, False),
 }
-PROMPTS, GENERATIONS, LENGTH = 32, 8, 1152
-SAMPLES = ["train.prompts_per_step=32", "rollout.num_generations=8", "engine.seq_length=1152"]
+PROMPTS, GENERATIONS, LENGTH = 32, 8, 2048
+SAMPLES = ["train.prompts_per_step=32", "rollout.num_generations=8", "engine.seq_length=2048"]
 
 
 def by_hand(model: str, cards: int) -> set[str]:

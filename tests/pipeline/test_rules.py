@@ -11,8 +11,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
 import typing
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -25,6 +27,7 @@ import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
 import stages.grpo.rules
+import stages.mindrlhf.generation_rules
 import stages.mindrlhf.layout_rules
 import stages.mindrlhf.rules
 import stages.model_config
@@ -42,6 +45,7 @@ MODULES = (
     pipeline.rules,
     pipeline.engines.local,
     stages.mindrlhf.rules,
+    stages.mindrlhf.generation_rules,
     stages.mindrlhf.layout_rules,
     stages.grpo.config,
     stages.grpo.rules,
@@ -252,8 +256,8 @@ RULES = {
         "engine.enable_reshard_optimizer=true layout=dp4_mp4_pp1", SEVEN[:-1],
     ),
     "cut_sequences": rule(
-        "engine.seq_length=1153 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
-        "engine.seq_length=1156 layout.train.use_seq_parallel=true", SEVEN,
+        "engine.seq_length=2049 layout.train.use_seq_parallel=true", "engine.seq_length", "must be a multiple of 4",
+        "engine.seq_length=2052 layout.train.use_seq_parallel=true", SEVEN,
     ),
     "batches_of_prompts": rule(
         "train.prompts_per_step=3", "train.prompts_per_step", "chunk_size x layout.generate.data_parallel = 2",
@@ -281,11 +285,66 @@ RULES = {
     ),
     "sample_fits": rule(
         "engine.seq_length=1024", "engine.seq_length", "rollout.max_tokens + 1 = 1025 must fit",
-        "engine.seq_length=1025", SEVEN,
+        "engine.seq_length=2048", SEVEN,
+    ),
+    "compressed_mask": rule(
+        "engine.seq_length=2047", "engine.seq_length", "must be at least 2048", "engine.seq_length=2048", SEVEN
+    ),
+    "few_positions": rule(
+        "model.max_position_embeddings=1024", "engine.seq_length", "max_position_embeddings=1024",
+        "model.max_position_embeddings=2048", SEVEN,
+    ),
+    "whole_packs": rule(
+        "engine.pack_num=2 engine.seq_length=2049", "engine.seq_length", "2 of the longest samples, 2050 tokens",
+        "engine.pack_num=2 engine.seq_length=2050", SEVEN,
+    ),
+    "deepseek_packs": rule(
+        "engine.pack_num=2", "engine.pack_num", "packed samples see each other", "engine.pack_num=1", DEEP
     ),
     "vllm_length": rule(
-        "engine.max_model_len=1024", "engine.max_model_len", "must be at least seq_length=1152",
-        "engine.max_model_len=1152", SEVEN,
+        "engine.max_model_len=1023", "engine.max_model_len", "rollout.max_tokens = 1024 must fit",
+        "engine.max_model_len=1024 engine.max_num_seqs=512", SEVEN,
+    ),
+    "vllm_positions": rule(
+        "engine.max_model_len=32769", "engine.max_model_len", "max_position_embeddings=32768",
+        "engine.max_model_len=32768", SEVEN,
+    ),
+    "vllm_sequences": rule(
+        "engine.max_num_seqs=2049", "engine.max_num_seqs", "at most max_num_batched_tokens",
+        "engine.max_num_seqs=2048", SEVEN,
+    ),
+    "debugging": rule(
+        "engine.use_vllm=2", "engine.use_vllm", "fails on e8a8fc1",
+        "engine.use_vllm=2 engine.contract=0cd087455", SEVEN,
+    ),
+    "one_seed": rule(
+        "engine.use_vllm=0 layout=dp1_mp4_pp1", "engine.use_vllm", "never learns",
+        "engine.use_vllm=0 layout=dp2_mp4_pp1", SEVEN,
+    ),
+    "one_seed_of_ranks": rule(
+        "engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp1_mp4_pp1", "engine.use_vllm", "never learns",
+        "engine.use_vllm=0 engine.load_ckpt_format=ckpt layout=dp2_mp4_pp1", SEVEN,
+    ),
+    "constants_of_qwen": rule(
+        "engine.tokenizer=qwen model.eos_token_id=[5]", "engine.tokenizer", "vocabulary other than Qwen2.5's",
+        "engine.tokenizer=auto model.eos_token_id=[5]", SEVEN,
+    ),
+    "monitor": rule(
+        "engine.full_monitor=true", "engine.full_monitor", "grpo_models.py:377", "engine.full_monitor=false", SEVEN
+    ),
+    "monitor_before": rule(
+        "engine.full_monitor=true engine.contract=0cd087455", "engine.full_monitor", "has no such key",
+        "engine.contract=0cd087455", SEVEN,
+    ),
+    "constant_rate": rule(
+        "train.schedule=constant", "train.schedule", "CosineDecayLR", "train.schedule=linear", SEVEN
+    ),
+    "constant_share": rule(
+        "train.final_share=1.0", "train.final_share", "CosineDecayLR", "train.final_share=0.99", SEVEN
+    ),
+    "optimizer_on_the_host": rule(
+        "layout.train.opt_offload=true", "layout.train.opt_offload", "adam.py:161", "layout.train.opt_offload=false",
+        SEVEN,
     ),
     "positions": rule(
         "engine.seq_length=32769", "engine.seq_length", "max_position_embeddings=32768", "engine.seq_length=32768",
@@ -453,7 +512,7 @@ def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(name:
     check(RULES[name])
 
 
-def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def besides() -> None:
         with monkeypatch.context() as without:
             without.setattr(stages.rewards.config.importlib.util, "find_spec", lambda name: None)
@@ -462,6 +521,10 @@ def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
             without.setattr(stages.grpo.config.importlib.util, "find_spec", lambda name: None)
             told = problems(("train.loggers=[wandb]",))
             assert "pip install 'grpoflow[loggers]'" in str(told[0])
+        added = {"added_tokens_decoder": {"2": {"content": "</s>"}}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(added))
+        told = problems((*SEVEN, f"model.path={tmp_path}"))
+        assert "its tokenizer must know <|endoftext|>" in str(told[0])
 
         deep = load(DEEP)
         with pytest.raises(ConfigError, match="Qwen2 models are known"):

@@ -705,7 +705,7 @@ def around_a_stand_in(it: Case) -> None:
     home = ROOT / "tests" / "data" / "mindrlhf_standin" / "e8a8fc1"
     plain = [word for word in CHEAP if not word.startswith(("sft.", "train."))]
     it.run(PYTHON, "-m", "pipeline.cli", "run", *plain, "engine=mindrlhf", f"engine.mindrlhf_home={home}",
-           f"engine.python={PYTHON}", "engine.use_vllm=0", "layout=dp1_mp2_pp1", "train.prompts_per_step=8",
+           f"engine.python={PYTHON}", "layout=dp1_mp2_pp1", "train.prompts_per_step=8",
            "train.checkpoint_every=2", f"store={it.work}/store")  # fmt: skip
 
 

@@ -128,6 +128,10 @@ class Run:
         if getattr(arguments, "model_name", "qwen") == "deepseek":
             self.check_experts()
             assert (tokenizer / "tokenizer.json").is_file(), tokenizer
+        elif getattr(arguments, "custom_model_name", "qwen") == "llama":
+            assert tokenizer.is_file(), tokenizer
+        elif getattr(arguments, "tokenizer_type", "qwen") == "deepseek":
+            assert (tokenizer / "tokenizer.json").is_file(), tokenizer
         else:
             assert (tokenizer / "vocab.json").is_file() and (tokenizer / "merges.txt").is_file(), tokenizer
         model = yaml.safe_load(Path(self.actor["model_config"]).read_text(encoding="utf-8"))

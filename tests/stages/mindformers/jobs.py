@@ -13,5 +13,5 @@ PLACES: Places = places_of(Path("/run"), Path("/records"))
 
 def job_of(*overrides: str) -> Job:
     """Of engine=mindrlhf, which knows every layout that mindformers knows."""
-    fixed = ["engine=mindrlhf", "engine.sft=mindformers", "engine.use_vllm=0", "model.path=/models/qwen"]
+    fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]
     return run_of(load([*fixed, *overrides]))

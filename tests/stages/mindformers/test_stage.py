@@ -34,9 +34,9 @@ def context(tmp_path: Path, request: pytest.FixtureRequest) -> Context:
         [
             "engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=8", "tokenize.sft_length=16",
             "tokenize.max_prompt_length=8", "rollout.max_tokens=8", f"layout={request.param}",
-            f"model.path={tmp_path / 'hf'}", "engine.seq_length=32", "model=qwen2_5_0_5b",
+            f"model.path={tmp_path / 'hf'}", "model=qwen2_5_0_5b",
             "model.torch_dtype=float32", "model.pad_token_id=0", "model.bos_token_id=0",
-            "model.eos_token_id=[1]", *sizes,
+            "model.eos_token_id=[1]", *sizes, "model.max_position_embeddings=2048",
         ]
     ).plain()  # fmt: skip
     write_hf(tmp_path / "hf", MODEL, shards=2)

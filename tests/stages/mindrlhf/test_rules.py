@@ -6,7 +6,7 @@ import pytest
 from pipeline.config import load
 from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
-from stages.mindrlhf import rules
+from stages.mindrlhf import notes, rules
 from stages.mindrlhf.grpo_yaml import grpo_config
 from tests.stages.mindrlhf.jobs import job_of, places
 
@@ -39,7 +39,13 @@ def test_what_people_run_breaks_no_rule() -> None:
         (["engine.pack_num=3"], "must divide the 256 samples of a step"),
         (["layout.train.micro_batch_num=1"], "at least pipeline_stage=2 micro-batches"),
         (["engine.seq_length=1024"], "rollout.max_tokens + 1 = 1025 must fit"),
-        (["engine.max_model_len=1024"], "must be at least seq_length=1152"),
+        (["engine.max_model_len=1023"], "tokenize.max_prompt_length + rollout.max_tokens = 1024 must fit"),
+        (["engine.seq_length=1152"], "must be at least 2048"),
+        (["engine.full_monitor=true"], "Neither tells KL and clip share"),
+        (["engine.use_vllm=0", "layout=dp1_mp4_pp1"], "never learns with layout.generate.data_parallel=1"),
+        (["engine.use_vllm=2"], "infer_worker.py:388"),
+        (["train.schedule=constant"], "the learning rate must fall"),
+        (["layout.train.opt_offload=true"], "adam.py:161"),
         (["tokenize.max_prompt_length=32500"], "at most model.max_position_embeddings=32768"),
         (["layout.generate.pipeline_stage=2", "layout.generate.data_parallel=1"], "must not be pipelined"),
         (["layout.reference.data_parallel=1"], "occupies 4 cards (dp*mp*pp*cp), must be cards=8"),
@@ -67,9 +73,27 @@ def test_a_sequence_must_divide_among_the_cards_that_cut_it() -> None:
 
 
 def test_notes_tell_what_no_rule_forbids() -> None:
-    notes = rules.notes(job_of(*SEVEN, "train.weight_decay=0.01"))
-    assert any("decays by 0.1 whatever is asked" in note for note in notes)
-    assert any("train.steps=200000 is only the length" in note for note in notes)
+    told = " ".join(notes.notes(job_of(*SEVEN, "train.weight_decay=0.01", "rollout.min_p=0.1", "seed=7")))
+    assert "decays by 0.1 whatever is asked" in told
+    assert "train.steps=200000 is only the length" in told
+    assert "rollout.min_p=0.1: mindrlhf never hands it on" in told
+    assert "seed=7 does not change what is sampled" in told
+    assert "+engine.env.WORLD_SIZE='8'" in told and "one per generation replica" not in told
+
+
+def test_few_replicas_make_few_different_completions() -> None:
+    job = job_of(*SEVEN, "engine.use_vllm=0", "rollout.num_generations=8")
+    assert (job.layout.generate.data_parallel, job.distinct_completions) == (2, 2)
+    told = " ".join(notes.notes(job))
+    assert "of the 8 completions of a prompt only 2 differ" in told and "WORLD_SIZE" not in told
+    eight = job_of("model=qwen2_5_7b", "layout=dp8_mp1_pp1", "engine.use_vllm=0", "rollout.num_generations=8")
+    assert "completions of a prompt only" not in " ".join(notes.notes(eight))
+
+
+def test_a_row_holds_all_samples_of_a_pack_and_has_the_shortest_length_at_least() -> None:
+    assert job_of(*SEVEN).seq_length == job_of(*SEVEN, "engine.pack_num=1").max_model_len == 2048
+    four = job_of(*SEVEN, "engine.pack_num=4")
+    assert four.sample_length == 1025 and four.seq_length == 4224  # 4 x 1025, up to 33 x 128
 
 
 def test_resharding_by_numbering_is_rendered_and_limits_layouts_only_when_asked_for() -> None:
@@ -95,11 +119,11 @@ def test_a_plan_says_what_becomes_of_weights_in_one_file(model: str, form: str, 
     config = load(
         ["engine=mindrlhf", f"model={model}", "layout=dp1_mp2_pp1", f"engine.load_ckpt_format={form}"]
     )
-    assert any("are one file without" in note for note in rules.notes(mindrlhf_job(config))) is told
+    assert any("are one file without" in note for note in notes.notes(mindrlhf_job(config))) is told
 
 
 def test_a_directory_that_is_here_is_looked_into(tmp_path: Path) -> None:
     job = job_of(*SEVEN, f"model.path={tmp_path}")
-    assert any("are one file without" in note for note in rules.notes(job))
+    assert any("are one file without" in note for note in notes.notes(job))
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    assert not any("are one file without" in note for note in rules.notes(job))
+    assert not any("are one file without" in note for note in notes.notes(job))

@@ -1,0 +1,80 @@
+"""`grpoflow rehearse`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipeline import rehearsal
+from pipeline.errors import REPORTED, ConfigError, Problem
+from pipeline.graph import Plan
+from pipeline.rehearsal import known, report
+from pipeline.run import prepare_plan
+from stages.rehearsal import Proof
+
+EXIT_PASSED, EXIT_FAILED = 0, 1
+
+
+def rehearse(options: Namespace) -> int:
+    """Rehearse a run.
+
+    Raises:
+        ConfigError: plan refuses it, or it cannot be rehearsed here.
+    """
+    began = time.monotonic()
+    plan, store = prepare_plan(options.overrides, options.config_dir, weights=False)
+    parts = rehearsal.of(plan.config)
+    refused = [problem for part in parts.values() for problem in part.refusals(plan)]
+    if refused:
+        raise ConfigError(refused)
+    store.open()
+    place = known.directory(store, known.fingerprint(plan))
+    scratch = _empty(options.keep, place / "scratch")
+    (place / known.REPORT).unlink(missing_ok=True)
+    proofs = []
+    for proof in _proofs(parts, plan, scratch):
+        _tell(f"{proof.state}: {proof.what}: {proof.told}")
+        proofs.append(proof)
+    page = report.write(place, proofs, options.overrides, time.monotonic() - began)
+    passed = report.has_passed(proofs)
+    if passed and options.keep is None:
+        shutil.rmtree(scratch, ignore_errors=True)
+    report.show(proofs)
+    if not passed:
+        print(f"what it left, with the logs: {scratch}")
+    print(report.last_line(proofs, page), flush=True)
+    return EXIT_PASSED if passed else EXIT_FAILED
+
+
+def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path) -> Iterator[Proof]:
+    """Of all parts, each in a directory of its own, until one ends badly."""
+    for name, part in parts.items():
+        directory = scratch / name
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            yield from part.rehearse(plan, directory, _tell)
+        except REPORTED as error:
+            yield Proof("it runs to the end", "failed", str(error))
+            return
+
+
+def _empty(wanted: Path | None, default: Path) -> Path:
+    """The directory to rehearse in.
+
+    Raises:
+        ConfigError: --keep names one that holds something.
+    """
+    if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+        rule = "must be a new or an empty directory"
+        raise ConfigError([Problem("--keep", str(wanted), rule, "name another one")])
+    if wanted is None:
+        shutil.rmtree(default, ignore_errors=True)
+    return (wanted or default).absolute()
+
+
+def _tell(text: str) -> None:
+    print(f"rehearsal: {text}", file=sys.stderr, flush=True)

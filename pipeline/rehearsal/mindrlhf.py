@@ -1,0 +1,189 @@
+"""The rehearsal of engine=mindrlhf: the user's checkouts, unedited, under msrun on this machine's CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline import reward_check
+from pipeline.config import Config
+from pipeline.engines.mindrlhf import job
+from pipeline.errors import Problem
+from pipeline.graph import Plan
+from pipeline.rehearsal import Tell
+from pipeline.rehearsal.machine import missing_packages
+from pipeline.rehearsal.scratch import Scratch
+from pipeline.store import Store
+from stages.config import read
+from stages.mindrlhf import checkpoints
+from stages.mindrlhf.checkpoints import Moment
+from stages.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
+from stages.model_config import ModelConfig
+from stages.rehearsal import Proof
+from stages.tokenize.records import check_pair
+
+KILLED_AFTER = 2
+"""Steps whose checkpoint is whole when the run is killed."""
+
+
+def checkouts(config: Config) -> Mapping[str, str | None]:
+    """Both, for the wheel of mindformers lacks research/."""
+    assert config.engine.name == "mindrlhf"
+    engine = config.engine
+    return {"engine.mindrlhf_home": engine.mindrlhf_home, "engine.mindformers_home": engine.mindformers_home}
+
+
+def refusals(plan: Plan) -> Iterator[Problem]:
+    """Checkouts, interpreter, tokenizer, memory."""
+    config = plan.config
+    assert config.engine.name == "mindrlhf"
+    engine = config.engine
+    missing = [setting for setting, home in checkouts(config).items() if home is None]
+    for setting in missing:
+        yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
+    if config.model.deepseek_v3 is not None:
+        rule = "DeepSeek-V3 cannot be rehearsed: of its experts and latent attention no CPU form is known"
+        yield Problem("model", config.model.name, rule, "rehearse the same recipe with a Qwen2.5")
+        return
+    if engine.container:
+        rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"
+        yield Problem("engine.container", list(engine.container), rule, "rehearse inside, or leave it empty")
+    yield from missing_packages(engine.python)
+    if tokenizer_directory(plan) is None:
+        rule = "is needed with config.json and the tokenizer's files; weights are not"
+        yield Problem(
+            "model.path", config.model.path, rule, "give model.path=DIR or model.tokenizer_path=DIR"
+        )
+    if not _workers(config):
+        needed = shrink.worker_bytes(job(config)) / 2**30
+        rule = f"one worker takes about {needed:.1f} GiB of memory, and {_free() / 2**30:.1f} GiB are free"
+        yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
+    if not missing and engine.contract != "auto":
+        homes: dict[places.Repository, Path] = {
+            "mindrlhf": Path(str(engine.mindrlhf_home)),
+            "mindformers": Path(str(engine.mindformers_home)),
+        }
+        yield from places.check(homes, engine.contract)
+
+
+def tokenizer_directory(plan: Plan) -> Path | None:
+    """The user's tokenizer: configured, or fetched already; None: it is not here."""
+    model = plan.config.model
+    for named in (model.tokenizer_path, model.path):
+        if named is not None:
+            return Path(named) if Path(named).is_dir() else None
+    store = Store(Path(plan.config.store))
+    fetched = plan.spec("fetch").key
+    return store.path(fetched) if store.problem(fetched) is None else None
+
+
+def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
+    """Fetch and tokenize, train, kill, go on, evaluate, export; every proof when it is there."""
+    config, stages = plan.config, Scratch(scratch, tell)
+    tokenizer = tokenizer_directory(plan)
+    assert tokenizer is not None  # refusals
+    workers, model, script = _workers(config), scratch / "model", scratch / "script.json"
+    small = shrink.shrink(config.plain(), workers, model, script)
+    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    small, planned = _with_enough_rows(small, stages)
+    yield _data(planned, stages)
+    known = _known_answers(planned, stages, scratch)
+    longest = max(len(completion) for _, completion in known)
+    small["rollout"]["max_tokens"] = min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest))
+    planned = stages.plan(small)
+    shim.write_script(script, known)
+    stages.build_until(planned, "grpo")
+    moment = _train_and_kill(planned, stages)
+    yield _accepted(planned)
+    told = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
+    yield Proof("checkpoint complete", "proven" if moment else "failed", told)
+    grpo = stages.build(planned, "grpo")
+    yield proofs.of_resume(grpo, moment)
+    yield from proofs.of_training(grpo, len(known), _cause(planned, stages))
+    exported = stages.build(planned, "export")
+    (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
+    yield from proofs.of_export(checkpoint, exported, model, planned.config.model)
+    yield proofs.of_evaluation(stages.build(planned, "evaluate"))
+    yield from proofs.UNPROVEN
+
+
+def _workers(config: Config) -> int:
+    return shrink.workers(job(config), _free(), os.cpu_count() or 1)
+
+
+def _free() -> int:
+    return int(psutil.virtual_memory().available)
+
+
+def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> tuple[dict[str, Any], Plan]:
+    """Read rows until those that tokenize keeps make STEPS steps: prompts that are too long are left out."""
+    wanted = small["dataset"]["train_rows"]
+    for _ in range(8):
+        planned = stages.plan(small)
+        kept = check_pair(_tokenized(planned, stages) / "train.mindrecord")
+        if kept >= wanted:
+            break
+        small["dataset"]["train_rows"] += wanted - kept
+    return small, planned
+
+
+def _tokenized(planned: Plan, stages: Scratch) -> Path:
+    """The tokenize stage's artifact, and those before it."""
+    for name in ("fetch_dataset", "fetch"):
+        stages.build(planned, name)
+    return stages.build(planned, "tokenize")
+
+
+def _data(planned: Plan, stages: Scratch) -> Proof:
+    tokenized = stages.store.path(planned.spec("tokenize").key)
+    rows = check_pair(tokenized / "train.mindrecord")
+    dataset = planned.config.dataset
+    source = dataset.path or dataset.name
+    return Proof("data read", "proven", f"{rows} prompts of {source} with the real tokenizer and template")
+
+
+def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answers.Answer]:
+    inputs = {"tokenize": "tokenize", "fetch": "fetch"}
+    stages.run_entry(planned, "mindrlhf_answers", inputs, scratch / "answers")
+    pairs = json.loads((scratch / "answers" / answers.FILE).read_text(encoding="utf-8"))
+    return [(prompt, completion) for prompt, completion in pairs]
+
+
+def _train_and_kill(planned: Plan, stages: Scratch) -> Moment | None:
+    """Kill the run when the checkpoint of its second step is whole; returns that moment."""
+    workers, seen = planned.config.cards, list[Moment]()
+
+    def is_due(work: Path) -> bool:
+        found = checkpoints.newest(work / "checkpoints", workers)
+        if found is not None and found[0] >= Moment(0, KILLED_AFTER):
+            seen.append(found[0])
+        return bool(seen)
+
+    stages.kill(planned, "grpo", is_due)
+    return seen[0] if seen else None
+
+
+def _accepted(planned: Plan) -> Proof:
+    config = planned.config
+    workers = f"{config.cards} worker{'s' if config.cards > 1 else ''}"
+    told = (
+        f"mindrlhf's classes took every key; {workers}, {config.train.prompts_per_step} prompts x "
+        f"{config.rollout.num_generations} completions a step, rows of {job(config).seq_length}"
+    )
+    return Proof("configuration accepted", "proven", told)
+
+
+def _cause(planned: Plan, stages: Scratch) -> str:
+    """Why rewards may not vary."""
+    probed = reward_check.warnings(planned, stages.store)
+    if probed:
+        return "; ".join(probed)
+    return (
+        "our own functions pay the dataset's answers, mindrlhf's do not: the token that ends a completion is "
+        "part of its text there, and ids above 151634 become another letter (qwen2_5_tokenizer.py:451)"
+    )

@@ -1,0 +1,144 @@
+"""grpoflow rehearse: the frame around every engine's rehearsal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline import rehearsal
+from pipeline.cli import main
+from pipeline.errors import Problem
+from pipeline.rehearsal import known
+from pipeline.run import prepare_plan
+from stages.errors import InputError
+from stages.rehearsal import Proof
+from tests.pipeline.rehearsal import fake
+
+READ = Proof("data read", "proven", "4 prompts")
+LOST = Proof("loss finite", "failed", "nan | <b>")
+OPEN = Proof("vLLM", "unproven", "not here")
+
+
+@pytest.fixture(autouse=True)
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
+    for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
+        monkeypatch.setattr(fake, name, value)
+
+
+def _rehearse(tmp_path: Path, *arguments: str) -> int:
+    return main(["rehearse", f"store={tmp_path / 'store'}", *arguments])
+
+
+def _place(tmp_path: Path) -> Path:
+    (place,) = (tmp_path / "store" / ".rehearsals").iterdir()
+    return place
+
+
+def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _rehearse(tmp_path) == 0
+    out, place = capsys.readouterr().out, _place(tmp_path)
+    assert out.splitlines()[-1] == (
+        f"rehearsal passed proven=1 failed=0 unproven=1 report={place / 'report.md'}"
+    )
+    assert json.loads((place / "report.json").read_text())["passed"] is True
+    assert "| data read | proven | 4 prompts |" in (place / "report.md").read_text()
+    assert not (place / "scratch").exists()
+
+
+def test_one_failure_fails_it_and_what_it_left_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "proofs", [READ, LOST, OPEN])
+    assert _rehearse(tmp_path) == 1
+    assert (
+        capsys.readouterr().out.splitlines()[-1].startswith("rehearsal failed proven=1 failed=1 unproven=1")
+    )
+    place = _place(tmp_path)
+    assert (place / "scratch" / "local" / "left").exists()
+    assert r"nan \| \<b\>" in (place / "report.md").read_text()  # a model's words are not rendered
+
+
+def test_an_error_that_the_pipeline_reports_is_a_failed_proof(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "proofs", [READ, InputError("file", None, "is broken", "mend it")])
+    assert _rehearse(tmp_path) == 1
+    assert "file: is broken; mend it" in capsys.readouterr().out
+
+
+def test_nothing_but_unproven_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "proofs", [OPEN])
+    assert _rehearse(tmp_path) == 1
+
+
+def test_a_refusal_comes_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "refused", [Problem("engine.python", None, "does not answer", "make one")])
+    assert _rehearse(tmp_path) == 2
+    assert "engine.python: does not answer; make one" in capsys.readouterr().err
+    assert not (tmp_path / "store" / ".rehearsals").exists()
+
+
+@pytest.mark.parametrize("name", sorted(rehearsal.WHY_NOT.keys() - rehearsal.ENGINES.keys()))
+def test_an_engine_without_a_rehearsal_says_why(name: str) -> None:
+    assert len(rehearsal.WHY_NOT[name]) > 20
+
+
+def test_the_embedded_engine_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(rehearsal.ENGINES, "local")
+    assert _rehearse(tmp_path) == 2
+    assert "runs on a CPU itself" in capsys.readouterr().err
+
+
+def test_keep_wants_an_empty_directory_and_leaves_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "kept"
+    assert _rehearse(tmp_path, "--keep", str(kept)) == 0
+    assert (kept / "local" / "left").exists()
+    assert _rehearse(tmp_path, "--keep", str(kept)) == 2
+    assert "--keep" in capsys.readouterr().err
+
+
+def test_a_plan_says_what_was_not_rehearsed_until_it_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "main.py").write_text("first = 1\n")
+    monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": str(checkout)})
+
+    def told(*more: str) -> bool:
+        planned, _ = prepare_plan([f"store={tmp_path / 'store'}", *more])
+        return any("not rehearsed" in note for note in planned.notes)
+
+    assert told()
+    monkeypatch.setattr(fake, "proofs", [LOST])
+    assert _rehearse(tmp_path) == 1
+    assert told()
+    monkeypatch.setattr(fake, "proofs", [READ])
+    assert _rehearse(tmp_path) == 0
+    assert not told()
+    assert not told("launcher.grace_s=9")  # no part of what was rehearsed
+    assert told("train.learning_rate=0.001")
+    (checkout / "main.py").write_text("second = 2\n")
+    assert told()
+    (checkout / "main.py").write_text("first = 1\n")
+    assert not told()
+    (_place(tmp_path) / known.REPORT).write_text("{")
+    assert told()
+
+
+def test_without_a_checkout_nothing_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": None})
+    planned, _ = prepare_plan([f"store={tmp_path / 'store'}"])
+    assert not any("not rehearsed" in note for note in planned.notes)
