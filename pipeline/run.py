@@ -81,9 +81,7 @@ class Run:
 
     def _try_rewards(self) -> bool:
         """Whether the user's own rewards need not be tried any more."""
-        from pipeline.reward_trial import (
-            try_rewards,  # here, because a run with nothing to do needs none of it
-        )
+        from pipeline.reward_trial import try_rewards  # here: a run with nothing to do needs none of it
 
         return try_rewards(self.plan, self.store)
 
