@@ -196,6 +196,63 @@ FAILURES: tuple[Failure, ...] = (
         " files"
         " (engine.contract=auto)",
     ),
+    # --- mindrlhf: what dies of a setting, which plan refuses now
+    Failure(
+        "short_row",
+        "seq_length should be larger than 2048 when use mask_compression",
+        r"seq_length should be larger than 2048 when use mask_compression",
+        "mindrlhf packs samples into rows with a compressed mask, and mindformers takes no rows below 2048"
+        " with one (modules/transformer/transformer.py:1261)",
+        "engine.seq_length=2048, or leave it null: shorter samples are padded",
+    ),
+    Failure(
+        "full_monitor",
+        "External object has no attribute old_log_ratio",
+        r"has no attribute '?(?:old_log_ratio|clipfrac|kl_loss|actor_loss)\b",
+        "mindrlhf e8a8fc1 with enable_full_monitor reads scalars that its GRPOModel does not have"
+        " (grpo_models.py:377)",
+        "engine.full_monitor=false; KL and clip share are not to be had from that commit",
+    ),
+    Failure(
+        "constant_rate",
+        "For 'CosineDecayLR', the 'max_lr' must be greater than the 'min_lr'",
+        r"'CosineDecayLR', the 'max_lr' must be greater than the 'min_lr'",
+        "the last learning rate equals the first: mindrlhf builds a CosineDecayLR whatever the schedule is"
+        " (mindrlhf/utils/utils.py:375)",
+        "train.schedule=linear or cosine with train.final_share below 1",
+    ),
+    Failure(
+        "offloaded_optimizer",
+        "FunctionGraph ID : mindrlhf_utils_adam_AdamWeightDecayOp_construct",
+        r"number of provided arguments is 1\.\n(?:.*\n){0,4}?.*AdamWeightDecayOp",
+        "opt_offload's optimizer (mindrlhf/utils/adam.py:161) wants an argument that the training cell"
+        " does not give it",
+        "layout.train.opt_offload=false; layout.train.recompute=true or more model_parallel save memory",
+    ),
+    Failure(
+        "vllm_debugging",
+        "'numpy.ndarray' object has no attribute 'outputs'",
+        r"'numpy\.ndarray' object has no attribute 'outputs'",
+        "use_vllm=2 of mindrlhf e8a8fc1 reads what MindFormers generated as if vLLM had"
+        " (infer_worker.py:388)",
+        "engine.use_vllm=1, or 0 with layout.generate.data_parallel of at least 2",
+    ),
+    Failure(
+        "vocabulary",
+        "The token id 130 is out of the size of vocabulary",
+        r"The token id (?P<id>\d+) is out of the size of vocabulary",
+        "mindrlhf's class for Qwen2.5 met the id {id}, which its vocabulary does not have: it was made for"
+        " other ids, its special tokens are constants (qwen2_5_tokenizer.py)",
+        "engine.tokenizer=file, which reads the model's own tokenizer.json",
+    ),
+    Failure(
+        "world_size",
+        "The world_size is set to -1, not initialized by TORCHRUN",
+        r"The world_size is set to -1, not initialized by TORCHRUN",
+        "mindrlhf's start of vLLM asks for WORLD_SIZE (vllm_v_general/parallel_state.py:136), which neither"
+        " its run_grpo_vllm.sh nor msrun sets",
+        "+engine.env.WORLD_SIZE='N' with the number of all workers",
+    ),
     Failure(
         "heads",
         "n_kv_heads must be a multiple of model_parallel",
@@ -300,8 +357,8 @@ FAILURES: tuple[Failure, ...] = (
         r"|EL0004"
         r"|Out of [Mm]emory!!! Request memory size|NPU out of memory",
         "a card's memory is full",
-        "grpoflow layouts shows layouts that need less; layout.train.recompute=true, opt_offload=true, a"
-        " smaller"
+        "grpoflow layouts shows layouts that need less; layout.train.recompute=true, opt_offload=true (not"
+        " with mindrlhf, which dies of it), a smaller"
         " engine.gpu_memory_utilization or engine.batch_size, shorter rollout.max_tokens",
     ),
     Failure(

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import stages
 from pipeline.config import Config
@@ -18,6 +20,10 @@ from pipeline.graph import Plan
 from pipeline.store import Store
 from stages.errors import Problem, StageError
 from stages.rewards.config import BUILTIN, RewardConfig
+
+if TYPE_CHECKING:
+    from stages.model_config import ModelConfig
+    from stages.rewards.probe import Leftover
 
 KIND = "probe"
 SLOW = "maths"  # takes seconds to import
@@ -58,6 +64,24 @@ def _is_quick(reward: RewardConfig) -> bool:
     return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
 
 
+def leftover(engine: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
+    """What an engine leaves of the stop token in the text that it rewards.
+
+    Args:
+        engine: its section's plain values, derived.
+        model: whose end tokens these are.
+    """
+    if engine["name"] != "mindrlhf":
+        return None
+    from stages.mindrlhf import vocabulary
+
+    return vocabulary.leftover(model, engine["tokenizer"])
+
+
+def _leftover(config: Config) -> Leftover | None:
+    return leftover(vars(config.engine), config.model)
+
+
 def _key(plan: Plan) -> str:
     """Digest of all that the verdict depends on; the dataset's content is in its stage's fingerprint."""
     root = Path(stages.__file__).parent
@@ -66,6 +90,7 @@ def _key(plan: Plan) -> str:
         "dataset": plan.spec("fetch_dataset").key.fingerprint,
         "tokenize": asdict(plan.config.tokenize),
         "reward": asdict(plan.config.reward),
+        "leftover": repr(_leftover(plan.config)),
         "code": [file.read_text(encoding="utf-8") for file in code],
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -89,7 +114,7 @@ def _probe(plan: Plan, store: Store) -> list[str] | None:
             rows = sample_rows(config.dataset, config.tokenize, config.seed)
         else:
             return None
-        found = probe(config.dataset, config.tokenize, config.reward, rows)
+        found = probe(config.dataset, config.tokenize, config.reward, rows, _leftover(config))
     except StageError as error:
         return [str(error)]
     return [str(problem) for problem in found.problems]

@@ -27,7 +27,9 @@ from stages.tokenize.config import TokenizeConfig
 
 T = TypeVar("T")
 EXIT_DONE, EXIT_UNEARNABLE = 0, 1
-RANKS = re.compile(r"(\d+)(?:-(\d+))?")
+RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
+MOST_RANKS = 1 << 20
+"""More than any layout has; a list of more would fill the memory before anybody looks at it."""
 
 
 def strategy(options: Namespace) -> int:
@@ -137,15 +139,17 @@ def tokenize(options: Namespace) -> int:
 
 def probe(options: Namespace) -> int:
     """Whether the configured reward can be earned with this prompt and dataset."""
+    from pipeline.reward_check import leftover
+    from stages.model_config import ModelConfig
     from stages.rewards.probe import probe as look
     from stages.rewards.probe import sample_rows
 
     values = _values(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
-    found = look(
-        dataset, config, read(RewardConfig, values["reward"], "reward"), sample_rows(dataset, config, 0)
-    )
+    reward = read(RewardConfig, values["reward"], "reward")
+    end = leftover(values["engine"], read(ModelConfig, values["model"], "model"))
+    found = look(dataset, config, reward, sample_rows(dataset, config, 0), end)
     print(json.dumps(found.to_json(), indent=1))
     return EXIT_DONE if found.earnable else EXIT_UNEARNABLE
 
@@ -169,6 +173,10 @@ def _ranks(text: str | None) -> Sequence[int] | None:
         if not numbers:
             remedy = "for example 0-7 or 0,2,5"
             raise ConfigError([Problem("--ranks", text, "must be numbers and ranges", remedy)])
+        if len(found) + len(numbers) > MOST_RANKS:
+            raise ConfigError(
+                [Problem("--ranks", text, f"must be at most {MOST_RANKS:,} ranks", "name fewer")]
+            )
         found += numbers
     return found
 

@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from stages.mindrlhf.job import token_ids
+from stages.model_config import ModelConfig
+from stages.rewards.probe import Leftover
+
 ENDOFTEXT_TEXT = "<|endoftext|>"
 QWEN_SPECIAL = range(151643, 151665)
 """Ids of Qwen2.5's special tokens; the first is that of ENDOFTEXT_TEXT (tokenizer_config.json)."""
@@ -40,6 +44,23 @@ def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
         return "file"
     known = _special_tokens(model)
     return "file" if known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0] else "qwen"
+
+
+def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
+    """What stays of a stop token in the text that mindrlhf rewards.
+
+    vLLM and mindformers return the token; the padding token alone is cut off (grpo_experience_maker.py,
+    _remove_right_padding).
+
+    Args:
+        model: its end tokens.
+        tokenizer: engine.tokenizer, told from auto.
+    """
+    ids = token_ids(model)
+    if tokenizer != "qwen" or not any(one > LAST_TEXT_ID and one != ids.pad for one in ids.eos):
+        return None
+    source = f"qwen2_5_tokenizer.py:451, qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
+    return Leftover(LAST_TEXT, source, "set engine.tokenizer=file, which reads the model's tokenizer.json")
 
 
 def has_endoftext(model: Mapping[str, Any]) -> bool:

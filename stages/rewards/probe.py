@@ -27,10 +27,20 @@ from stages.tokenize.text import columns, ground_truth, user_text
 ROWS = 64
 EARNED = 0.5
 """Mean reward from which a way of answering counts as one that earns it."""
-DEMONSTRATED = "demonstrated"
+DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 PENALTY = "soft_overlong"  # at best nothing is taken away
 ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "marked": "####"}
 """Way of answering -> the words in a prompt that ask for it."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What an engine's decoder leaves of the stop token at the end of a completion's text."""
+
+    text: str
+    source: str
+    """Where it does so."""
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -117,10 +127,16 @@ def answers(row: Row, truth: str) -> dict[str, str]:
 def broken(row: Row, wrong: str) -> dict[str, str]:
     """Completions that deserve nothing: silence, another row's answer, and an answer cut off early."""
     cut = row.answer[: len(row.answer) // 3].rstrip("0123456789")
-    return {"empty": "", "wrong": answers(row, wrong)["marked"], "cut off": cut}
+    return {"empty": "", "wrong": answers(row, wrong)["marked"], CUT_OFF: cut}
 
 
-def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, rows: Sequence[Row]) -> Probe:
+def probe(
+    dataset: DatasetConfig,
+    config: TokenizeConfig,
+    reward: RewardConfig,
+    rows: Sequence[Row],
+    leftover: Leftover | None = None,
+) -> Probe:
     """Score right and broken completions of `rows` with the configured reward.
 
     Args:
@@ -128,6 +144,7 @@ def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, 
         config: what the prompt asks for.
         reward: what is to be earned; a user's function is imported and called.
         rows: a sample, see `sample_rows`.
+        leftover: of engines whose rewards read the stop token, too; None: they do not.
 
     Raises:
         InputError: a user's function can't be imported, or no row has a ground truth.
@@ -143,9 +160,12 @@ def probe(dataset: DatasetConfig, config: TokenizeConfig, reward: RewardConfig, 
     bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
     expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
-    scored = _score_ways(reward, right, bad, truths)
+    scored = _score_ways(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
     totals, unearned = _totals(reward, scored), _unearned(functions)
+    if leftover and unearned:
+        whole = _functions(reward, _score_ways(reward, right, bad, truths), list(right[0]), expected)
+        unearned = _blamed(leftover, unearned, _unearned(whole))
     # where nothing is earned, right and wrong score alike anyhow
     told = unearned and not any(found.earned_by for found in functions.values())
     return Probe(
@@ -169,6 +189,7 @@ def _score_ways(
     right: Sequence[dict[str, str]],
     bad: Sequence[dict[str, str]],
     truths: Sequence[str],
+    end: str = "",
 ) -> dict[str, tuple[dict[str, float], dict[str, int]]]:
     """Way of answering -> mean of each function over the rows, and its failures.
 
@@ -176,7 +197,8 @@ def _score_ways(
     """
     found = {}
     for way in (*right[0], *bad[0]):
-        texts = [{**ok, **no}[way] for ok, no in zip(right, bad, strict=True)]
+        ending = "" if way == CUT_OFF else end
+        texts = [{**ok, **no}[way] + ending for ok, no in zip(right, bad, strict=True)]
         scored = score_each(reward, texts, truths, [0] * len(texts))
         means = {name: round(statistics.fmean(values), 4) for name, values in scored.parts.items()}
         found[way] = means, scored.failures
@@ -226,9 +248,19 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     return problems
 
 
+def _blamed(leftover: Leftover, problems: Sequence[Problem], besides: Sequence[Problem]) -> list[Problem]:
+    """Problems, each told to be the leftover's unless the function is not earned without it either."""
+    others = {one.value: one for one in besides}
+    rule = (
+        f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
+        f"({leftover.source})"
+    )
+    return [others.get(one.value) or Problem(one.path, one.value, rule, leftover.remedy) for one in problems]
+
+
 def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:
     best = max(totals[way] for way in expected)
-    ways = [way for way in ("empty", "wrong", "cut off") if totals[way] >= best]
+    ways = [way for way in ("empty", "wrong", CUT_OFF) if totals[way] >= best]
     rule = f"scores {best:.2f} for right answers and no less for these"
     remedy = "add a function that looks at the ground truth (accuracy)"
     return [Problem("reward", ", ".join(ways), rule, remedy)] if ways else []

@@ -37,6 +37,13 @@ EXPECTED = {
     "mindrecord_missing": ("mindrecord", "stage.log"),
     "mindspeed_rl_rank": ("mindspeed_rl_rank", "worker_0.log"),
     "mindspeed_rl_static_self": ("mindspeed_rl_port", "worker_0.log"),
+    "mindrlhf_constant_rate": ("constant_rate", "stage.log"),
+    "mindrlhf_debugging": ("vllm_debugging", "stage.log"),
+    "mindrlhf_full_monitor": ("full_monitor", "stage.log"),
+    "mindrlhf_offloaded_optimizer": ("offloaded_optimizer", "stage.log"),
+    "mindrlhf_short_row": ("short_row", "stage.log"),
+    "mindrlhf_vocabulary": ("vocabulary", "stage.log"),
+    "mindrlhf_world_size": ("world_size", "worker_0.log"),
     "mindrlhf_without_index": ("index_json", "worker_0.log"),
     "msprobe": ("msprobe", "worker_0.log"),
     "msrun_alone": ("msrun_ended", "stage.log"),
@@ -88,7 +95,7 @@ EXPECTED = {
 
 
 WRITTEN = {name for name in EXPECTED if name.startswith("npu_")}
-WRITTEN |= {"mindrlhf_without_index", "msprobe", "nan", "lost_machine"}
+WRITTEN |= {"mindrlhf_without_index", "mindrlhf_world_size", "msprobe", "nan", "lost_machine"}
 """Not provoked: written from sources."""
 
 

@@ -59,6 +59,29 @@ def test_sound_recipes_give_no_warning(tmp_path: Path, capsys, overrides: list[s
     assert json.loads(capsys.readouterr().out)["warnings"] == []
 
 
+FORMAT = [
+    "experiment=mindrlhf_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen",
+    "reward.functions=[qwen_accuracy,format]", "reward.weights=[1.0,1.0]",
+    'tokenize.prompt_suffix="\\n<think></think><answer>\\\\boxed{}</answer>"',
+]  # fmt: skip
+
+
+def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    told = warnings(planned(*FORMAT), store)
+    assert any(
+        one.startswith("reward.functions=format: can't be earned: the token that ends") for one in told
+    )
+    assert warnings(planned(*FORMAT, "engine.tokenizer=file"), store) == []
+    assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
+
+
+def test_the_probe_command_knows_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", *FORMAT]) == 0  # accuracy is earned
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert "stays in the text as '⒠'" in problem
+
+
 def test_the_verdict_is_remembered_until_something_it_read_changes(
     tmp_path: Path, probes: list[object]
 ) -> None:

@@ -7,7 +7,7 @@ Needs root (another user's rights, a small disk, network of its own). --old hold
 `pip install --no-deps --target DIR/NAME`: numpy2 (numpy 2.2.6), st08 (safetensors 0.8.0), boto (botocore
 1.29.76, urllib3 2.0.7, jmespath, python-dateutil, six), antlr (antlr4-python3-runtime 4.13.2), and mindformers
 (mindformers 1.6.0 with its requirements; mindrlhf, a checkout of mindspore-ai/mindrlhf at e8a8fc1; mindspeed_rl,
-one of Ascend/MindSpeed-RL at 05a90d7).
+one of Ascend/MindSpeed-RL at 05a90d7). mindrlhf_* need what `make upstream` makes, or its variables.
 Every command goes through launch.process, as a stage does. README.md tells what each case is.
 """
 
@@ -31,6 +31,7 @@ from pathlib import Path
 
 from launch import msrun, process
 from launch.errors import ProcessFailed
+from tests.upstream.sources import ENVIRONMENTS, SOURCES
 
 ROOT = Path(__file__).parents[3]
 PYTHON = Path(sys.executable)
@@ -72,6 +73,16 @@ class Case:
         file = self.work / "program.py"
         file.write_text(program, encoding="utf-8")
         return self.run(PYTHON, file, **env)
+
+    def upstream(self, call: str) -> int:
+        """A function of tests/upstream/mindrlhf/faults.py, in mindrlhf's interpreter with its checkouts."""
+        homes = {source.name: source.home() for source in SOURCES}
+        (python,) = (one.python() for one in ENVIRONMENTS if one.name == "mindspore")
+        file, first = self.work / "program.py", ROOT / "tests" / "upstream" / "mindrlhf"
+        program = f"import os\n\nimport faults\n\nos.chdir({str(self.work)!r})\nprint(faults.{call})\n"
+        file.write_text(program, encoding="utf-8")
+        paths = (first, homes["mindrlhf-e8a8fc1"], homes["mindformers-051d65f"])
+        return self.run(python, file, FIRST=":".join(map(str, paths)))
 
     def workers(self, program: str, count: int = 2, port: int | None = None, **env: str) -> int:
         """A program under msrun."""
@@ -163,6 +174,46 @@ def reduce_scatter_on_cpu(it: Case) -> None:
 def semi_auto_parallel_on_cpu(it: Case) -> None:
     it.workers(JOIN + "ms.set_auto_parallel_context(parallel_mode='semi_auto_parallel')\n" + ADD
                + "net = ms.nn.Dense(4, 4)\nms.set_context(mode=0)\nnet(ms.Tensor(np.ones((4, 4), np.float32)))\n")  # fmt: skip
+
+
+@case
+def mindrlhf_short_row(it: Case) -> None:
+    it.upstream("mask({'seq_length': 1152})")
+
+
+@case
+def mindrlhf_full_monitor(it: Case) -> None:
+    it.upstream("loss({'full_monitor': True})")
+
+
+@case
+def mindrlhf_constant_rate(it: Case) -> None:
+    it.upstream("rate({'lr': 5e-7, 'min_lr': 5e-7, 'warmup_step': 10, 'cosine': True})")
+
+
+@case
+def mindrlhf_offloaded_optimizer(it: Case) -> None:
+    it.upstream("optimizer({})")
+
+
+@case
+def mindrlhf_debugging(it: Case) -> None:
+    it.upstream("completions({'replicas': 1, 'generations': 2, 'use_vllm': 2})")
+
+
+@case
+def mindrlhf_vocabulary(it: Case) -> None:
+    vocabulary = {chr(number): number for number in range(33, 127)}
+    (it.work / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (it.work / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
+    asked = {
+        "version": "e8a8fc1",
+        "type": "qwen",
+        "tokenizer_dir": str(it.work),
+        "predict": "",
+        "ids": [[65, 130]],
+    }
+    it.upstream(f"text({asked!r})")
 
 
 @case

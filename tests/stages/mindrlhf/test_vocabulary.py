@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stages.mindrlhf.start import all_configs, arguments
-from stages.mindrlhf.vocabulary import has_endoftext, tokenizer_of
+from stages.mindrlhf.vocabulary import has_endoftext, leftover, tokenizer_of
 from tests.stages.mindrlhf.jobs import job_of, places
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -47,6 +47,23 @@ def test_it_follows_from_a_directory_that_is_here(tmp_path: Path) -> None:
     assert tokenizer_of(model) == "file" and not has_endoftext(model)
     (tmp_path / "tokenizer_config.json").write_text("no JSON")
     assert tokenizer_of(model) == "qwen"  # fetch says what is wrong with the file
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stays"),
+    [
+        (["model.variant=instruct"], True),
+        (["model.variant=base"], False),  # ends with the padding token, which is cut off
+        (["model.variant=instruct", "engine.tokenizer=file"], False),
+        (["model.variant=instruct", "engine.contract=0cd087455"], True),
+        (["model.variant=base", "model.eos_token_id=[151645]"], True),
+    ],
+)
+def test_what_stays_of_a_stop_token(overrides: list[str], stays: bool) -> None:
+    job = job_of(*SEVEN, *overrides)
+    found = leftover(job.model, job.engine.tokenizer)
+    assert (found is not None) is stays
+    assert found is None or found.text == "\u24a0"
 
 
 def rendered(contract: str, *overrides: str) -> tuple[list[str], dict[str, Any], dict[str, Any]]:

@@ -8,7 +8,7 @@ from stages.errors import InputError
 from stages.fetch.jsonl import Row
 from stages.rewards import RewardConfig
 from stages.rewards.length import LengthConfig
-from stages.rewards.probe import probe, sample_rows
+from stages.rewards.probe import Leftover, probe, sample_rows
 from stages.rewards.score import user_function
 from tests.stages.fetch.settings import FIXTURE, dataset, tokenize, values
 
@@ -16,10 +16,10 @@ GSM8K = dataset(path=str(FIXTURE))
 BOX = "\nPut the answer in \\boxed{}."
 
 
-def run(functions, data=GSM8K, weights=None, **changes):
+def run(functions, data=GSM8K, weights=None, leftover=None, **changes):
     config = tokenize("gsm8k", **changes)
     reward = RewardConfig(functions, weights or (1.0,) * len(functions), None)
-    return probe(data, config, reward, sample_rows(data, config, seed=0))
+    return probe(data, config, reward, sample_rows(data, config, seed=0), leftover)
 
 
 @pytest.mark.parametrize("name", ["arith", "gsm8k"])
@@ -40,6 +40,27 @@ def test_raw_gsm8k_with_a_reward_for_boxes_cannot_be_earned():
     assert problem.value == "qwen_accuracy"
     assert "\\boxed" in problem.remedy
     assert result.functions["qwen_accuracy"].unasked == ("boxed",)
+
+
+LETTER = Leftover("⒠", "tokenizer.py:451", "read tokenizer.json")
+
+
+def test_what_is_left_of_a_stop_token_spoils_rewards_that_read_to_the_end(tmp_path):
+    asked = "\nUse <think></think><answer></answer>."
+    assert run(("accuracy", "format"), prompt_suffix=asked).problems == ()
+    (problem,) = run(("accuracy", "format"), prompt_suffix=asked, leftover=LETTER).problems
+    assert (problem.value, problem.remedy) == ("format", "read tokenizer.json")
+    assert "stays in the text as '⒠' (tokenizer.py:451)" in problem.rule
+    # a box has an end of its own; what nobody asks for is told as that
+    assert run(("qwen_accuracy",), prompt_suffix=BOX, leftover=LETTER).problems == ()
+    (problem,) = run(("format",), leftover=LETTER).problems
+    assert problem.remedy.startswith("ask for <answer>")
+    for split in ("train", "test"):  # a bare number is compared as a whole
+        (tmp_path / f"{split}.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    bare = dataset(path=str(tmp_path), solution="answer")
+    assert run(("qwen_accuracy",), bare).problems == ()
+    (problem,) = run(("qwen_accuracy",), bare, leftover=LETTER).problems
+    assert "stays in the text" in problem.rule
 
 
 def test_asking_for_a_box_mends_it():

@@ -1,0 +1,245 @@
+"""Each rule of what dies at a contract, or never learns, against the upstream lines that it names.
+
+Their own code runs (faults.py, in their interpreter): what a rule refuses raises there, or teaches nothing;
+what we render by default does neither.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from stages.mindrlhf.config import VERSIONS
+from stages.mindrlhf.job import Job
+from stages.mindrlhf.start import all_configs, arguments, dump
+from stages.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
+from tests.stages.mindrlhf.jobs import job_of, places
+from tests.upstream.conftest import Find
+
+pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(900)]
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+REPLICAS = (1, 2, 3, 4)
+GENERATIONS = 4
+ANSWER = "</answer>"
+TINY = ("model.eos_token_id=[258,256]", "model.pad_token_id=256", "model.bos_token_id=256")
+
+
+def tokenizer_files(directory: Path, size: int) -> Path:
+    """A byte-level vocabulary of `size` texts, with Qwen2.5's first special tokens behind them."""
+    directory.mkdir()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {text: index for index, text in enumerate(alphabet)}
+    letter = "".join(piece for piece, _ in pre_tokenizers.ByteLevel(False).pre_tokenize_str(LAST_TEXT))
+    for index in range(len(alphabet), size):
+        vocabulary[letter if index == LAST_TEXT_ID else f"word{index}"] = index
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "merges.txt").write_text("#version: 0.2\n")
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    made.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+def of_text(job: Job, directory: Path, ids: list[int]) -> dict[str, Any]:
+    """What faults.text is asked, from the files and arguments that a run gets."""
+    at = dataclasses.replace(places(job), tokenizer=directory)
+    predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
+    predict.write_text(dump(all_configs(job, at, resume=False)["predict.yaml"]))
+    given = dict(one[2:].split("=", 1) for one in arguments(job, at, resume=False))
+    kind = given.get("tokenizer_type", given.get("custom_model_name"))
+    return {
+        "what": "text", "version": job.version, "type": kind, "tokenizer_dir": given["tokenizer_dir"],
+        "predict": str(predict), "ids": [ids],
+    }  # fmt: skip
+
+
+def questions(version: str, directory: Path) -> dict[str, dict[str, Any]]:
+    job = job_of(*SEVEN, f"engine.contract={version}", "engine.pack_num=4")
+    config = all_configs(job, places(job), resume=False)["grpo_config.yaml"]
+    rl, schedule = config["rl_config"], config["actor_config"]["lr_schedule"]
+    rate = {"what": "rate", "cosine": schedule["lr_decay_style"] == "cosine", **schedule}
+    rows = {
+        "what": "packs",
+        "sample_length": job.sample_length,
+        "samples": 16,
+        "pack_num": job.engine.pack_num,
+    }
+    qwen = tokenizer_files(directory / "qwen", 151643)
+    tiny = tokenizer_files(directory / "tiny", 256)
+    vocabulary = json.loads((tiny / "vocab.json").read_text())
+    answer = [vocabulary[letter] for letter in ANSWER]
+    whole = job_of(*SEVEN, f"engine.contract={version}")
+    file = job_of(*SEVEN, f"engine.contract={version}", "engine.tokenizer=file")
+    other = job_of(*SEVEN, f"engine.contract={version}", *TINY)
+    assert (whole.engine.tokenizer, other.engine.tokenizer) == ("qwen", "file")
+    forced = dataclasses.replace(other, engine=dataclasses.replace(other.engine, tokenizer="qwen"))
+    return {
+        "rendered row": {"what": "mask", "seq_length": rl["seq_length"]},
+        "shortest row": {"what": "mask", "seq_length": 2048},
+        "short row": {"what": "mask", "seq_length": 2047},
+        "rendered monitor": {"what": "loss", "full_monitor": rl.get("enable_full_monitor", False)},
+        "full monitor": {"what": "loss", "full_monitor": True},
+        "rendered rate": rate,
+        "constant rate": rate | {"min_lr": schedule["lr"]},
+        "constant linear rate": rate | {"min_lr": schedule["lr"], "cosine": False},
+        "remedy of a constant rate": rate | {"min_lr": 0.99 * schedule["lr"], "cosine": False},
+        "optimizer on the host": {"what": "optimizer"},
+        "rendered packs": {**rows, "seq_length": rl["seq_length"]},
+        "packs that do not fit": {**rows, "seq_length": 4 * job.sample_length - 1},
+        "qwen": of_text(whole, qwen, [*answer, 151645]),
+        "qwen, file": of_text(file, qwen, [*answer, 151645]),
+        "tiny, file": of_text(other, tiny, [*answer, 258]),
+        "tiny, qwen": of_text(forced, tiny, [*answer, 258]),
+        "debugging": {"what": "completions", "replicas": 1, "generations": GENERATIONS, "use_vllm": 2},
+        **{
+            f"{count} replicas": {
+                "what": "completions", "replicas": count, "generations": GENERATIONS, "use_vllm": 0,
+            }
+            for count in REPLICAS
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def told(
+    version: str, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What a version's code did with everything that is asked."""
+    directory = tmp_path_factory.mktemp("faults")
+    python, paths = (
+        interpreter("mindspore"),
+        (checkout(f"mindrlhf-{version}"), checkout("mindformers-051d65f")),
+    )
+    asked = directory / "asked.json"
+    asked.write_text(json.dumps(questions(version, directory)))
+    environment = {"PATH": os.environ["PATH"], "HOME": str(directory), "GLOG_v": "3"}
+    environment["PYTHONPATH"] = ":".join(map(str, paths))
+    command = [str(python), str(Path(__file__).with_name("faults.py")), str(asked)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def raised(answer: Any) -> str:
+    """The exception's first line; empty where there was none."""
+    return str(answer["raised"]).splitlines()[0] if isinstance(answer, dict) and "raised" in answer else ""
+
+
+def test_rows_shorter_than_2048_are_refused(told: dict[str, Any]) -> None:
+    assert "seq_length should be larger than 2048 when use mask_compression" in raised(told["short row"])
+    assert told["shortest row"] == told["rendered row"] == [2048, 2048]
+
+
+def test_the_full_monitor_kills_the_first_update_or_does_nothing(told: dict[str, Any], version: str) -> None:
+    assert told["rendered monitor"] == -1
+    if version == "e8a8fc1":
+        assert (
+            raised(told["full monitor"]) == "AttributeError: External object has no attribute old_log_ratio"
+        )
+    else:
+        assert told["full monitor"] == -1  # it does not look at the setting
+
+
+def test_a_constant_learning_rate_is_refused_whatever_the_schedule(told: dict[str, Any]) -> None:
+    for name in ("constant rate", "constant linear rate"):
+        assert "the 'max_lr' must be greater than the 'min_lr'" in raised(told[name])
+    assert raised(told["rendered rate"]) == raised(told["remedy of a constant rate"]) == ""
+
+
+def test_the_optimizer_on_the_host_wants_what_it_is_not_given(
+    told: dict[str, Any], version: str, checkout: Find
+) -> None:
+    line = raised(told["optimizer on the host"])
+    assert "parameters number of the function is 2, but the number of provided arguments is 1" in line
+    e8a8fc1 = (checkout("mindformers-051d65f"), "mindformers/wrapper/wrapper.py")
+    home, file = (
+        e8a8fc1 if version == "e8a8fc1" else (checkout(f"mindrlhf-{version}"), "mindrlhf/wrapper/wrapper.py")
+    )
+    cell = (home / file).read_text(encoding="utf-8")
+    assert "self.optimizer(grads)" in cell
+    assert "self.optimizer(grads, clip_value)" not in cell or "self.enable_offload = False" in cell
+
+
+def test_completions_differ_as_far_as_replicas_do(told: dict[str, Any]) -> None:
+    for count in REPLICAS:
+        job = job_of(
+            "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "layout.generate.data_parallel=2",
+            f"rollout.num_generations={GENERATIONS}",
+        )  # fmt: skip
+        generate = dataclasses.replace(job.layout.generate, data_parallel=count)
+        job = dataclasses.replace(job, layout=dataclasses.replace(job.layout, generate=generate))
+        assert set(told[f"{count} replicas"]) == {job.distinct_completions}
+    assert set(told["1 replicas"]) == {1}  # all alike: every advantage 0
+
+
+def test_vllms_model_under_mindformers_generation(told: dict[str, Any], version: str) -> None:
+    if version == "e8a8fc1":
+        assert (
+            raised(told["debugging"]) == "AttributeError: 'numpy.ndarray' object has no attribute 'outputs'"
+        )
+    else:
+        assert set(told["debugging"]) == {GENERATIONS}
+
+
+def test_a_row_of_ours_holds_a_whole_pack(told: dict[str, Any]) -> None:
+    assert told["rendered packs"] == 4  # 16 samples, 4 each
+    assert told["packs that do not fit"] > 4
+
+
+def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(
+    told: dict[str, Any], version: str
+) -> None:
+    job = job_of(*SEVEN, f"engine.contract={version}")
+    found = leftover(job.model, job.engine.tokenizer)
+    assert found is not None
+    assert told["qwen"]["text"] == [ANSWER + found.text] and told["qwen"]["eos"] == 151643
+    assert told["qwen, file"]["text"] == [ANSWER] and told["qwen, file"]["eos"] == 151643
+
+
+def test_another_vocabulary_is_read_from_its_own_file(told: dict[str, Any]) -> None:
+    assert told["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
+    forced = told["tiny, qwen"]  # pads with an id that has no row in the weights, if it reads the ids at all
+    assert raised(forced) or forced["eos"] == 151643
+
+
+def test_what_is_not_handed_on(version: str, checkout: Find) -> None:
+    worker = checkout(f"mindrlhf-{version}") / "mindrlhf/worker/infer_worker.py"
+    calls = [
+        node for node in ast.walk(ast.parse(worker.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
+    ]
+    given = {
+        name: {word.arg: ast.unparse(word.value) for word in call.keywords}
+        for call in calls
+        if (name := ast.unparse(call.func)) in ("SamplingParams", "LLM")
+    }
+    assert "min_p" not in given["SamplingParams"] and "seed" not in given["SamplingParams"]
+    assert given["LLM"]["seed"] == "self.dp_rank_id"
+    state = checkout(f"mindrlhf-{version}") / "mindrlhf/third_party/vllm/vllm_v_general/parallel_state.py"
+    assert 'os.getenv("WORLD_SIZE", "-1")' in state.read_text(encoding="utf-8")
+    examples = (checkout(f"mindrlhf-{version}") / "examples/grpo").rglob("*.sh")
+    assert not any("WORLD_SIZE" in script.read_text(encoding="utf-8") for script in examples)
+
+
+def test_deepseeks_network_is_not_told_where_samples_end(checkout: Find) -> None:
+    home = checkout("mindrlhf-e8a8fc1")
+    source = (home / "mindrlhf/models/grpo_models.py").read_text(encoding="utf-8")
+    branch = source.split('self.model_type == "deepseek_training"')[1].split("else:")[0]
+    assert "self.backbone(" in branch and "actual_sequence_length" not in branch
+    worker = (home / "mindrlhf/worker/train_worker.py").read_text(encoding="utf-8")
+    deepseek = worker.split('elif args.model_name == "deepseek":')[1].split("else:")[0]
+    assert "use_eod_attn_mask_compression" not in deepseek
