@@ -21,6 +21,7 @@ from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
 from pipeline.store import Manifest, Store
+from stages.files import shown_bytes
 
 RECORDED = (
     "grpoflow",
@@ -141,8 +142,9 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
     free = shutil.disk_usage(place).free
     if spec.bytes_written <= free:
         return None
-    needed = f"{spec.name} writes about {spec.bytes_written / 2**30:.1f} GiB"
-    return f"{store.root}: {free / 2**30:.1f} GiB free, {needed}; {ROOM}"
+    needed = f"{spec.name} writes about {shown_bytes(spec.bytes_written)}"
+    short = shown_bytes(spec.bytes_written - free)
+    return f"{store.root}: {shown_bytes(free)} free, {needed}, {short} more; {ROOM}"
 
 
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:

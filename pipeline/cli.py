@@ -34,6 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         action = getattr(importlib.import_module(options.module), options.command)
+        if options.module == "pipeline.standalone":  # what they write half goes, when they are told to stop
+            from pipeline import signals
+
+            signals.install()
         return int(action(options))
     except ConfigError as error:
         for problem in error.problems:
@@ -111,6 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_diagnose(add)
     ui = add("ui", "serve Luigi's task pages, the runs and their live reports on loopback", "--port 0 --open")
     ui.add_argument("--port", type=int, default=8082, metavar="N", help="0: any that is free")
+    ui.add_argument(
+        "--socket",
+        metavar="PATH",
+        help="a Unix socket instead of a port: the kernel opens it to you alone",
+    )
     ui.add_argument("--cards", type=int, metavar="N", help="cards of this machine (default: found)")
     ui.add_argument("--open", action="store_true", help="open it in the browser")
     ui.set_defaults(module="pipeline.ui")

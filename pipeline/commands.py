@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import sys
 import time
 import webbrowser
@@ -40,18 +42,52 @@ def run(options: Namespace) -> int:
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")
-    if options.ui:
-        config = load(options.overrides, options.config_dir)
-        url = ui_address.address(Path(config.store).absolute(), config.cards)
-        from luigi.configuration import get_config
-
-        get_config().set("core", "local_scheduler", "false")
-        arguments.append(f"--scheduler-url={url}")
+    place = _use_ui(options) if options.ui else None
     try:
         luigi_run(arguments)
     except SystemExit as exit:
-        return int(exit.code or 0)
+        code = int(exit.code or 0)
+        if code != EXIT_DONE:
+            _tell_what_luigi_left(place)
+        return code
     return EXIT_DONE
+
+
+def _use_ui(options: Namespace) -> ui_address.Place:
+    """Let Luigi ask the scheduler of the store's ui, with the key that it takes.
+
+    Raises:
+        ConfigError: there is none that would do.
+    """
+    import luigi.rpc
+    from luigi.configuration import get_config
+
+    config = load(options.overrides, options.config_dir)
+    place = ui_address.address(Path(config.store).absolute(), config.cards)
+    luigi.rpc.HAS_REQUESTS = True
+    luigi.rpc.RequestsFetcher = functools.partial(
+        ui_address.Fetcher, place
+    )  # Luigi knows no other way to say
+    get_config().set("core", "local_scheduler", "false")
+    get_config().set("core", "scheduler_url", "http://localhost")  # the fetcher knows where it is
+    get_config().set("core", "rpc-retry-wait", "2")
+    logging.getLogger("luigi-interface").addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], luigi.rpc.RPCError))
+    )
+    return place
+
+
+def _tell_what_luigi_left(place: ui_address.Place | None) -> None:
+    """Why a run ends without what it was to build, where no stage of it has failed."""
+    from pipeline.tasks import adopted
+
+    for run in adopted():
+        missing = [spec for spec in run.plan.specs if not run.is_complete(spec.name)]
+        if not missing or run.has_told_its_end():
+            continue
+        needed = max(spec.workers for spec in missing)
+        reason = "its scheduler gave this run nothing to do" if place is None else None
+        run.give_up(missing[0].name, reason or ui_address.obstacle(place, needed))  # type: ignore[arg-type]
 
 
 def dry_run(options: Namespace) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 from stages.engine_config import LOCATIONS
+from stages.files import open_regular
 
 PATH_KEYS = frozenset(
     {
@@ -96,7 +97,7 @@ def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, 
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file's content, hexadecimal."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return (
             hashlib.file_digest(file, "sha256").hexdigest()
             if hasattr(hashlib, "file_digest")

@@ -123,12 +123,13 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
 
 
-def plan(config: Config, digest: Digest) -> Plan:
+def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None) -> Plan:
     """Fingerprint every stage of a run.
 
     Args:
         config: the checked configuration.
         digest: SHA-256 of a user's file.
+        names: model and dataset -> the name that counts, where `config` has another one as a label.
 
     Raises:
         ConfigError: a user's file cannot be read.
@@ -152,7 +153,7 @@ def plan(config: Config, digest: Digest) -> Plan:
         identity = fingerprint(
             stage.name,
             version,
-            without(part, stage.unread | absent),
+            _named(without(part, stage.unread | absent), names or {}),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
@@ -168,6 +169,11 @@ def plan(config: Config, digest: Digest) -> Plan:
             stage.engine,
         )
     return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
+
+
+def _named(part: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`part` with the names that count."""
+    return {key: {**value, "name": names[key]} if key in names else value for key, value in part.items()}
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

@@ -47,8 +47,10 @@ class Record:
     """Stage -> STAGE/FIRST-16-DIGITS."""
     ended: float | None = None
     state: str = "died"
-    """running, finished, failed, or died (no end was recorded and nobody holds its lease)."""
+    """running, finished, failed, interrupted (told to stop), or died (no end was recorded and nobody holds
+    its lease)."""
     failed_stage: str | None = None
+    """Of an interrupted run: what it was building."""
     message: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
@@ -150,11 +152,9 @@ EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         ),
     },
     "finished": {"result": lambda value: isinstance(value, dict)},
-    "failed": {
-        "stage": lambda value: isinstance(value, str),
-        "message": lambda value: isinstance(value, str),
-    },
-    "named": {"name": lambda value: isinstance(value, str)},
+    "failed": {"stage": _is_text, "message": _is_text},
+    "interrupted": {"stage": _is_text, "message": _is_text},
+    "named": {"name": _is_text},
     "pinned": {},
     "unpinned": {},
 }
@@ -184,12 +184,12 @@ def _apply(found: dict[str, Record], event: dict[str, Any]) -> None:
         return
     if kind == "finished":
         known.state, known.ended, known.result = "finished", when, event["result"]
-    elif kind == "failed":
-        known.state, known.ended = "failed", when
+    elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
+        known.state, known.ended = kind, when
         known.failed_stage, known.message = event["stage"], event["message"]
     elif kind == "named":
         known.name = event["name"]
-    else:
+    elif kind in ("pinned", "unpinned"):
         known.pinned = kind == "pinned"
 
 

@@ -24,7 +24,7 @@ def tell(what: str, name: str, state: str, **more: Any) -> None:
     Args:
         what: run or sweep.
         name: its id; of a sweep, what was typed.
-        state: finished or failed.
+        state: finished, failed or interrupted.
         more: what else is known of it: message, result, ...
     """
     if _address is None:

@@ -53,7 +53,7 @@ class Display:
 
     @property
     def states(self) -> dict[str, str]:
-        """Stage -> waiting, cached, running, done or failed."""
+        """Stage -> waiting, cached, running, done, failed or interrupted."""
         return {name: row["state"] for name, row in self._rows.items()}
 
     def wait(self, stage: str) -> None:

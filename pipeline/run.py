@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import at_hand, engines, history, notify, summary
+from pipeline.compose_cache import compose_cached
 from pipeline.config import load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
@@ -18,6 +20,8 @@ from pipeline.graph import Plan, plan
 from pipeline.progress import Display, Listener, console
 from pipeline.rehearsal import known
 from pipeline.store import Store
+
+LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
@@ -37,9 +41,22 @@ def prepare_plan(
     config = load(overrides, config_dir)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
-    planned = plan(config, functools.partial(cache.digest, deep=deep))
+    digest = functools.partial(cache.digest, deep=deep)
+    planned = plan(config, digest, _names(overrides, config_dir))
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *known.notes(planned, store))), store
+
+
+def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+    """The names that count where an override gives another one: those of the chosen groups.
+
+    They are labels, but stand in the fingerprints of stores in use.
+    """
+    others = [one for one in overrides if not LABEL.match(one)]
+    if len(others) == len(overrides):
+        return {}
+    values = compose_cached(others, config_dir)
+    return {section: str(values[section]["name"]) for section in ("model", "dataset")}
 
 
 class Run:
@@ -62,7 +79,7 @@ class Run:
             missing = list(engines.needs(plan.config))
             if missing:
                 raise ConfigError(missing)
-            if not label:  # a sweep's points would all tell the same
+            if not label:  # a sweep tells once what is true of many points
                 _warn(plan, store)
         store.open()
         with history.exclusive(store.root):
@@ -96,20 +113,28 @@ class Run:
             self._failed(stage, str(error))
             raise
         except KeyboardInterrupt:
-            self._failed(
-                stage, "interrupted; finished stages and checkpoints are kept: type the same command to go on"
-            )
+            message = "interrupted; finished stages and checkpoints are kept: type the same command to go on"
+            self._failed(stage, message, "interrupted")
             raise
         self.display.finish(stage, "done" if ran else "cached")
 
-    def _failed(self, stage: str, message: str) -> None:
-        self.display.finish(stage, "failed")
+    def has_told_its_end(self) -> bool:
+        """Whether it has failed or finished by its record, which forks of this process write too."""
+        known = history.runs(self.store.root).get(self.id)
+        return known is None or known.state in ("finished", "failed", "interrupted")
+
+    def give_up(self, stage: str, reason: str) -> None:
+        """End without having built `stage`, which did not fail either."""
+        self._failed(stage, f"{stage} was not built: {reason}")
+
+    def _failed(self, stage: str, message: str, state: str = "failed") -> None:
+        self.display.finish(stage, state)
         told = message.splitlines()[0]
         try:
-            history.record(self.store.root, self.id, "failed", stage=stage, message=told)
+            history.record(self.store.root, self.id, state, stage=stage, message=told)
         except StoreError as error:  # a full disk, say: the failure itself must be told all the same
             print(f"warning: {error}", file=sys.stderr, flush=True)
-        self._notify("failed", stage=stage, message=told)
+        self._notify(state, stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 
     def _notify(self, state: str, **more: Any) -> None:

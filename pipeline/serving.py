@@ -22,6 +22,7 @@ from pipeline.config import derive, load
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
 from stages.config import read
+from stages.files import read_text
 from stages.model_config import ModelConfig
 from stages.report.text import neutral, shorten
 
@@ -190,11 +191,14 @@ def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:
     """Sections for a directory that no run made: its own config.json, the rest from the configuration."""
     values = derive(compose_cached(options.overrides, options.config_dir))
     try:
-        told = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        told = json.loads(read_text(directory / "config.json"))
+        if not isinstance(told, dict):
+            raise ValueError("it holds no JSON object")
     except (OSError, ValueError) as error:
         rule = f"must be a Hugging Face directory with a config.json ({error})"
         raise ConfigError([Problem("RUN|DIR", directory, rule, "see `grpoflow runs`")]) from error
-    told |= told.get("rope_parameters") or {}
+    rotary = told.get("rope_parameters")
+    told |= rotary if isinstance(rotary, dict) else {}
     values["model"] |= {key: told[key] for key in FROM_FILE if key in told}
     return values
 

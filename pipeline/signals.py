@@ -1,4 +1,4 @@
-"""Being told to stop: SIGINT and SIGTERM both unwind the stack, so that every child is ended first."""
+"""Being told to stop: SIGINT, SIGTERM and SIGHUP all unwind the stack, so that every child is ended first."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 def install() -> None:
-    """Make SIGINT and SIGTERM raise Interrupted, and end the process with 130 or 143 and no traceback.
+    """Make them raise Interrupted, and end the process with 130, 143 or 129 and no traceback.
 
     Luigi lets KeyboardInterrupt through its own error handling, which is what stops the build.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _raise)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        signal.signal(signal.SIGHUP, _raise)
     sys.excepthook = _end
 
 

@@ -27,7 +27,9 @@ from stages.tokenize.config import TokenizeConfig
 
 T = TypeVar("T")
 EXIT_DONE, EXIT_UNEARNABLE = 0, 1
-RANKS = re.compile(r"(\d+)(?:-(\d+))?")
+RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
+MOST_RANKS = 1 << 20
+"""More than any layout has; a list of more would fill the memory before anybody looks at it."""
 
 
 def strategy(options: Namespace) -> int:
@@ -171,6 +173,10 @@ def _ranks(text: str | None) -> Sequence[int] | None:
         if not numbers:
             remedy = "for example 0-7 or 0,2,5"
             raise ConfigError([Problem("--ranks", text, "must be numbers and ranges", remedy)])
+        if len(found) + len(numbers) > MOST_RANKS:
+            raise ConfigError(
+                [Problem("--ranks", text, f"must be at most {MOST_RANKS:,} ranks", "name fewer")]
+            )
         found += numbers
     return found
 

@@ -136,6 +136,7 @@ class Sweep:
         for point in points:
             if point.state == "invalid":
                 print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
+        self._warn(plans)
         if self._plan_only:
             show_merged(points, plans, self._store, console())
             return points
@@ -148,6 +149,20 @@ class Sweep:
                 self._settle(valid, plans)
             self._write()
         return points
+
+    def _warn(self, plans: dict[int, Plan]) -> None:
+        """What may go wrong in points that have something to do, each warning once with its points."""
+        from pipeline import cautions  # here, because a sweep with nothing to do needs none of it
+
+        assert self._store is not None or not plans
+        told: dict[str, list[int]] = {}
+        for number, plan in plans.items():
+            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.specs):
+                for warning in cautions.warnings(plan, self._store):
+                    told.setdefault(warning, []).append(number)
+        for warning, numbers in told.items():
+            which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
+            print(f"warning: {which}: {warning}", file=sys.stderr, flush=True)
 
     def _planned(self, point: Point) -> Plan | None:
         try:
@@ -195,7 +210,7 @@ class Sweep:
         failed: dict[str, str] = {}
         for point in points:
             run = known.get(point.run or "")
-            if run is not None and run.failed_stage is not None:
+            if run is not None and run.state == "failed" and run.failed_stage in point.artifacts:
                 failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
         for point in points:
             plan = plans[point.number]

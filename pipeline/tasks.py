@@ -87,6 +87,11 @@ def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
     _runs[overrides, config_dir] = run
 
 
+def adopted() -> list[Run]:
+    """The runs of this process."""
+    return list(_runs.values())
+
+
 def prepare(overrides: str, config_dir: str | None) -> Run:
     """Compose and plan once per process and set of overrides; ends the process on invalid input."""
     if (overrides, config_dir) not in _runs:
@@ -135,9 +140,9 @@ class StageTask(luigi.Task):
 
     def run(self) -> None:
         """Build the artifact."""
-        address = ui_address.tracking_url(self._run.store.root, self._run.id)
-        if address is not None:
-            self.set_tracking_url(address)
+        pages = ui_address.tracking_url(self._run.store.root)
+        if pages is not None:
+            self.set_tracking_url(pages + self._run.id)
         self._heard = 0.0
         try:
             self._run.build(self.stage, self._tell_scheduler)

@@ -38,7 +38,7 @@ class Row:
 
     stage: str
     state: str
-    """done, cached (made before this run), running, failed, waiting, or not run."""
+    """done, cached (made before this run), running, failed, interrupted, waiting, or not run."""
     took: str = ""
     step: str = ""
     reward: str = ""
@@ -149,7 +149,7 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
     place = seat(store, artifact, record.started)
     if record.state != "running" or place is None:
         waiting = "waiting" if record.state == "running" else "not run"
-        return Row(stage, "failed" if stage == record.failed_stage else waiting)
+        return Row(stage, record.state if stage == record.failed_stage else waiting)
     log = store / ".logs" / place.name
     began = (log / "spec.json").stat().st_mtime if (log / "spec.json").exists() else time.time()
     told, metrics = tail(log / "progress.jsonl"), tail(place / "metrics.jsonl")

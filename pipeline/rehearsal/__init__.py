@@ -29,6 +29,7 @@ Tell = Callable[[str], None]
 """Takes a line for people, on stderr."""
 ENGINES = {
     "mindrlhf": "pipeline.rehearsal.mindrlhf",
+    "mindformers": "pipeline.rehearsal.mindformers",
 }
 """engine.name -> its module, with the functions of Rehearsal; mindformers is engine.sft=mindformers."""
 WHY_NOT = {
@@ -36,7 +37,6 @@ WHY_NOT = {
     "mindrlhf_one_stage": "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025;"
     " what would stand in for a card there is not known",
     "mindspeed_rl": "engine=mindspeed_rl cannot be rehearsed yet",
-    "mindformers": "engine.sft=mindformers cannot be rehearsed yet; leave it out: engine.sft=off",
 }
 
 
@@ -54,10 +54,11 @@ class Rehearsal(Protocol):
 
 
 def parts(config: Config) -> Iterator[str]:
-    """Names in ENGINES or WHY_NOT of what a run executes, in order."""
+    """Names in ENGINES or WHY_NOT of what a run executes, in order; local, too, where it is alone."""
     if config.engine.sft == "mindformers":
         yield "mindformers"
-    yield config.engine.name
+    if config.engine.name != "local" or config.engine.sft != "mindformers":
+        yield config.engine.name
 
 
 def of(config: Config) -> dict[str, Rehearsal]:

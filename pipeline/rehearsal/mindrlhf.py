@@ -94,7 +94,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     yield _data(planned, stages)
     known = _known_answers(planned, stages, scratch)
     longest = max(len(completion) for _, completion in known)
-    small["rollout"]["max_tokens"] = min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest))
+    shrink.set_lengths(small, min(config.rollout.max_tokens, max(shrink.MAX_TOKENS, longest)))
     planned = stages.plan(small)
     shim.write_script(script, known)
     stages.build_until(planned, "grpo")

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stages.errors import InputError
-from stages.fetch.records import BadLine, Record, as_record
+from stages.fetch.records import LARGEST, BadLine, Record, as_record
+from stages.files import open_regular
 
 BLOCK = 1 << 20
-LARGEST = 1 << 26
-"""Characters that one element may have; text that is not JSON would otherwise be read to the file's end."""
 BLANK = re.compile(r"[ \t\n\r]*")
 
 
@@ -32,7 +31,7 @@ def read_array(path: Path) -> Iterator[Record | BadLine]:
     """
     row = 0
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             text = _Text(file)
             if text.next_character() != "[":
                 remedy = "give a JSON array of objects, or JSON lines"

@@ -78,9 +78,9 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
     kind = "qwen2" if model.deepseek_v3 is None else "deepseek_v3"
     if config.get("model_type") != kind:
         problems.append(Problem(f"{path}: model_type", config.get("model_type"), f"must be {kind}"))
+    rotary = config.get("rope_parameters")  # where transformers 5 writes rope_theta
     for key in SHAPE_KEYS:
-        # transformers 5 writes rope_theta into a group of its own
-        found = config.get(key, config.get("rope_parameters", {}).get(key))
+        found = config.get(key, rotary.get(key) if isinstance(rotary, dict) else None)
         wanted = getattr(model, key)
         if key == "tie_word_embeddings":
             found = bool(found)

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.errors import InputError
 from stages.fetch.records import BadLine, Record
+from stages.files import open_regular
 
 ROWS = 256
 BUFFER = 1 << 20  # bytes that are read ahead per column; without it whole row groups are
@@ -25,6 +26,7 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
     row = 0
     try:
         # plain reads: a memory map would count the whole file as this process's memory
+        open_regular(path).close()
         with arrow.ParquetFile(path, memory_map=False, buffer_size=BUFFER, pre_buffer=False) as file:
             known = file.schema_arrow.names
             wanted = [name for name in known if name in keys or not keys]

@@ -10,11 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from stages.errors import InputError
+from stages.files import open_regular
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
+LARGEST = 1 << 22
+"""Bytes of a line, characters of a text or of an array's element: a million tokens. What is longer is no row
+but a file without line breaks, and a hundred times as much memory is needed to look at it."""
+TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
             from stages.fetch.parquet import read_parquet
 
             return read_parquet(path, keys)
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -62,11 +67,24 @@ def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
 
 def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                yield _parse(number, raw)
+        with open_regular(path) as file:
+            for number, raw in lines_of(file):
+                yield BadLine(number, TOO_LONG) if raw is None else _parse(number, raw)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Number, from 1, and bytes of every line; None for one that is longer than any row may be."""
+    number = 0
+    while raw := file.readline(LARGEST + 1):
+        number += 1
+        if len(raw) <= LARGEST:
+            yield number, raw
+            continue
+        while raw and not raw.endswith(b"\n"):  # the rest of it, piece by piece
+            raw = file.readline(LARGEST)
+        yield number, None
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
@@ -112,6 +130,8 @@ def text_fault(values: dict[str, Any], key: str) -> str:
         return f"has no key {key!r} (it has: {', '.join(map(repr, list(values)[:8]))})"
     if not isinstance(values[key], str):
         return f"{key!r} must be text, is {type(values[key]).__name__}"
+    if len(values[key]) > LARGEST:
+        return f"{key!r} {TOO_LONG}"
     if not values[key]:
         return f"{key!r} is empty"
     return encoding_fault(values[key], key)

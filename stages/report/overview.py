@@ -15,7 +15,7 @@ class ListedRun:
     id: str
     name: str
     state: str
-    """running, finished, failed or died."""
+    """running, finished, failed, interrupted or died."""
     detail: str
     """The stage that failed; empty where none did."""
     started: float

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from stages.errors import InputError
+from stages.files import open_regular
 from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
 from stages.strategy.tensor_layout import TensorLayout
 
@@ -120,7 +121,8 @@ def read_strategy(path: Path) -> Strategy:
     seen: dict[bytes, int] = {}
     files: dict[int, Any] = {}
     for rank, file in ranks:
-        content = file.read_bytes()
+        with open_regular(file) as stream:
+            content = stream.read()
         if content not in seen:
             seen[content] = rank
             files[rank] = _parse(file)
@@ -133,7 +135,8 @@ def _parse(file: Path) -> Any:
             file, None, "is a JSON strategy", "save it as .ckpt (strategy_ckpt_config save_file)"
         )
     try:
-        message = ParallelStrategyMap.FromString(file.read_bytes())
+        with open_regular(file) as stream:
+            message = ParallelStrategyMap.FromString(stream.read())
     except OSError as error:
         raise InputError(
             file, None, f"cannot be read: {error.strerror}", "give a strategy file or directory"

@@ -42,7 +42,7 @@ def write_strategy(
     Args:
         model: the model.
         layout: the role's parallel_config.
-        out: directory to write to; made if missing.
+        out: directory to write to; made if missing. What an earlier layout of this role left there goes.
         path: config path of `layout`, for messages.
         role: None: mindformers' names, out/ckpt_strategy_rank_R.ckpt and out/merged_ckpt_strategy.ckpt.
             A role: mindrlhf's, out/train_policy_strategy/strategy_R.ckpt and
@@ -61,6 +61,10 @@ def write_strategy(
         merged = out / MERGED_DIRECTORY / f"{name}_merged_strategy.ckpt"
     for file in (ranks, merged):
         file.parent.mkdir(parents=True, exist_ok=True)
+    merged.unlink(missing_ok=True)  # written last: until then there is no layout here
+    for left in ranks.parent.glob(ranks.name.format("*")):  # another layout's: readers take all that is there
+        if left.name.removeprefix(ranks.name.partition("{")[0]).partition(".")[0].isdecimal():
+            left.unlink()
     cards = layout.cards // layout.pipeline_stage
     for stage, tensors in enumerate(stages):
         content = encode(tensors, stage)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from stages.errors import InputError
-from stages.fetch.records import SUFFIXES, BadLine, read_records, text_fault
+from stages.fetch.records import SUFFIXES, TOO_LONG, BadLine, lines_of, read_records, text_fault
+from stages.files import open_regular
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows
@@ -119,8 +120,11 @@ def _paragraphs(path: Path) -> Iterator[Passage | BadLine]:
     """
     begun, lines = 1, list[str]()
     try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
+        with open_regular(path) as file:
+            for number, raw in lines_of(file):
+                if raw is None:
+                    yield BadLine(number, TOO_LONG)
+                    continue
                 try:
                     line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:

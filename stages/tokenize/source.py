@@ -12,11 +12,13 @@ from typing import Generic, Protocol, TextIO, TypeVar
 
 from stages.errors import InputError
 from stages.fetch.records import BadLine, place
+from stages.files import open_regular
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array
 
 ROWS_PER_BATCH = 1024  # enough for the Rust threads, little enough for memory
+CHARACTERS_PER_BATCH = 1 << 24  # a tokenizer takes 150 times as much memory as the text that it is given
 DROPPED = ".dropped.jsonl"
 SMALLEST_ROW = 16  # bytes that a JSON object with some text takes at least
 
@@ -106,6 +108,17 @@ class Source(Generic[R]):
     limit: int | None = None
     """Good rows to use (the first ones); None: all."""
 
+    def _batch(self, rows: Iterator[R]) -> list[R]:
+        """The next rows, fewer where they are long; [] at the end."""
+        batch, size = list[R](), 0
+        while len(batch) < ROWS_PER_BATCH and size < CHARACTERS_PER_BATCH:
+            row = next(rows, None)
+            if row is None:
+                break
+            batch.append(row)
+            size += len(self.text(row))
+        return batch
+
     def batches(self, target: Target) -> Iterator[tuple[Path, list[R]]]:
         """Good rows with the file that they are from; bad ones are dropped from `target`.
 
@@ -131,7 +144,7 @@ class Source(Generic[R]):
                     yield entry
 
             rows = islice(good(), left)
-            while batch := list(islice(rows, ROWS_PER_BATCH)):
+            while batch := self._batch(rows):
                 left = None if left is None else left - len(batch)
                 yield file, batch
         if first and bad / target.card.rows_in > self.max_bad_share:
@@ -155,7 +168,7 @@ def _count(file: Path) -> int:
         return count_rows(file)
     sign = b"{" if file.suffix == ".json" else b"\n"
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             found = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
         return min(found, file.stat().st_size // SMALLEST_ROW + 1) if sign == b"{" else found
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from stages.errors import InputError
+from stages.files import read_text
 from stages.model_config import ModelConfig
 
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -242,7 +243,7 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: the file is missing, not JSON, or not an object.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except OSError as error:
         raise InputError(path, None, f"can't be read: {error.strerror}") from error
     except ValueError as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stages.errors import InputError
+from stages.files import open_regular
 from stages.weights.ckpt import TENSOR_TYPE
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor
@@ -78,7 +79,8 @@ class _Framing:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._descriptor = os.open(file, os.O_RDONLY)
+        with open_regular(file) as stream:
+            self._descriptor = os.dup(stream.fileno())
         self._size = os.fstat(self._descriptor).st_size
 
     def __enter__(self) -> _Framing:

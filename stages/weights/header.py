@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError
+from stages.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
 
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit
@@ -62,7 +63,7 @@ def read_header(file: Path) -> Header:
         remedy = "save it as safetensors: AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)"
         raise InputError(file, None, "is a pickle, which can run code when it is read; refused", remedy)
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             size = os.fstat(stream.fileno()).st_size
             text = _header_bytes(stream.read(8), stream, size, file)
     except OSError as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError
+from stages.files import read_text
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
 from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
@@ -45,11 +46,13 @@ def read_shape(directory: Path) -> FileShape:
     """
     file = directory / "config.json"
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_text(file))
     except (OSError, ValueError) as error:
         raise InputError(
             file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
         ) from None
+    if not isinstance(values, dict):
+        raise InputError(file, values, "must hold a JSON object", "give the config.json of a Qwen2 model")
     arguments: dict[str, Any] = {}
     for key in FileShape.__dataclass_fields__:
         value = values.get(key, False if key == "tie_word_embeddings" else None)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from stages.errors import InputError
+from stages.files import shown_bytes
 from stages.weights.ckpt import build_ckpt
 from stages.weights.header import build_header
 
@@ -132,7 +133,7 @@ class OutputFiles:
 def disk_full(path: Path, needed: int) -> InputError:
     """The error for a disk without enough space."""
     free = shutil.disk_usage(path if path.is_dir() else path.parent).free
-    rule = f"disk full: {needed / 2**30:.2f} GiB are needed, {free / 2**30:.2f} GiB are free"
+    rule = f"disk full: {shown_bytes(needed)} are needed, {shown_bytes(free)} are free"
     return InputError(path, None, rule, "free space or choose another store")
 
 
@@ -140,25 +141,65 @@ def disk_full(path: Path, needed: int) -> InputError:
 def complete_directory(target: Path) -> Iterator[Path]:
     """A directory that appears only when all of it is written.
 
-    As with cp, nothing is forced to the disk: this withstands a kill, not a power failure.
+    As with cp, nothing is forced to the disk: this withstands a kill, not a power failure. What a killed
+    attempt left is cleared by the next one at the same target.
 
     Yields:
-        A temporary sibling of `target`; on success it is renamed to `target`, on an exception it is
-        removed.
+        A hidden sibling of `target`; on success it is renamed to `target`, on an exception it is removed.
 
     Raises:
-        InputError: `target` exists and is not an empty directory.
+        InputError: `target` exists and is not an empty directory, or somebody else is writing it.
     """
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(
-            target, None, "exists already and is not empty", "choose another directory or remove it"
-        )
+    _require_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    temporary = target.with_name(f".{target.name}.part")
+    lock = _sit_down(temporary, target)
     try:
-        temporary.chmod(0o755)  # mkdtemp makes it private; the result is an ordinary directory
+        _require_free(target)  # whoever sat there before may have finished
         yield temporary
+        _require_free(target)
         temporary.rename(target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
+
+
+def _require_free(target: Path) -> None:
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(
+            target, None, "exists already and is not empty", "choose another directory or remove it"
+        )
+
+
+def _sit_down(directory: Path, target: Path) -> int:
+    """Make `directory` this process's own and empty; returns what holds it until it is closed.
+
+    Raises:
+        InputError: a living process has it.
+    """
+    while True:
+        with suppress(FileExistsError):
+            directory.mkdir()
+        try:
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue  # its owner has just given it up
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            remedy = "wait for it, or choose another directory"
+            raise InputError(target, None, "is being written by another process", remedy) from None
+        except OSError as error:  # no locks there (some NFS mounts): what stands there may be anybody's
+            if any(directory.iterdir()):
+                os.close(lock)
+                remedy = f"remove {directory} if nobody writes it"
+                raise InputError(target, None, f"may be being written: {error.strerror}", remedy) from None
+        if directory.exists() and os.path.samestat(directory.stat(), os.fstat(lock)):
+            break
+        os.close(lock)
+    for left in directory.iterdir():  # a killed attempt's
+        shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    return lock

@@ -9,12 +9,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from pipeline.ui_address import Place, write
 from tests.e2e.conftest import CHEAP
 
 CLI = [sys.executable, "-m", "pipeline.cli"]
@@ -25,24 +27,31 @@ def store(without: Callable[..., Path]) -> Path:
     return without("evaluate", "report")
 
 
+token = ""
+
+
 @pytest.fixture
 def ui(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Its address and process."""
-    with (store.parent / "ui").open("w") as told:
-        server = subprocess.Popen([*CLI, "ui", "--port", "0", f"store={store}"], stdout=told, text=True)
+    """Its address and process; `fetch` then has its token."""
+    global token
+    with (store.parent / "ui").open("w") as out:
+        server = subprocess.Popen([*CLI, "ui", "--port", "0", f"store={store}"], stdout=out, text=True)
     address = store / ".ui" / "address.json"
     deadline = time.monotonic() + 60
     while not address.exists():
         assert server.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
-    yield json.loads(address.read_text())["url"], server
+    told = json.loads(address.read_text())
+    token = told["token"]
+    yield told["url"], server
     server.kill()
     server.wait()
 
 
 def fetch(address: str) -> tuple[str, str]:
     """Final address and text."""
-    with urllib.request.urlopen(address, timeout=30) as answer:
+    request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.url, answer.read().decode()
 
 
@@ -79,7 +88,7 @@ def test_a_run_is_seen_while_it_goes_on_and_afterwards(
     result = run.stdout.read()
     assert run.returncode == 0, result
     run_id = result.split("run=")[1].split()[0]
-    assert f"{url}/run/{run_id}" in tracked
+    assert f"/run/{run_id}" in tracked
     assert any(stage == "evaluate" and message and percent for stage, message, percent in told), told
 
     done = asked(url, "task_list", status="DONE", upstream_status="")
@@ -91,9 +100,9 @@ def test_a_run_is_seen_while_it_goes_on_and_afterwards(
     final, page = fetch(f"{url}/run/{run_id}")
     assert final.endswith("/index.html") and "GRPO run report" in page
 
-    home = seen(f"{url}/", ["--dump-dom"], tmp_path / "home")
+    home = seen(f"{url}/?token={token}", ["--dump-dom"], tmp_path / "home")
     assert run_id in home.stdout and "CONSOLE" not in home.stderr, home.stderr
-    luigi = seen(f"{url}/static/visualiser/index.html", ["--dump-dom"], tmp_path / "luigi")
+    luigi = seen(f"{url}/static/visualiser/index.html?token={token}", ["--dump-dom"], tmp_path / "luigi")
     assert "fingerprint=" in luigi.stdout
 
     server.send_signal(signal.SIGTERM)
@@ -106,9 +115,6 @@ def test_only_what_the_pages_lead_to_is_served(ui: tuple[str, subprocess.Popen[s
     for path in ("/run/nobody", "/runs.jsonl", "/report/../runs.jsonl", "/report/%2e%2e/index.html"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
             fetch(f"{url}{path}")
-    foreign = urllib.request.Request(f"{url}/", headers={"Host": "elsewhere.example"})
-    with urllib.request.urlopen(foreign, timeout=30) as answer:  # Luigi's own page, which knows no store
-        assert str(store) not in answer.read().decode()
     server.send_signal(signal.SIGINT)
     assert server.wait(timeout=10) == 0
 
@@ -118,9 +124,10 @@ def test_a_run_without_a_ui_or_with_too_few_cards_says_so(store: Path) -> None:
     alone = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert alone.returncode == 2 and f"grpoflow ui store={store}" in alone.stderr
     (store / ".ui").mkdir(exist_ok=True)
-    (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 1}')
+    dead = Place("http://127.0.0.1:1", "token", "key", 1)
+    write(store, dead)
     small = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert small.returncode == 2 and "start it with --cards 2" in small.stderr
-    (store / ".ui" / "address.json").write_text('{"url": "http://127.0.0.1:1", "cards": 2}')
-    dead = subprocess.run(line, capture_output=True, text=True, timeout=60)
-    assert dead.returncode == 2 and "does not answer at http://127.0.0.1:1" in dead.stderr
+    write(store, replace(dead, cards=2))
+    silent = subprocess.run(line, capture_output=True, text=True, timeout=60)
+    assert silent.returncode == 2 and "does not answer at http://127.0.0.1:1" in silent.stderr

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +191,66 @@ def test_ranks_that_make_no_sense_are_refused(
 ) -> None:
     assert main(["split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
     assert "must be numbers and ranges" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "0-9999999", "0-1048575,7", "9" * 5000])
+def test_ranks_that_would_fill_the_memory_are_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
+    assert "error: --ranks=" in capsys.readouterr().err
+
+
+def test_strategy_leaves_no_ranks_of_another_layout(tmp_path: Path) -> None:
+    out = tmp_path / "strategies"
+    (out / "notes").mkdir(parents=True)
+    (out / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
+    for names in ("mindformers", "mindrlhf"):
+        for layout in ("dp2_mp2_pp1", "dp1_mp2_pp1"):
+            asked = ["--names", names, f"layout={layout}", *SHAPE]
+            assert main(["strategy", "--out", str(out), *asked]) == 0
+    left = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()}
+    assert left == {
+        "ckpt_strategy_rank_0.ckpt", "ckpt_strategy_rank_1.ckpt", "merged_ckpt_strategy.ckpt",
+        "train_policy_strategy/strategy_0.ckpt", "train_policy_strategy/strategy_1.ckpt",
+        "merge_strategy/train_policy_merged_strategy.ckpt", "ckpt_strategy_rank_mine.ckpt",
+    }  # fmt: skip
+    assert (out / "notes").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path: Path, number: signal.Signals) -> None:
+    program = (
+        "import sys, time, stages.convert\n"
+        "def slow(*_, **__):\n"
+        "    (_[1] / 'model.safetensors').write_bytes(b'x' * 100000)\n"
+        "    print('begun', flush=True); time.sleep(60)\n"
+        "stages.convert.convert, stages.convert.read_shape = slow, lambda _: None\n"
+        "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))\n"
+    )
+    line = [sys.executable, "-c", program, "convert", str(tmp_path), str(tmp_path / "deep" / "out")]
+    tool = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert tool.stdout is not None and tool.stderr is not None
+    assert tool.stdout.readline() == "begun\n"
+    assert (tmp_path / "deep" / ".out.part").is_dir()
+    tool.send_signal(number)
+    assert tool.wait(timeout=30) == 128 + number
+    assert "Traceback" not in tool.stderr.read()
+    assert list((tmp_path / "deep").iterdir()) == []
+
+
+@pytest.mark.timeout(60)
+def test_pipes_in_the_place_of_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a model, a dataset, a tool's weights: nobody waits for a writer that never comes."""
+    for name in ("train.jsonl", "model.safetensors", "config.json"):
+        os.mkfifo(tmp_path / name)
+    pipe = str(tmp_path / "train.jsonl")
+    lines = [["plan", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
+    lines += [["convert", str(tmp_path), str(tmp_path / "out")], ["serve-check", str(tmp_path)]]
+    lines += [["probe", "dataset=gsm8k", f"dataset.path={pipe}", f"dataset.test_path={pipe}"]]
+    for line in lines:
+        assert main([*line, f"store={tmp_path / 'store'}"] if line[0] == "plan" else line) in (1, 2), line
+        assert "a pipe, not a file" in capsys.readouterr().err, line
 
 
 def test_a_failing_tool_is_one_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,18 @@
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline import graph
+from pipeline.build import disk_shortage
 from pipeline.config import load
 from pipeline.engines.program import PROGRAMS
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.graph import Plan, plan
+from pipeline.run import prepare_plan
+from pipeline.store import Store
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]
@@ -209,3 +214,27 @@ def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch: py
     assert after["mindrlhf"] == before["mindrlhf"]
     assert after["local"]["grpo"] != before["local"]["grpo"]
     assert graph.OUTSIDE_VERSIONS.keys() == PROGRAMS.keys()
+
+
+def test_names_are_labels(tmp_path: Path) -> None:
+    """Another name reruns nothing, and the fingerprints of stores in use are those without one."""
+    store = f"store={tmp_path}"
+    usual, _ = prepare_plan([store])
+    assert [spec.key for spec in usual.specs] == [spec.key for spec in planned().specs]
+    for labels in (["model.name=mine"], ["dataset.name=ours"], ["model.name=mine", "++dataset.name=ours"]):
+        named, _ = prepare_plan([store, *labels])
+        assert [spec.key for spec in named.specs] == [spec.key for spec in usual.specs]
+        assert "mine" in (named.config.model.name, *labels) or "ours" in named.config.dataset.name
+    other, _ = prepare_plan([store, "model.name=mine", "model.hidden_size=64"])
+    alone, _ = prepare_plan([store, "model.hidden_size=64"])
+    assert [spec.key for spec in other.specs] == [spec.key for spec in alone.specs]
+
+
+def test_a_small_shortage_of_disk_is_told_in_its_own_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(planned().spec("split"), bytes_written=5 << 20)
+    usage = shutil.disk_usage(tmp_path)._replace(free=3 << 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    told = disk_shortage(spec, Store(tmp_path))
+    assert told is not None and "3.0 MiB free, split writes about 5.0 MiB, 2.0 MiB more" in told

@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from hydra_plugins.grpoflow.luigi_launcher import LuigiLauncher
+from pipeline import build, history, signals
 from pipeline.cli import main
+from pipeline.run import Run, prepare_plan
 from pipeline.sweep import Sweep
 from pipeline.sweep_points import Point, describe, show, table, varied
 
@@ -158,3 +161,70 @@ def test_what_failed_is_told_by_the_run(
     page = written.with_name("index.html")
     assert points[1]["message"] in page.read_text()
     assert f"page {page}" in capsys.readouterr().out
+
+
+def settled(tmp_path: Path, event: str) -> list[Point]:
+    """Two points of a sweep whose first was building fetch when `event` came."""
+    sweep = Sweep(["seed=0,1"], None, False, None)
+    points = [Point(number, [f"store={tmp_path}", f"seed={number}"]) for number in (0, 1)]
+    plans = {point.number: plan for point in points if (plan := sweep._planned(point)) is not None}
+    for point in points:
+        point.run = f"run-{point.number}"
+        values = {"overrides": point.overrides, "config": {}, "artifacts": point.artifacts}
+        history.record(tmp_path, point.run, "started", **values)
+    history.record(tmp_path, "run-0", event, stage="fetch", message="told")
+    sweep._settle(points, plans)
+    return points
+
+
+def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+    first, _ = settled(tmp_path / "a", "failed")
+    assert (first.state, first.message) == ("failed", "told")
+    for point in settled(tmp_path / "b", "interrupted"):
+        assert point.state == "pending" and point.message.startswith("not built: fetch")
+    run = history.runs(tmp_path / "b")["run-0"]
+    assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "told")
+
+
+def test_a_run_that_is_told_to_stop_says_so_and_failing_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(*prepare_plan([f"store={tmp_path}"]), [f"store={tmp_path}"])
+
+    def stop(*_: object) -> None:
+        raise signals.Interrupted(signal.SIGTERM)
+
+    monkeypatch.setattr(build, "build", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run.build("fetch")
+    assert history.runs(tmp_path)[run.id].state == "interrupted"
+    assert main(["watch", "--once", f"store={tmp_path}"]) == 0
+    assert main(["runs", f"store={tmp_path}"]) == 0
+    assert capsys.readouterr().out.count("interrupted") >= 2
+    history.record(tmp_path, run.id, "failed", stage="grpo", message="boom")
+    history.record(tmp_path, run.id, "interrupted", stage="sft", message="later")
+    assert history.runs(tmp_path)[run.id].failed_stage == "grpo"
+
+
+@pytest.mark.parametrize("plan_only", [True, False])
+def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(
+    tmp_path: Path, plan_only: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same reward that a plan of one point warns of: it cannot be earned with this prompt."""
+    monkeypatch.setattr(Sweep, "_build", lambda *_: None)
+    store = f"store={tmp_path}"
+    unearnable = "reward.functions=[qwen_accuracy],reward.weights=[1.0]"
+    lists = [
+        [store, "seed=0"],
+        [store, "seed=0", *unearnable.split(",")],
+        [store, "seed=1", *unearnable.split(",")],
+    ]
+    main(["plan", *lists[1]])
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert told
+    Sweep(["x"], None, plan_only, None).run(lists)
+    errors = capsys.readouterr().err
+    text = told[0].removeprefix("warning: ").split("\n")[0][:60]
+    assert errors.count(text) == 1 and f"warning: points 1, 2: {text}" in errors

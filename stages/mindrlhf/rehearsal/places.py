@@ -7,7 +7,7 @@ that misses its place would leave a rehearsal that proves something else than it
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from stages.errors import Problem
 from stages.mindrlhf.config import VERSIONS, Version
 
 Repository = Literal["mindrlhf", "mindformers"]
-SETTING: dict[Repository, str] = {
+SETTING: Mapping[Repository, str] = {
     "mindrlhf": "engine.mindrlhf_home",
     "mindformers": "engine.mindformers_home",
 }
@@ -171,16 +171,22 @@ PLACES = (
 
 
 def check(
-    homes: dict[Repository, Path], version: Version, places: Sequence[Place] = PLACES
+    homes: Mapping[Repository, Path],
+    version: Version | None,
+    settings: Mapping[Repository, str] = SETTING,
+    places: Sequence[Place] = PLACES,
 ) -> Iterator[Problem]:
     """Places that are not where a rehearsal needs them.
 
     Args:
-        homes: the checkouts.
+        homes: the checkouts that are executed.
         version: mindrlhf's contract, which decides the places that it has.
+        settings: what names the checkouts in the configuration.
         places: what to look for.
     """
     for place in places:
+        if place.repository not in homes:
+            continue
         if place.repository == "mindrlhf" and version not in place.lines:
             continue
         file = homes[place.repository] / place.file
@@ -190,7 +196,7 @@ def check(
             name = f"{place.within or 'the module'}: {place.words}"
             rule = f"{file}: {missing}; the rehearsal replaces what stands there ({place.why}; {where})"
             remedy = f"rehearse with an unedited checkout; or see what became of `{name}`"
-            yield Problem(SETTING[place.repository], str(homes[place.repository]), rule, remedy)
+            yield Problem(settings[place.repository], str(homes[place.repository]), rule, remedy)
 
 
 def _missing(file: Path, place: Place) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,16 @@ def _gradients(metrics: Rows) -> Proof:
     fine = bool(moved) and all(moved) and all(map(math.isfinite, norms))
     why = "" if fine else "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
     return Proof("gradient norm above 0", "proven" if fine else "failed", told + why)
+
+
+def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:
+    """Loss and gradients of supervised training, and whether it went on from a whole checkpoint."""
+    rows = read_rows(sft / "metrics.jsonl")
+    for what, key in (("sft: loss finite", "loss"), ("sft: gradient norm above 0", "grad_norm")):
+        values = [row.get(key, math.nan) for row in rows]
+        fine = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
+        yield Proof(what, "proven" if fine else "failed", ", ".join(f"{value:.4g}" for value in values))
+    yield replace(of_resume(sft, moment), what="sft: resumed")
 
 
 def of_resume(grpo: Path, moment: Moment | None) -> Proof:

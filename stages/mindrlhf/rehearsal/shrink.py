@@ -22,6 +22,8 @@ HELD_OUT = 4
 """Prompts that evaluate answers."""
 ROW = 2048
 """mindformers' shortest row with compressed masks (modules/transformer/transformer.py:1261)."""
+PROMPT = 256
+"""Prompts of so many tokens must fit, however many samples share a row."""
 RENDERED = frozenset(
     {
         "rl_config.epochs",
@@ -63,7 +65,10 @@ def worker_bytes(job: Job) -> int:
     Measured with a vocabulary of 152,064: 8.6 GiB with one row at once.
     """
     rows = max(6 * job.engine.batch_size, 4 * job.engine.ref_model_batch_size)
-    return int(1.6 * 2**30) + rows * ROW * job.model.vocab_size * 4
+    tokens = min(job.rollout.max_tokens, MAX_TOKENS)
+    pack_num = job.engine.pack_num
+    length = _row(pack_num, _prompt(job.tokenize.max_prompt_length, tokens, pack_num), tokens)
+    return int(1.6 * 2**30) + rows * length * job.model.vocab_size * 4
 
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
@@ -84,15 +89,30 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     engine["env_scripts"] = tuple(file for file in engine["env_scripts"] if Path(file).exists())
     engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
     train["checkpoint_every"] = 1
-    rollout["max_tokens"] = min(rollout["max_tokens"], MAX_TOKENS)
-    rollout["min_tokens"] = min(rollout["min_tokens"], rollout["max_tokens"])
-    tokenize = small["tokenize"]
-    longest = ROW - rollout["max_tokens"] - 1
-    tokenize["max_prompt_length"] = min(tokenize["max_prompt_length"], longest)
-    engine["seq_length"] = ROW
+    tokenize, tokens = small["tokenize"], min(rollout["max_tokens"], MAX_TOKENS)
+    tokenize["max_prompt_length"] = _prompt(tokenize["max_prompt_length"], tokens, engine["pack_num"])
+    set_lengths(small, tokens)
     small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
     small["dataset"] |= {"test_rows": HELD_OUT}
     return _least_samples(small, workers)
+
+
+def set_lengths(small: dict[str, Any], tokens: int) -> None:
+    """Completions of at most so many tokens, and rows in which as many samples fit as share one."""
+    engine, rollout = small["engine"], small["rollout"]
+    rollout["max_tokens"] = tokens
+    rollout["min_tokens"] = min(rollout["min_tokens"], tokens)
+    engine["seq_length"] = _row(engine["pack_num"], small["tokenize"]["max_prompt_length"], tokens)
+
+
+def _prompt(own: int, tokens: int, pack_num: int) -> int:
+    """Longest prompt: the run's, or what rows of ROW tokens leave, if that is enough for a question."""
+    return min(own, max(PROMPT, ROW // pack_num - tokens - 1))
+
+
+def _row(pack_num: int, prompt: int, tokens: int) -> int:
+    """pack_num of the longest samples, in whole 128 (job.py: divisible by every parallel degree in use)."""
+    return max(ROW, -(-pack_num * (prompt + tokens + 1) // 128) * 128)
 
 
 def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:

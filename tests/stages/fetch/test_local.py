@@ -11,6 +11,7 @@ from stages.errors import ConfigError, InputError
 from stages.fetch.builtin import write_model
 from stages.fetch.download import take
 from stages.fetch.local import put_model
+from stages.weights.names import read_shape
 from tests.stages.fetch.settings import model
 
 IDS = {"bos": 300, "eos": [302, 300], "pad": 300}
@@ -106,3 +107,25 @@ def test_no_directory_and_no_weights_are_errors(source, output):
     (source / "model.safetensors").unlink()
     with pytest.raises(InputError, match="holds no safetensors weights"):
         link(local(source), output)
+
+
+@pytest.mark.parametrize("rotary", [None, [], "x", 7, {}, {"rope_theta": None}])
+def test_a_group_of_rotary_values_that_is_none_is_told(source, output, rotary):
+    file = source / "config.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps({**values, "rope_parameters": rotary}))
+    link(local(source), output)  # rope_theta itself counts
+    file.write_text(
+        json.dumps({**{k: v for k, v in values.items() if k != "rope_theta"}, "rope_parameters": rotary})
+    )
+    with pytest.raises(ConfigError, match="rope_theta=None"):
+        link(local(source), output)
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "7", '"x"', "", "{"])
+def test_a_config_that_is_no_object_is_told(source, output, text):
+    (source / "config.json").write_text(text)
+    with pytest.raises(InputError, match=r"config\.json"):
+        link(local(source), output)
+    with pytest.raises(InputError, match=r"config\.json"):
+        read_shape(source)

@@ -1,5 +1,6 @@
 import json
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from stages.errors import InputError
 from stages.fetch import json_array
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, check_file, read_lines
-from stages.fetch.records import BadLine, Record, read_records
+from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
@@ -143,3 +144,28 @@ def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
 def test_a_missing_file_is_named(tmp_path, name):
     with pytest.raises(InputError, match=rf"{name}: can't be read: No such file"):
         list(read_records(tmp_path / name))
+
+
+@pytest.mark.parametrize("end", ["", "\n"], ids=["the file ends in it", "more follows"])
+def test_a_line_without_end_is_one_bad_line_and_fills_no_memory(tmp_path, end):
+    path = tmp_path / "train.jsonl"
+    good = json.dumps({"question": "q", "answer": "a"}) + "\n"
+    with path.open("w") as file:
+        file.write(good)
+        for _ in range(100):
+            file.write("[[]," * (1 << 18))  # 100 MiB, which as values take gigabytes
+        file.write(end + (good if end else ""))
+    tracemalloc.start()
+    found = list(read_records(path))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found[1] == BadLine(2, TOO_LONG)
+    assert [one.line for one in found if isinstance(one, Record)] == ([1, 3] if end else [1])
+    assert peak < 5 * LARGEST
+
+
+def test_a_text_that_is_too_long_is_a_bad_row_wherever_it_stands():
+    from stages.fetch.records import text_fault
+
+    assert text_fault({"question": "x" * LARGEST}, "question") == ""
+    assert TOO_LONG in text_fault({"question": "x" * (LARGEST + 1)}, "question")

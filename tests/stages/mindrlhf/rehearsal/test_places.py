@@ -26,7 +26,7 @@ def homes(tmp_path: Path) -> dict[Repository, Path]:
 
 
 def test_a_checkout_with_every_place_of_its_version_is_taken(homes: dict[Repository, Path]) -> None:
-    assert list(check(homes, "e8a8fc1", PLACES)) == []
+    assert list(check(homes, "e8a8fc1", places=PLACES)) == []
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_moved_place_is_refused_with_file_place_and_setting(
 ) -> None:
     file = homes["mindrlhf"] / "mindrlhf" / "worker.py"
     file.write_text(edited)
-    (problem,) = check(homes, "e8a8fc1", PLACES)
+    (problem,) = check(homes, "e8a8fc1", places=PLACES)
     assert problem.path == "engine.mindrlhf_home"
     assert str(file) in problem.rule
     assert told in problem.rule
@@ -52,4 +52,4 @@ def test_a_moved_place_is_refused_with_file_place_and_setting(
 
 def test_a_lines_number_may_shift(homes: dict[Repository, Path]) -> None:
     (homes["mindrlhf"] / "mindrlhf" / "worker.py").write_text("# one line more\n" + WORKER)
-    assert list(check(homes, "e8a8fc1", PLACES)) == []
+    assert list(check(homes, "e8a8fc1", places=PLACES)) == []

@@ -94,6 +94,16 @@ def test_rows_stay_as_long_as_compressed_masks_want() -> None:
     assert _job(_small("7b")).seq_length == 2048
 
 
+def test_rows_grow_where_many_samples_share_one() -> None:
+    packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
+    packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
+    small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
+    assert small["tokenize"]["max_prompt_length"] == shrink.PROMPT
+    assert rules.check(_job(small), sft_enabled=False) == []
+    shrink.set_lengths(small, 200)  # longer answers
+    assert rules.check(_job(small), sft_enabled=False) == []
+
+
 def test_the_recipe_itself_stays_as_it_was() -> None:
     before = _plain("7b")
     shrink.shrink(before, 1, Path("/small"), Path("/script.json"))

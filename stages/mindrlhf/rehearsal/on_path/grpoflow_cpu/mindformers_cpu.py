@@ -38,7 +38,21 @@ def sample_with_numpy(module: Any) -> None:
     module.run_using_numpy = lambda: True
 
 
+def read_rows_one_by_one(module: Any) -> None:
+    """Switch run_mindformer.py's sink mode off: a CPU cannot sink, and would train epochs instead."""
+    own = module.MindFormerConfig.__init__
+
+    @functools.wraps(own)
+    def init(self: Any, *arguments: Any, **settings: Any) -> None:
+        own(self, *arguments, **settings)
+        if "runner_config" in self and "sink_mode" in self.runner_config:
+            self.runner_config.sink_mode = False
+
+    module.MindFormerConfig.__init__ = init
+
+
 CHANGES = {
+    "mindformers.tools.register.config": read_rows_one_by_one,
     "mindformers.version_control": plain_rms_norm,
     "mindformers.modules.flash_attention": plain_attention,
     "mindformers.models.llama.llama_config": single_precision,

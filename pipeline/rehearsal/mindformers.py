@@ -1,0 +1,77 @@
+"""The rehearsal of engine.sft=mindformers: run_mindformer.py itself, on one worker of this machine's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipeline.config import Config
+from pipeline.errors import Problem
+from pipeline.graph import Plan
+from pipeline.rehearsal import Tell
+from pipeline.rehearsal.machine import missing_packages
+from pipeline.rehearsal.mindrlhf import tokenizer_directory
+from pipeline.rehearsal.scratch import Scratch
+from stages.config import read
+from stages.mindformers import rehearsal
+from stages.mindformers.stage import PART
+from stages.mindrlhf import checkpoints
+from stages.mindrlhf.checkpoints import Moment
+from stages.mindrlhf.rehearsal import places, proofs, shim, small_model
+from stages.model_config import ModelConfig
+from stages.rehearsal import Proof
+
+KILLED_AFTER = 2
+"""Steps whose checkpoint is whole when the run is killed."""
+
+
+def checkouts(config: Config) -> Mapping[str, str | None]:
+    """The one that trains."""
+    return {"mindformers.home": config.mindformers.home}
+
+
+def refusals(plan: Plan) -> Iterator[Problem]:
+    """Checkout, interpreter, tokenizer, examples."""
+    config = plan.config
+    settings = config.mindformers
+    if settings.home is None:
+        rule = "is required: a rehearsal executes it"
+        yield Problem("mindformers.home", None, rule, "give the checkout's directory")
+    else:
+        named: dict[places.Repository, str] = {"mindformers": "mindformers.home"}
+        yield from places.check({"mindformers": Path(settings.home)}, None, named)
+    if settings.container:
+        rule = "a rehearsal starts mindformers on this machine, where its replacements lie"
+        yield Problem("mindformers.container", list(settings.container), rule, "rehearse inside")
+    if config.sft_data.path is not None:
+        rule = "own examples cannot be rehearsed yet: all of them would be trained on"
+        yield Problem("sft_data.path", config.sft_data.path, rule, "rehearse with a file of six examples")
+    yield from missing_packages(settings.python)
+    if tokenizer_directory(plan) is None:
+        rule = "is needed with config.json and the tokenizer's files; weights are not"
+        yield Problem("model.path", config.model.path, rule, "give model.path=DIR")
+
+
+def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
+    """Train, kill, go on; every proof when it is there."""
+    config, stages = plan.config, Scratch(scratch, tell)
+    tokenizer = tokenizer_directory(plan)
+    assert tokenizer is not None  # refusals
+    model, script = scratch / "model", scratch / "script.json"
+    small = rehearsal.shrink(config.plain(), model, script)
+    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    shim.write_script(script, ())
+    planned = stages.plan(small)
+    stages.build_until(planned, "sft")
+    seen: list[Moment] = []
+
+    def is_due(work: Path) -> bool:
+        seen[:] = checkpoints.moments(work / "output", PART, 1)[-1:]
+        return bool(seen) and seen[0].step >= KILLED_AFTER
+
+    was_killed = stages.kill(planned, "sft", is_due)
+    told = f"weights and both Adam moments after step {KILLED_AFTER}: {seen[0] if seen else 'none'}"
+    yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", told)
+    sft = stages.build(planned, "sft")
+    yield from proofs.of_supervised(sft, seen[0] if seen else None)
+    yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")

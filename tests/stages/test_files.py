@@ -1,0 +1,88 @@
+import os
+import socket
+
+import pytest
+
+from stages.errors import InputError
+from stages.fetch.json_array import read_array
+from stages.fetch.records import read_records
+from stages.files import open_regular, read_text, shown_bytes
+from stages.strategy.files import read_strategy
+from stages.tokenize.tokenizer import read_json
+from stages.weights.ckpt_reader import read_ckpt
+from stages.weights.header import read_header
+from stages.weights.sources import read_weight_map
+
+
+@pytest.fixture(params=["pipe", "socket", "device", "directory"])
+def odd(request, tmp_path, monkeypatch):
+    """Something that is no file, and the word for it."""
+    path = tmp_path / "odd"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    elif request.param == "socket":
+        monkeypatch.chdir(tmp_path)  # a socket's address is short
+        with socket.socket(socket.AF_UNIX) as unix:
+            unix.bind("odd")
+    elif request.param == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    return path, request.param
+
+
+READERS = {
+    "model.safetensors": read_header,
+    "model.ckpt": read_ckpt,
+    "model.safetensors.index.json": read_weight_map,
+    "config.json": read_json,
+    "train.jsonl": lambda path: list(read_records(path)),
+    "train.json": lambda path: list(read_array(path)),
+    "train.parquet": lambda path: list(read_records(path)),
+    "merged_ckpt_strategy.ckpt": read_strategy,
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_is_told_and_never_waited_for(odd, name):
+    path, kind = odd
+    path = path.rename(path.with_name(name)) if kind != "device" else path
+    if kind == "device":
+        (path.with_name(name)).symlink_to("/dev/zero")
+        path = path.with_name(name)
+    if kind == "directory" and name.startswith("merged"):
+        pytest.skip("a directory of strategy files is read")
+    with pytest.raises(InputError):
+        READERS[name](path)
+
+
+def test_the_kind_is_named(odd):
+    path, kind = odd
+    with pytest.raises(OSError, match=rf"a {kind}, not a file|No such device"):
+        open_regular(path)
+
+
+def test_files_are_read(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("ä")
+    (tmp_path / "link").symlink_to(file)
+    assert read_text(tmp_path / "link") == "ä"
+    before = len(os.listdir("/proc/self/fd"))
+    open_regular(file).close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (5 << 20, "5.0 MiB"),
+        (15 << 30, "15.0 GiB"),
+        (3 << 50, "3072.0 TiB"),
+    ],
+)
+def test_bytes_for_people_are_never_0_of_a_large_unit(count, text):
+    assert shown_bytes(count) == text

@@ -1,0 +1,86 @@
+"""grpoflow rehearse with mindrlhf itself; with a small vocabulary, for Qwen's takes minutes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.compose import compose
+from stages.config import read
+from stages.fetch.stage import build_model
+from stages.mindrlhf.config import VERSIONS, Version
+from stages.model_config import ModelConfig
+from tests.upstream.mindrlhf.boxed_model import special_ids
+
+Find = Callable[[str], Path]
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range(1, 9) for b in range(1, 3)]
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, checkout: Find, interpreter: Find) -> list[str]:
+    """Everything but the checkout of mindrlhf."""
+    data, model = tmp_path / "data", tmp_path / "model"
+    data.mkdir()
+    model.mkdir()
+    for name in ("train", "test"):
+        rows = [{"question": question, "answer": f"Both: #### {total}"} for question, total in QUESTIONS]
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = compose(["model=tiny", "model.max_position_embeddings=2048"])["model"]
+    said = [f"So. The answer is \\boxed{{{total}}}." for _, total in QUESTIONS]
+    texts = [*said, *(question for question, _ in QUESTIONS)]
+    build_model(read(ModelConfig, values, "model"), iter(texts), 0, model)
+    (model / "model.safetensors").unlink()  # a rehearsal needs no weights
+    return [
+        "engine=mindrlhf", "model=tiny", "model.source=local", f"model.path={model}", *special_ids(model),
+        "model.max_position_embeddings=2048", "dataset=gsm8k", f"dataset.path={data}", "layout=dp1_mp2_pp1",
+        "train.prompts_per_step=8", "train.checkpoint_every=5", "tokenize.max_prompt_length=200",
+        f"engine.mindformers_home={checkout('mindformers-051d65f')}",
+        f"engine.python={interpreter('mindspore')}", f"store={tmp_path / 'store'}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_recipe_passes_and_plan_knows(
+    checkout: Find, recipe: list[str], version: Version, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = [*recipe, f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"]
+    assert main(["rehearse", *recipe]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
+    report = json.loads((Path(last.rpartition("=")[2]).parent / "report.json").read_text())
+    told = {proof["what"]: proof["told"] for proof in report["proofs"]}
+    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_2; went on from 0_2, 3 steps in all"
+    assert told["rewards varied"] == "per step: 0 to 1, 0 to 1, 0 to 1"
+    main(["plan", *recipe])
+    assert "not rehearsed" not in capsys.readouterr().out
+
+
+def test_a_reward_that_is_never_earned_fails_with_its_cause(
+    checkout: Find, recipe: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = ["dataset.solution=answer", f"engine.mindrlhf_home={checkout('mindrlhf-e8a8fc1')}"]
+    assert main(["rehearse", *recipe, *broken]) == 1
+    out = capsys.readouterr().out
+    report = json.loads((Path(out.rpartition("=")[2].strip()).parent / "report.json").read_text())
+    failed = {proof["what"]: proof["told"] for proof in report["proofs"] if proof["state"] == "failed"}
+    assert failed.keys() == {"rewards varied", "gradient norm above 0"}
+    assert "reward.functions=qwen_accuracy: can't be earned" in failed["rewards varied"]
+
+
+def test_a_checkout_with_a_moved_place_is_refused(
+    tmp_path: Path, checkout: Find, recipe: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited = tmp_path / "edited"
+    shutil.copytree(checkout("mindrlhf-e8a8fc1"), edited)
+    file = edited / "mindrlhf" / "worker" / "infer_worker.py"
+    file.write_text(file.read_text().replace("def _allgather_data", "def _gather_data"))
+    assert main(["rehearse", *recipe, f"engine.mindrlhf_home={edited}"]) == 2
+    told = capsys.readouterr().err
+    assert f"{file}: has no InferWorker._allgather_data" in told
+    assert "engine.mindrlhf_home" in told
