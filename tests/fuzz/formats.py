@@ -245,26 +245,29 @@ def read_watched(root: Path) -> Any:
 
 
 def checkpoint(root: Path) -> None:
+    from stages.grpo.checkpoint_files import STATE, digest
     from stages.weights.tensors import write_rank
 
+    listed = {}
     for name in ("weights", "adam_m", "adam_v"):
-        write_rank({"a": np.ones((2, 2), np.float32)}, root / name / "rank_0" / "model.safetensors", None)
-    (root / "state.json").write_text(json.dumps({"step": 3, "updates": 3, "position": 12, "best": {}}))
+        file = root / name / "rank_0" / "model.safetensors"
+        write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
+        told = {"bytes": file.stat().st_size, "sha256": digest(file)}
+        listed[file.relative_to(root).as_posix()] = told
+    state = {"step": 3, "updates": 3, "position": 12, "best": {}, "files": listed}
+    (root / STATE).write_text(json.dumps(state))
 
 
 def read_checkpoint(root: Path) -> Any:
-    from stages.grpo.checkpoint import read_set, read_state
+    """As a run that goes on reads it; nothing of one with a flaw is used."""
+    from stages.grpo.checkpoint import read_set
+    from stages.grpo.checkpoint_files import flaw, identity, read_state
 
     state = read_state(root)
-    return state, [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
-
-
-def resumed(root: Path) -> Any:
-    """train.resume_from, as plan looks at it."""
-    from pipeline.at_hand import resumable
-    from pipeline.config import load
-
-    return list(resumable(load((f"train.resume_from={root}",))))
+    identity(root)
+    if flaw(root) is None:
+        assert [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
+    return state
 
 
 def metrics(root: Path) -> None:
@@ -345,7 +348,6 @@ FORMATS: dict[str, Format] = {
     "runs": Format(store, read_store, "runs.jsonl", TEXT),
     "watch": Format(watched, read_watched, ".[lw]o*/*/*", TEXT),
     "checkpoint": Format(checkpoint, read_checkpoint, "**/*.[js]*", (*TEXT, header)),
-    "resume_from": Format(checkpoint, resumed, "state.json", TEXT),
     "metrics": Format(metrics, read_metrics, "metrics.jsonl", TEXT),
     "mindrlhf_meta": Format(meta, read_meta, "*/*/*", (*TEXT, header)),
     "name_map": Format(name_map, read_name_map, "name_map.json", TEXT),
