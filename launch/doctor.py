@@ -57,7 +57,8 @@ class Check:
 def interpreter(configured: str | None) -> str | None:
     """An engine's Python: the configured one, or the first on PATH that is not grpoflow's own."""
     if configured is not None:
-        return configured
+        found = os.path.abspath(configured) if "/" in configured else shutil.which(configured)
+        return found or configured
     own = Path(sys.prefix, "bin").resolve()
     others = (one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one).resolve() != own)
     return shutil.which("python", path=os.pathsep.join(others))

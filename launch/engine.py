@@ -141,7 +141,9 @@ def follow(
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
     """What the first node starts at last, for a reader."""
     nodes = nodes_of(start.workers, launcher)
-    return [*start.container, *last_line(start, nodes[0], nodes, start.program)]
+    line = last_line(start, nodes[0], nodes, start.program)
+    named = [start.python] if start.python is not None and line[0] == "python" else line[:1]
+    return [*start.container, *named, *line[1:]]
 
 
 def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:

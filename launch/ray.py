@@ -90,7 +90,7 @@ def nodes_of(start: RayStart, launcher: LauncherConfig) -> tuple[list[Node], lis
 
 def first_line(start: RayStart, launcher: LauncherConfig) -> list[str]:
     """What the first node starts once Ray is complete, for a reader."""
-    return [*start.engine.container, "python", *start.engine.program]
+    return [*start.engine.container, start.engine.python or "python", *start.engine.program]
 
 
 def script(

@@ -121,7 +121,8 @@ class OwnRay:
                         self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
                     )
             except FileNotFoundError as error:
-                raise Failed(f"{self._command[0]} is not installed beside {sys.executable}") from error
+                what = f"{self._command[0]} is not installed beside {sys.executable}, nor on PATH"
+                raise Failed(f"{what}={os.environ.get('PATH')}; engine.python names another one") from error
             while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
                 if child.poll() is not None:
                     break

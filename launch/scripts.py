@@ -32,6 +32,29 @@ fi
 """.strip()
 """Does this node have what a run needs? SHARED is a file that whoever starts the nodes has just made."""
 
+NAMED = r"""
+interpreter=$(command -v "$named") || {
+  echo "error: node $HOSTNAME: engine.python: $named: is no program here" >&2
+  exit 1
+}
+case "$interpreter" in /*) ;; *) interpreter=$PWD/$interpreter ;; esac
+tools=$("$interpreter" -c 'import sysconfig; print(sysconfig.get_path("scripts"))') || {
+  echo "error: node $HOSTNAME: engine.python: $interpreter: does not run" >&2
+  exit 1
+}
+mkdir -p "$LOG_DIR/bin"
+bin=$(cd "$LOG_DIR/bin" && pwd)
+for name in python python3; do  # msrun and Ray start whatever python stands first on PATH
+  new=$bin/.$name.$HOSTNAME.$$  # nodes may share the directory
+  printf '#!/usr/bin/env bash\nexec %q "$@"\n' "$interpreter" >"$new"
+  chmod 755 "$new"
+  mv -f "$new" "$bin/$name"
+done
+export PATH="$bin:${interpreter%/*}${tools:+:$tools}:$PATH"
+""".strip()
+"""Make `python` the interpreter that was named, whatever its file is called, with msrun and ray beside it or
+where it installs them. A link would not do: Python looks for its environment beside the name it has."""
+
 END = r"""
 end() {  # whatever ended or stopped it, no worker outlives it
   trap '' TERM INT HUP
@@ -64,7 +87,7 @@ class EngineStart:
     workers: int
     """Under msrun; 0: the program runs alone, on this machine."""
     python: str | None
-    """Interpreter, with msrun beside it; None: the first python on PATH."""
+    """Interpreter, by path or by name; a script around one will do. None: the first python on PATH."""
     env: Mapping[str, str]
     python_path: tuple[str, ...]
     """Put before PYTHONPATH."""
@@ -150,12 +173,11 @@ def wrap(
     if start.python_path:
         joined = ":".join(start.python_path)
         lines.append(f"export PYTHONPATH={quote(joined)}${{PYTHONPATH:+:$PYTHONPATH}}")
-    if start.python is not None:  # msrun and ray start whatever python stands first on PATH
-        lines.append(f"export PATH={quote(str(Path(start.python).parent))}:$PATH")
     lines += [
-        *(_meeting(nodes, port) if start.workers else []),
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
+        *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
+        *(_meeting(nodes, port) if start.workers else []),
         f"cd {quote(start.directory)}",
         *_alone(mark(start, node), *ranks),
         *last,
@@ -176,8 +198,8 @@ def check(start: EngineStart) -> list[str]:
 
 def installed(start: EngineStart) -> list[str]:
     """What every node must have of its own or see; the program first."""
-    named = [start.program[0], *([] if start.python is None else [start.python])]
-    return [path for path in (*named, *start.python_path, *start.env_scripts) if path.startswith("/")]
+    paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
+    return paths if start.python is None else [paths[0], start.python, *paths[1:]]
 
 
 def _alone(marked: str, first: int, last: int) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from stages.config import read
 from stages.context import Context
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError, Problem
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine
@@ -94,6 +94,7 @@ def prepare(context: Context) -> None:
     """Write rows and YAML.
 
     Raises:
+        ConfigError: the template is not for this model.
         InputError: rows are bad, or none is left.
     """
     config, work = context.config, context.work
@@ -218,7 +219,16 @@ def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
         for index, token in plain.tokenizer.get_added_tokens_decoder().items()
         if token.special
     }
-    source = jinja(contract.template(engine.mindspeed_rl_home, engine.prompt_type))
+    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
+    for word in template.get("stop_words") or ():
+        if plain.tokenizer.token_to_id(word) is None:
+            rule = (
+                f"its stop word {word} is no token of this model: preprocess_data.py would give it an id "
+                "that the embedding has no row for (utils/tokenizer.py, replace_token_from_template)"
+            )
+            remedy = "choose a template for this model: qwen_r1"
+            raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
+    source = jinja(template)
     place = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
     # the system turn stands in the template itself
     return Encoder(plain.tokenizer, plain.ids, dataset, config, ChatTemplate(source, special, place))

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.config import load
 from stages.context import Context
-from stages.errors import InputError
+from stages.errors import ConfigError, InputError
 from stages.fetch.stage import run as fetch
 from stages.mindspeed_rl import convert, export, tokenize, train
 from stages.mindspeed_rl.checkpoints import TRACKER
@@ -305,6 +305,22 @@ def test_rows_are_bare_answers_to_questions_that_fit(
     assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
     sample = result["files"]["test"]["samples"][0]
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
+
+
+def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(
+    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
+) -> None:
+    """llama3 on a Qwen: upstream adds the token, behind the embedding's last row."""
+    home = Path(shutil.copytree(WINDOWS["05a90d7"], tmp_path / "home"))
+    file = home / "configs/model/templates.json"
+    added = {"name": "llama3", "stop_words": ["<|eot_id|>"], "format_user": {"slots": ["{{content}}"]}}
+    file.write_text(json.dumps([*json.loads(file.read_text()), added]))
+    wanted = asking(config, prompt_type="llama3", mindspeed_rl_home=str(home))
+    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    with pytest.raises(
+        ConfigError, match=r"engine.prompt_type=llama3: its stop word <\|eot_id\|> is no token"
+    ):
+        tokenize.prepare(given)
 
 
 def test_mindformers_before_it_gets_examples_in_the_same_template(

@@ -1,0 +1,145 @@
+"""engine.python is what runs, whatever its file is called: in every script, by msrun, and under Ray."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch import engine, ray
+from launch.doctor import interpreter
+from launch.paced_msrun import PacedPopen
+from launch.ray import RayStart
+from launch.scripts import EngineStart, Node, script
+from tests.launch.launchers import local_launcher
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    file = tmp_path / "main.py"
+    file.write_text("import os, sys; print(os.environ.get('WRAPPED'), sys.executable, sys.prefix)\n")
+    return file
+
+
+def executable(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(0o755)
+    return file
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path) -> Path:
+    """Like conda-run or a script that sources an environment; nothing of an environment lies beside it."""
+    text = f'#!/bin/sh\nexport WRAPPED=yes\nexec {sys.executable} "$@"\n'
+    return executable(tmp_path / "own place" / "run_in_env.sh", text)
+
+
+def start_of(program: Path, python: str, workers: int) -> EngineStart:
+    return EngineStart((str(program),), workers, python, {}, (), (), (), str(program.parent / "run"))
+
+
+def run(text: str, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"]), **variables}
+    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(("workers", "how"), [(0, "path"), (0, "name"), (0, "relative"), (2, "path")])
+def test_a_script_around_an_interpreter_runs(
+    program: Path, wrapper: Path, tmp_path: Path, workers: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    decoy = executable(tmp_path / "decoy/python", "#!/bin/sh\necho decoy; exit 1\n").parent
+    named = {"path": str(wrapper), "name": wrapper.name, "relative": f"own place/{wrapper.name}"}[how]
+    node = Node(0, None, workers)
+    text = script(start_of(program, named, workers), node, [node], tmp_path / "logs")
+    done = run(text, *([wrapper.parent] if how == "name" else []), decoy)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"yes {sys.executable} {sys.prefix}"
+    assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
+
+
+def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_not_lead(
+    program: Path, tmp_path: Path
+) -> None:
+    """/usr/bin/python3.10, say, where another python lies beside it."""
+    old = executable(
+        tmp_path / "bin/python3.10", f'#!/bin/sh\nexport WRAPPED=3.10\nexec {sys.executable} "$@"\n'
+    )
+    executable(tmp_path / "bin/python", "#!/bin/sh\necho another; exit 1\n")
+    node = Node(0, None, 0)
+    text = script(start_of(program, str(old), 0), node, [node], tmp_path / "logs")
+    assert run(text).stdout.startswith("3.10 ")
+
+
+def test_a_virtual_environment_stays_one(program: Path, tmp_path: Path) -> None:
+    """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    node, python = Node(0, None, 0), tmp_path / "env/bin/python3"
+    text = script(start_of(program, str(python), 0), node, [node], tmp_path / "logs")
+    assert run(text).stdout.split() == ["None", str(python), str(tmp_path / "env")]
+
+
+def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Path, tmp_path: Path) -> None:
+    begun = RayStart(start_of(program, str(wrapper), 1), None, None, (), 5.0)
+    launcher = local_launcher()
+    ray.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
+    said = tmp_path / "said"
+    executable(tmp_path / "empty/ray", "")  # no program: as if Ray were not installed
+    node = (tmp_path / "scripts/ray_node.py").read_text()
+    assert "is not installed beside {sys.executable}" in node
+    (tmp_path / "scripts/ray_node.py").write_text(
+        f"import os, sys, subprocess\nsplit = sys.argv.index('--', sys.argv.index('--') + 1)\n"
+        f"open({str(said)!r}, 'w').write(os.environ['WRAPPED'])\n"
+        "sys.exit(subprocess.run(sys.argv[split + 1:]).returncode)\n"
+    )
+    done = run((tmp_path / "scripts/node_0.sh").read_text())
+    assert done.returncode == 0, done.stderr
+    assert said.read_text() == "yes" and done.stdout.splitlines()[-1].startswith(f"yes {sys.executable}")
+    assert ray.first_line(begun, launcher)[0] == str(wrapper)
+
+
+def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
+    node = Node(0, None, 0)
+    broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
+    for named, told in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
+        done = run(script(start_of(program, named, 0), node, [node], tmp_path / "logs"))
+        assert done.returncode == 1 and told in done.stderr and named in done.stderr
+
+
+def test_nodes_share_its_directory(program: Path, wrapper: Path, tmp_path: Path) -> None:
+    nodes = [Node(rank, None, 1) for rank in range(4)]
+    start = replace(start_of(program, str(wrapper), 0))
+    texts = [script(start, node, nodes[:1], tmp_path / "logs") for node in nodes]
+    children = [
+        subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE)
+        for text in texts
+    ]
+    ended = [child.communicate(timeout=60)[0] for child in children]
+    assert sorted(path.name for path in (tmp_path / "logs/bin").iterdir()) == ["python", "python3"]
+    assert all(text.startswith(b"yes") for text in ended)
+
+
+def test_workers_of_our_own_run_by_our_own_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/usr/bin/python3.11 -m pipeline.cli …, say, where `python` is another one."""
+    decoy = executable(tmp_path / "python", "#!/bin/sh\necho decoy\n").parent
+    monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)
+    with PacedPopen(["python", "-c", "import sys; print(sys.executable)"], stdout=subprocess.PIPE) as child:
+        assert child.communicate()[0].decode().strip() == sys.executable
+
+
+def test_what_is_shown_is_what_was_named(program: Path) -> None:
+    launcher = local_launcher()
+    assert engine.first_line(start_of(program, "/x/python3.10", 0), launcher)[0] == "/x/python3.10"
+    assert engine.first_line(start_of(program, "/x/python3.10", 2), launcher)[0] == "msrun"
+
+
+def test_doctor_asks_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
+    assert interpreter(wrapper.name) == interpreter(f"own place/{wrapper.name}") == str(wrapper)
+    assert interpreter("no_such_python") == "no_such_python"

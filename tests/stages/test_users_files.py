@@ -1,0 +1,178 @@
+"""What is below model.path stays as it is, byte, mode, owner and time, whichever engine works with it.
+
+Every stage up to the engine's programs runs for real, then each program's part is played by what upstream
+was seen to do to the places that it is told: MindSpeed-RL's converter changes the mode of all files below
+--save-dir, through links, too (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training.py:82);
+mindrlhf opens param_name_map.json beside the weights that it loads for writing (utils.py,
+convert_index_json_total); all make files beside what they read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline import graph
+from pipeline.config import load
+from stages.__main__ import entry
+from stages.context import Context
+from stages.fetch.stage import run as fetch
+from stages.mindspeed_rl.tokenize import data_files
+from stages.program import START_FILE
+from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
+
+SIZES = (
+    "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64",
+    "model.max_position_embeddings=2048",
+)  # fmt: skip
+COMMON = (
+    *SIZES, "dataset.train_rows=16", "dataset.test_rows=4", "train.steps=2", "train.prompts_per_step=8",
+    "train.warmup_steps=0", "tokenize.max_prompt_length=200", "rollout.max_tokens=16", "model.source=local",
+    "tokenize.sft_length=1000",
+    "model.bos_token_id=0", "model.pad_token_id=0", "model.eos_token_id=[1]",
+)  # fmt: skip
+ONE = "layout=dp1_mp1_pp1"
+MINDSPEED_RL = (
+    ONE, "engine=mindspeed_rl", f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.micro_batch_size=1",
+    "train.checkpoint_every=2",
+)  # fmt: skip
+ENGINES = {
+    "hf_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
+    "ms_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
+    "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
+    "one_stage": ("engine=mindrlhf_one_stage", "layout=dp1_mp2_pp1"),
+    "mindformers": (
+        ONE,
+        "engine=mindrlhf",
+        "engine.sft=mindformers",
+        "mindformers.batch_size=2",
+    ),
+    "05a90d7": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}"),
+    "667a547": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['667a547']}"),
+}
+OURS = ("report", "evaluate")
+"""Stages of ours that need a trained model, and start no program."""
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory of a user's, with modes and times of its own."""
+    root = tmp_path_factory.mktemp("users") / "model"
+    root.mkdir()
+    config = load([*SIZES]).plain()
+    fetch(Context("fetch", config, {}, root, root.parent, root.parent / "progress"))
+    for number, file in enumerate(sorted(root.iterdir())):
+        os.chmod(file, (0o644, 0o600, 0o664)[number % 3])
+        os.utime(file, (1_600_000_000 + number, 1_500_000_000 + number))
+    (root / "param_name_map.json").write_text('{"a user": "made it"}\n')
+    os.utime(root, (1_600_000_000, 1_500_000_000))
+    return root
+
+
+def state(root: Path) -> dict[str, tuple[Any, ...]]:
+    """Name -> kind, mode, owner, time and bytes of everything below a directory, and of itself."""
+    found = {}
+    for path in (root, *sorted(root.rglob("*"))):
+        stat = path.lstat()
+        content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+        found[str(path.relative_to(root))] = (
+            stat.st_mode,
+            stat.st_uid,
+            stat.st_gid,
+            stat.st_mtime_ns,
+            content,
+        )
+    return found
+
+
+def upstream_works(work: Path) -> None:
+    """What programs were seen to do to the places that start.json and the rendered files name."""
+    told = json.loads((work / START_FILE).read_text())["start"]
+    words = told.get("engine", told)["program"]
+    given = dict(itertools.pairwise(words)) | dict(
+        word.split("=", 1) for word in words if word.startswith("--") and "=" in word
+    )
+    if "--save-dir" in given:
+        for directory, _, names in os.walk(given["--save-dir"]):  # as update_save_checkpoint_chmod walks
+            for name in names:
+                os.chmod(os.path.join(directory, name), 0o640)
+    loaded = [given.get(f"--{role}_checkpoint_path") for role in ("actor", "ref", "generate")]
+    for name in [*loaded, given.get("--load_checkpoint")]:
+        if name and Path(name).is_dir():
+            for directory in (Path(name), *(path for path in Path(name).rglob("*") if path.is_dir())):
+                (directory / "param_name_map.json").write_text("{}")
+    for file in (work / "configs").glob("*.yaml"):
+        values = yaml.safe_load(file.read_text())
+        if "megatron_training" in values:  # MindSpeed-RL leaves an index beside the data
+            prefix = Path(values["megatron_training"]["data_path"])
+            prefix.with_name("data_index.npy").touch()
+
+
+def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
+    """Run each stage in turn and yield its name; programs' results are made up."""
+    config = load([*COMMON, f"model.path={users}", *overrides])
+    outputs: dict[str, Path] = {}
+    for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
+        if spec.name in OURS or (spec.name == "export" and spec.engine is None):
+            continue
+        output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
+        output.mkdir()
+        work.mkdir()
+        inputs = {name: outputs[key.stage] for name, key in spec.inputs.items()}
+        context = Context(spec.name, spec.config, inputs, output, work, work / "progress")
+        if spec.engine is None:
+            entry(spec.name)(context)
+        else:
+            entry(f"{spec.engine}_prepare")(context)
+            upstream_works(work)
+            made_up(spec.engine, context)
+        yield spec.name
+
+
+def made_up(engine: str, context: Context) -> None:
+    """What later stages need of a program that did not run."""
+    ranks = ["mp_rank_00"]
+    if engine == "mindspeed_rl_convert":
+        save_checkpoint(context.work / "mcore", 1, ranks, optimizer=False)
+        entry(f"{engine}_collect")(context)
+    elif engine == "mindspeed_rl_tokenize":
+        for file in data_files(context.work / "out/data"):
+            write_index(file.with_suffix(""), [[1]] * 16)
+        entry(f"{engine}_collect")(context)
+    elif engine == "mindspeed_rl_grpo":
+        save_checkpoint(context.output / "mcore", 2, ranks, optimizer=False)
+    elif engine == "mindformers":  # what it trained stands in for the fetched model
+        for file in context.inputs["fetch"].iterdir():
+            (context.output / file.name).symlink_to(file.resolve())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_users_model_stays_as_it_is(engine: str, users: Path, tmp_path: Path) -> None:
+    before, reached = state(users), []
+    for stage in stages_of(users, tmp_path, *ENGINES[engine]):
+        assert state(users) == before, stage
+        reached.append(stage)
+    assert "grpo" in reached and ("export" in reached) is engine.startswith(("05", "66"))
+    assert ("sft" in reached) is (engine == "mindformers")
+
+
+def test_this_would_notice(users: Path, tmp_path: Path) -> None:
+    """A link where a converter may write is what changed users' files."""
+    before = state(users)
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf/model.safetensors").symlink_to(users / "model.safetensors")
+    program = ["convert_ckpt.py", "--save-dir", str(tmp_path / "hf")]
+    (tmp_path / START_FILE).write_text(json.dumps({"start": {"program": program}}))
+    mode = (users / "model.safetensors").stat().st_mode
+    upstream_works(tmp_path)
+    assert state(users) != before
+    os.chmod(users / "model.safetensors", mode)
+    assert state(users) == before
