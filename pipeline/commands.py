@@ -25,7 +25,7 @@ from pipeline.history import Record
 from pipeline.progress import console, elapsed
 from pipeline.run import prepare_plan
 from pipeline.store import Store
-from pipeline.verify import artifacts, quarantine
+from pipeline.verify import artifacts, checkpoints, quarantine
 from pipeline.verify import verify as find_damage
 from stages.report.text import number
 
@@ -131,15 +131,16 @@ def sweep(options: Namespace) -> int:
 
 
 def verify(options: Namespace) -> int:
-    """Check every committed artifact of the store."""
+    """Check every committed artifact of the store, and what unfinished attempts go on from."""
     store = _store(options)
-    total, found = len(artifacts(store)), []
+    total, unfinished, found = len(artifacts(store)), len(checkpoints(store)), []
     for finding in find_damage(store, options.deep, lambda path: _tell(f"checking {path}")):
         found.append(finding)
         print(f"damaged {finding.path}: {finding.problem}")
         if options.repair:
-            print(f"  moved to {quarantine(store, finding)}; the next run builds it again")
-    print(f"{total} artifacts checked{' by digest' if options.deep else ''}, {len(found)} damaged")
+            print(f"  moved to {quarantine(store, finding)}; the next run does that work again")
+    more = f" and {unfinished} checkpoints of unfinished attempts" if unfinished else ""
+    print(f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {len(found)} damaged")
     return EXIT_DAMAGED if found and not options.repair else EXIT_DONE
 
 
