@@ -205,6 +205,10 @@ class Run:
             record = root / "resume_record"
             record.mkdir(exist_ok=True)
             (record / "latest_checkpointed_iteration.txt").touch()
+            logs = root / "log" / f"rank_{self.rank}"
+            logs.mkdir(parents=True, exist_ok=True)
+            for name in ("info.log", "error.log"):
+                (logs / name).touch()
             meta = json.loads((root / f"rank_{self.rank}" / "meta.json").read_text())
             with safe_open(root / f"rank_{self.rank}" / meta["last_ckpt_file"], "np") as stream:
                 loaded = {
