@@ -31,9 +31,9 @@ PATH_KEYS = frozenset(
     | {(section, key) for section in ("engine", "mindformers") for key in LOCATIONS}
 )
 """Config keys that say where something lies; the content's digest stands in the place of the user's files."""
-NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft")})
-"""Config keys that change nothing of what a stage computes: who else is told of it, and who trained the
-weights that it starts from, which are an input with a fingerprint of its own."""
+NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft"), ("reward", "max_failures")})
+"""Config keys that change nothing of what a stage computes: who else is told of it, who trained the weights
+that it starts from (an input with a fingerprint of its own), and when it gives up."""
 MEANS = frozenset({"fetch"})
 """Sections that say how something comes here, and change nothing of what it holds."""
 

@@ -82,6 +82,10 @@ class Display:
             self._last_plain = time.monotonic()
             self._say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
 
+    def warn(self, stage: str, text: str) -> None:
+        """Say what the stage warns of; a live table goes on below it."""
+        self._say(f"{stage}: warning: {text}")
+
     def finish(self, stage: str, state: str) -> None:
         """The stage is done, cached (another process was faster), or has failed."""
         row = self._rows[stage]

@@ -239,10 +239,14 @@ class Store:
 
     def quarantine(self, key: Key) -> Path | None:
         """Move a damaged artifact out of the way, for a person to look at."""
-        target = self.root / ".quarantine" / f"{key.flat}-{uuid.uuid4().hex[:8]}"
+        return self.quarantine_path(self.path(key), key.flat)
+
+    def quarantine_path(self, path: Path, name: str) -> Path | None:
+        """Move a damaged directory out of the way, under a name that tells what it was."""
+        target = self.root / ".quarantine" / f"{name}-{uuid.uuid4().hex[:8]}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.path(key).rename(target)
+            path.rename(target)
         except FileNotFoundError:
             return None
         return target
