@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from warnings import filterwarnings
 
 from rich.table import Table
 
@@ -71,6 +72,7 @@ def _use_ui(options: Namespace) -> ui_address.Place:
     get_config().set("core", "local_scheduler", "false")
     get_config().set("core", "scheduler_url", "http://localhost")  # the fetcher knows where it is
     get_config().set("core", "rpc-retry-wait", "2")
+    filterwarnings("ignore", ".*rpc_retry_wait.*")  # Luigi reads it, but not as a parameter of core
     logging.getLogger("luigi-interface").addFilter(
         lambda record: not (record.exc_info and isinstance(record.exc_info[1], luigi.rpc.RPCError))
     )
