@@ -112,7 +112,7 @@ def _resumed(plan: Plan, store: Store) -> Iterator[Problem]:
     except InputError as error:
         yield error.problem
         return
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         file = Path(start) / checkpoint_files.STATE
         yield Problem(str(file), None, f"is no checkpoint's state ({error!r})", "name another checkpoint")
         return

@@ -138,7 +138,7 @@ def read_weight_map(index: Path) -> dict[str, str]:
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise InputError(index, None, "must map tensor names to file names", "download it again")
     for name, file in files.items():
-        if Path(file).name != file or file in ("", ".", ".."):
+        if Path(file).name != file or file in ("", ".", "..") or len(file.encode("utf-8", "replace")) > 255:
             raise InputError(
                 f"{index}: {name}",
                 file,
