@@ -5,6 +5,7 @@
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests
 # make bench  benchmarks (BENCH=NAME for one)
+# make fuzz   hostile files and a disturbed store, for an hour (MINUTES=N, NAMES="ckpt store_machine")
 # make setup  only install
 
 VENV ?= .venv
@@ -15,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 MARKER ?= upstream
 MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check bench setup clean
+.PHONY: run test test-long upstream test-upstream check bench fuzz setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -41,6 +42,9 @@ check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(NAMES)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(BENCH)
