@@ -1,10 +1,11 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
-# make test   the tests
+# make test   the tests, in two processes (WORKERS=1: in one)
 # make test-long  more variants of the outside engines
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests
 # make bench  benchmarks (BENCH=NAME for one)
+# make fuzz   hostile files and a disturbed store, for an hour (MINUTES=N, NAMES="ckpt store_machine")
 # make setup  only install
 
 VENV ?= .venv
@@ -13,9 +14,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
 MARKER ?= upstream
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check bench setup clean
+.PHONY: run test test-long upstream test-upstream check bench fuzz setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -23,7 +26,7 @@ run: setup
 setup: $(VENV)/.run
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
@@ -40,7 +43,10 @@ check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(NAMES)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(BENCH)

@@ -127,6 +127,17 @@ FAILURES: tuple[Failure, ...] = (
         " /dev/hisi_hdc and the driver's directory",
     ),
     Failure(
+        "mindspeed_rl_msadapter",
+        "No module named 'torch.ops.comm_func'",
+        r"No module named 'torch\.ops\.comm_func'"
+        r"|cannot import name 'recompute_instance' from 'torch\.autograd'",
+        "MindSpeed-RL's MindSpore back end wants MSAdapter in the place of PyTorch (MindSpeed's"
+        " mindspore/core/tensor_parallel/mappings.py:19, in the older window moe_layer_overlap_all2all.py:18)"
+        ", and a worker found PyTorch: Ray, placement and actors had come up, Megatron had not begun",
+        "put MSAdapter before PyTorch on the workers' path, as its set_path.sh does (engine.env_scripts); a"
+        " machine without NPUs gets no further",
+    ),
+    Failure(
         "module",
         "ModuleNotFoundError: No module named 'NAME'",
         r"^ModuleNotFoundError: No module named '(?P<module>(?!acl')[^']+)'",

@@ -13,8 +13,10 @@ from typing import Any
 
 from pipeline.config import Config
 from pipeline.errors import ConfigError, InputError, Problem
+from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import Plan
 from pipeline.store import Store
+from stages.grpo import checkpoint_files
 
 
 def check(plan: Plan, store: Store, weights: bool = True) -> None:
@@ -31,7 +33,7 @@ def check(plan: Plan, store: Store, weights: bool = True) -> None:
     found = [
         *_launcher(plan.config),
         *_sources(plan, store, weights),
-        *_resumed(plan.config),
+        *_resumed(plan, store),
         *_rows(plan, store),
     ]
     if found:
@@ -97,20 +99,33 @@ def _addition(config: Config) -> None:
         check_rows(dataset.arith, config.seed, dataset.train_rows or 0, dataset.test_rows or 0)
 
 
-def _resumed(config: Config) -> Iterator[Problem]:
-    """The checkpoint of another run, where engine=local is to go on from one."""
-    start = config.train.resume_from
-    if start is None or config.engine.name != "local":
+def _resumed(plan: Plan, store: Store) -> Iterator[Problem]:
+    """The checkpoint of another run, where engine=local is to go on from one: whole, and early enough."""
+    start, config = plan.config.train.resume_from, plan.config
+    if start is None or config.engine.name != "local" or store.problem(plan.spec("grpo").key) is None:
         return
     from stages.grpo.rules import check_resumed
 
-    file = Path(start) / "state.json"
     try:
-        step = int(json.loads(file.read_text(encoding="utf-8"))["step"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        named, state = checkpoint_files.listed(Path(start)), checkpoint_files.read_state(Path(start))
+        step = int(state["step"])
+    except InputError as error:
+        yield error.problem
+        return
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        file = Path(start) / checkpoint_files.STATE
         yield Problem(str(file), None, f"is no checkpoint's state ({error!r})", "name another checkpoint")
         return
     yield from check_resumed(config.train, step)
+    cache = DigestCache(store.root / DIGESTS)
+    for name, written in named.items():
+        try:
+            whole = cache.digest(Path(start) / name) == written.sha256
+        except ConfigError:
+            whole = False
+        if not whole:
+            rule = f"is damaged: {name} is not what was written there"
+            yield Problem("train.resume_from", start, rule, "name another checkpoint")
 
 
 def _rows(plan: Plan, store: Store) -> Iterator[Problem]:

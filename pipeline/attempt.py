@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from pipeline.store import DIGITS, Key, Store, told
+from stages.files import parse_json, read_bytes
 
 BEAT_S = 5.0
 WATCH_S = 30.0
@@ -136,8 +137,8 @@ def _is_alive(owner: Path) -> bool:
     before = _read(owner)
     if before is None or owner.name.startswith(FREE):
         return False
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        said = json.loads(before)
+    with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
+        said = parse_json(before)
         if said["place"] == _place():
             return bool(psutil.pid_exists(said["pid"]) and _started(said["pid"]) == said["started"])
     deadline = time.monotonic() + WATCH_S
@@ -151,9 +152,11 @@ def _is_alive(owner: Path) -> bool:
 
 def _read(owner: Path) -> str | None:
     try:
-        return owner.read_text(encoding="utf-8")
+        return read_bytes(owner).decode("utf-8", "replace")
     except FileNotFoundError:  # given up meanwhile
         return None
+    except OSError:  # no file that an owner wrote; whoever it was gives no sign of life
+        return ""
 
 
 def _me(beats: int) -> str:

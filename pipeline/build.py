@@ -21,6 +21,7 @@ from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.graph import StageSpec
 from pipeline.progress import tail
 from pipeline.store import Manifest, Store
+from stages.context import WARNINGS
 from stages.files import shown_bytes
 
 RECORDED = (
@@ -46,6 +47,9 @@ class Watcher(Protocol):
 
     def start(self, stage: str) -> None:
         """It is built now."""
+
+    def warn(self, stage: str, text: str) -> None:
+        """The stage goes on, but somebody should know."""
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """Ten times a second: the stage's latest progress line, or None."""
@@ -173,11 +177,19 @@ def _run(
     logs = seat.logs
     progress = logs / "progress.jsonl"
     progress.write_text("", encoding="utf-8")
+    warnings = logs / WARNINGS
+    warnings.write_text("", encoding="utf-8")
+    heard = 0
     values = _spec_file(spec, store, seat, progress, run_started)
     (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def tell() -> None:
+        nonlocal heard
         seat.beat()
+        *lines, _ = warnings.read_text(encoding="utf-8", errors="replace").split("\n")
+        for line in lines[heard:]:
+            watcher.warn(spec.name, line)
+        heard = len(lines)
         watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
@@ -191,7 +203,9 @@ def _run(
             from pipeline.engines import program
 
             outcome = program.run(spec, seat, launcher, stage, tell)
+        tell()
     except ProcessFailed as error:
+        tell()
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
         told = diagnosis(logs)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from warnings import filterwarnings
 
 from rich.table import Table
 
@@ -24,7 +25,7 @@ from pipeline.history import Record
 from pipeline.progress import console, elapsed
 from pipeline.run import prepare_plan
 from pipeline.store import Store
-from pipeline.verify import artifacts, quarantine
+from pipeline.verify import artifacts, checkpoints, quarantine
 from pipeline.verify import verify as find_damage
 from stages.report.text import number
 
@@ -71,6 +72,7 @@ def _use_ui(options: Namespace) -> ui_address.Place:
     get_config().set("core", "local_scheduler", "false")
     get_config().set("core", "scheduler_url", "http://localhost")  # the fetcher knows where it is
     get_config().set("core", "rpc-retry-wait", "2")
+    filterwarnings("ignore", ".*rpc_retry_wait.*")  # Luigi reads it, but not as a parameter of core
     logging.getLogger("luigi-interface").addFilter(
         lambda record: not (record.exc_info and isinstance(record.exc_info[1], luigi.rpc.RPCError))
     )
@@ -129,15 +131,16 @@ def sweep(options: Namespace) -> int:
 
 
 def verify(options: Namespace) -> int:
-    """Check every committed artifact of the store."""
+    """Check every committed artifact of the store, and what unfinished attempts go on from."""
     store = _store(options)
-    total, found = len(artifacts(store)), []
+    total, unfinished, found = len(artifacts(store)), len(checkpoints(store)), []
     for finding in find_damage(store, options.deep, lambda path: _tell(f"checking {path}")):
         found.append(finding)
         print(f"damaged {finding.path}: {finding.problem}")
         if options.repair:
-            print(f"  moved to {quarantine(store, finding)}; the next run builds it again")
-    print(f"{total} artifacts checked{' by digest' if options.deep else ''}, {len(found)} damaged")
+            print(f"  moved to {quarantine(store, finding)}; the next run does that work again")
+    more = f" and {unfinished} checkpoints of unfinished attempts" if unfinished else ""
+    print(f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {len(found)} damaged")
     return EXIT_DAMAGED if found and not options.repair else EXIT_DONE
 
 

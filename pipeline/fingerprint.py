@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 from stages.engine_config import LOCATIONS
-from stages.files import open_regular
+from stages.files import open_regular, read_json
 
 PATH_KEYS = frozenset(
     {
@@ -31,9 +31,9 @@ PATH_KEYS = frozenset(
     | {(section, key) for section in ("engine", "mindformers") for key in LOCATIONS}
 )
 """Config keys that say where something lies; the content's digest stands in the place of the user's files."""
-NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft")})
-"""Config keys that change nothing of what a stage computes: who else is told of it, and who trained the
-weights that it starts from, which are an input with a fingerprint of its own."""
+NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft"), ("reward", "max_failures")})
+"""Config keys that change nothing of what a stage computes: who else is told of it, who trained the weights
+that it starts from (an input with a fingerprint of its own), and when it gives up."""
 MEANS = frozenset({"fetch"})
 """Sections that say how something comes here, and change nothing of what it holds."""
 
@@ -128,7 +128,7 @@ class DigestCache:
         self._file = file
         self._known: dict[str, list[Any]] = {}
         try:
-            loaded = json.loads(file.read_text(encoding="utf-8"))
+            loaded = read_json(file)
             self._known = loaded if isinstance(loaded, dict) else {}
         except (OSError, ValueError):
             self._known = {}

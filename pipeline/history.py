@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import ConfigError, Problem
 from pipeline.store import told
+from stages.files import open_regular, read_bytes, read_json
 
 FILE = "runs.jsonl"
 WITNESS = ".runs.json"
@@ -119,7 +120,7 @@ def runs(store: Path) -> dict[str, Record]:
     """
     found: dict[str, Record] = {}
     try:
-        lines = (store / FILE).read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
         lines = []
     except OSError as error:
@@ -226,7 +227,7 @@ def _bear_witness(store: Path) -> None:
     write this down.
     """
     digest = hashlib.sha256()
-    with (store / FILE).open("rb") as file:
+    with open_regular(store / FILE) as file:
         said = _witness(store)
         if said is not None:
             digest.update(file.read(said["bytes"]))
@@ -245,7 +246,7 @@ def _holds(store: Path) -> bool:
     if said is None:
         return True
     try:
-        with (store / FILE).open("rb") as file:
+        with open_regular(store / FILE) as file:
             return hashlib.sha256(file.read(said["bytes"])).hexdigest() == str(said["sha256"])
     except FileNotFoundError:
         return False
@@ -254,7 +255,7 @@ def _holds(store: Path) -> bool:
 def _witness(store: Path) -> dict[str, Any] | None:
     """What is remembered; None where nothing is, or nothing that can be read."""
     try:
-        said = json.loads((store / WITNESS).read_text(encoding="utf-8"))
+        said = read_json(store / WITNESS)
     except (FileNotFoundError, ValueError):
         return None
     sound = isinstance(said, dict) and isinstance(said.get("bytes"), int) and said["bytes"] >= 0

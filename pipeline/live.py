@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pipeline import history, watch
 from pipeline.history import Record
 from stages.config import read
+from stages.files import read_json
 from stages.report import overview as drawn
 from stages.report.config import ReportConfig
 from stages.report.page import Live, render
@@ -71,7 +71,7 @@ def _run(root: Path, record: Record) -> drawn.ListedRun:
 def _sweep(file: Path) -> drawn.ListedSweep | None:
     """A sweep by its sweep.json; None where that is none, which must not take the list of runs with it."""
     try:
-        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        values: dict[str, Any] = read_json(file)
         results = [number(point["result"].get("accuracy_grpo")) for point in values["points"]]
         return drawn.ListedSweep(
             id=file.parent.name,

@@ -6,7 +6,6 @@ Everything here goes to stderr; stdout belongs to the summary and the result lin
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import time
@@ -19,6 +18,8 @@ from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from stages.files import open_regular, parse_json
 
 PLAIN_EVERY_S = 15.0
 PLAIN_WIDTH = 160
@@ -82,6 +83,10 @@ class Display:
             self._last_plain = time.monotonic()
             self._say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
 
+    def warn(self, stage: str, text: str) -> None:
+        """Say what the stage warns of; a live table goes on below it."""
+        self._say(f"{stage}: warning: {text}")
+
     def finish(self, stage: str, state: str) -> None:
         """The stage is done, cached (another process was faster), or has failed."""
         row = self._rows[stage]
@@ -125,7 +130,7 @@ def elapsed(seconds: float) -> str:
 def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
     """The last whole lines of a file of JSON objects that is being written; [] where there is none."""
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - most_bytes))
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -133,7 +138,7 @@ def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
     found = []
     for line in lines:
         with contextlib.suppress(ValueError):  # the first may be cut
-            value = json.loads(line)
+            value = parse_json(line)
             found += [value] if isinstance(value, dict) else []
     return found
 

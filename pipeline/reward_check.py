@@ -71,11 +71,13 @@ def leftover(engine: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
         engine: its section's plain values, derived.
         model: whose end tokens these are.
     """
-    if engine["name"] != "mindrlhf":
+    if engine["name"] not in ("mindrlhf", "mindrlhf_one_stage"):
         return None
     from stages.mindrlhf import vocabulary
 
-    return vocabulary.leftover(model, engine["tokenizer"])
+    if engine["name"] == "mindrlhf":
+        return vocabulary.leftover(model, engine["tokenizer"])
+    return vocabulary.leftover_of_one_stage(model, engine["contract"])
 
 
 def _leftover(config: Config) -> Leftover | None:

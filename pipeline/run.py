@@ -71,6 +71,7 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
+        self._tried = False
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.specs]
         cached = [name for name in names if self.is_complete(name)]
@@ -81,6 +82,7 @@ class Run:
                 raise ConfigError(missing)
             if not label:  # a sweep tells once what is true of many points
                 _warn(plan, store)
+            self._tried = self._try_rewards()
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)
@@ -94,6 +96,12 @@ class Run:
             )
         self.display = Display(names, cached, label)
 
+    def _try_rewards(self) -> bool:
+        """Whether the user's own rewards need not be tried any more."""
+        from pipeline.reward_trial import try_rewards  # here: a run with nothing to do needs none of it
+
+        return try_rewards(self.plan, self.store)
+
     def is_complete(self, stage: str) -> bool:
         """Whether the stage's artifact is whole."""
         return self.store.problem(self.plan.spec(stage).key) is None
@@ -104,6 +112,8 @@ class Run:
 
         self.display.listener = listener
         try:
+            if self.plan.spec(stage).computes and not self._tried:
+                self._tried = self._try_rewards()
             if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
                 at_hand.check(self.plan, self.store)
             ran = build(

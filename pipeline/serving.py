@@ -23,6 +23,7 @@ from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.history import Record
 from stages.config import read
 from stages.files import read_text
+from stages.grpo.checkpoint_files import flaw
 from stages.model_config import ModelConfig
 from stages.report.text import neutral, shorten
 
@@ -104,6 +105,9 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
             "train.validate_every=N, from the first check on"
         )
     checkpoint = states[-1].parent.with_name(f"step_{best['step']:06d}")
+    damage = flaw(checkpoint)
+    if damage is not None:
+        raise StoreError(f"{checkpoint}: is damaged: {damage}; grpoflow run goes on from before it")
     model = read(ModelConfig, _sections(record)["model"], "model")
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))
     with complete_directory(out) as directory:

@@ -29,6 +29,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import NoResult, StoreError
 from pipeline.fingerprint import file_digest
+from stages.files import read_json
 from stages.must_hold import lacking
 
 MANIFEST = "manifest.json"
@@ -86,17 +87,33 @@ class Manifest:
             StoreError: it is missing or malformed.
         """
         try:
-            manifest = cls(**json.loads(file.read_text(encoding="utf-8")))
-            if manifest.format != FORMAT or not isinstance(manifest.files, dict) or not manifest.files:
-                raise ValueError("unknown format or no files")
-            for name, entry in manifest.files.items():
-                if not isinstance(entry["size"], int) or Path(name).is_absolute() or ".." in Path(name).parts:
-                    raise ValueError(f"entry {name}")
+            manifest = cls(**read_json(file))
+            manifest._check()
         except FileNotFoundError as error:
             raise StoreError(f"manifest missing: {file}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(f"manifest corrupt: {file} ({error})") from error
         return manifest
+
+    def _check(self) -> None:
+        """Raise ValueError where a field is not what it must be."""
+        kinds: dict[type | tuple[type, ...], tuple[str, ...]] = {
+            str: ("stage", "fingerprint", "host"),
+            (int, float): ("started", "ended", "peak_memory_gib"),
+            dict: ("config", "inputs", "external", "versions", "files"),
+        }
+        for kind, names in kinds.items():
+            for name in names:
+                if not isinstance(getattr(self, name), kind):
+                    raise ValueError(f"{name}={getattr(self, name)!r:.100}")
+        if self.format != FORMAT or not self.files:
+            raise ValueError("unknown format or no files")
+        for name, entry in self.files.items():
+            known = isinstance(entry, dict) and type(entry.get("size")) is int
+            if not known or not isinstance(entry.get("sha256"), str):
+                raise ValueError(f"entry {name}")
+            if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+                raise ValueError(f"entry {name}")
 
 
 class Store:
@@ -239,10 +256,14 @@ class Store:
 
     def quarantine(self, key: Key) -> Path | None:
         """Move a damaged artifact out of the way, for a person to look at."""
-        target = self.root / ".quarantine" / f"{key.flat}-{uuid.uuid4().hex[:8]}"
+        return self.quarantine_path(self.path(key), key.flat)
+
+    def quarantine_path(self, path: Path, name: str) -> Path | None:
+        """Move a damaged directory out of the way, under a name that tells what it was."""
+        target = self.root / ".quarantine" / f"{name}-{uuid.uuid4().hex[:8]}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self.path(key).rename(target)
+            path.rename(target)
         except FileNotFoundError:
             return None
         return target

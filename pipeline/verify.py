@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.attempt import is_held
 from pipeline.errors import REPORTED, StoreError
 from pipeline.store import DIGITS, MANIFEST, Key, Manifest, Store
 from stages.errors import StageError
+from stages.grpo.checkpoint_files import STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
@@ -30,7 +32,7 @@ def verify(
 ) -> Iterator[Finding]:
     """Check every committed artifact: sizes, safetensors headers, MindRecord pairs; digests when `deep`.
 
-    An artifact that is absent is not damaged.
+    Then the checkpoints of unfinished attempts, likewise. An artifact that is absent is not damaged.
     """
     for path in artifacts(store):
         on_artifact(path)
@@ -40,6 +42,11 @@ def verify(
             problem = str(error)
         if problem is not None:
             yield Finding(path, problem)
+    for path in checkpoints(store):
+        on_artifact(path)
+        problem = flaw(path, deep) or _headers(path)
+        if problem is not None and (path / STATE).exists():  # else a trainer has just removed it
+            yield Finding(path, f"checkpoint damaged: {problem}")
 
 
 def artifacts(store: Store) -> list[Path]:
@@ -53,8 +60,18 @@ def artifacts(store: Store) -> list[Path]:
     )
 
 
+def checkpoints(store: Store) -> list[Path]:
+    """Complete checkpoints of the embedded trainer, of attempts that nobody is at."""
+    states = sorted((store.root / ".work").glob(f"*/checkpoints/step_*/{STATE}"))
+    seats = dict.fromkeys(state.parents[2] for state in states)
+    living = {seat for seat in seats if is_held(seat)}
+    return [state.parent for state in states if state.parents[2] not in living]
+
+
 def quarantine(store: Store, finding: Finding) -> Path | None:
-    """Move a damaged artifact away; the next run builds exactly that one again."""
+    """Move damage away: the next run builds exactly that again, or goes on from an earlier checkpoint."""
+    if finding.path.parent.name == "checkpoints":
+        return store.quarantine_path(finding.path, f"{finding.path.parents[1].name}-{finding.path.name}")
     return store.quarantine(Key(finding.path.parent.name, finding.path.name))
 
 
@@ -95,4 +112,16 @@ def _content(path: Path, manifest: Manifest) -> str | None:
                 check_pair(path / name)
         except StageError as error:
             return f"output corrupt: {error}"
+    return None
+
+
+def _headers(path: Path) -> str | None:
+    """Of a checkpoint, also of one whose state does not name all files."""
+    from stages.weights.header import read_header
+
+    try:
+        for file in sorted(path.glob("*/rank_*/*.safetensors")):
+            read_header(file)
+    except StageError as error:
+        return str(error)
     return None

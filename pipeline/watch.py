@@ -177,7 +177,7 @@ def seat(store: Path, artifact: str, since: float) -> Path | None:
     signs = []
     for owner in (*store.glob(f".work/{flat}/owner-*"), *store.glob(f".work/{flat}+*/owner-*")):
         with contextlib.suppress(FileNotFoundError):  # given up meanwhile
-            signs.append((owner.stat().st_mtime, owner.parent))
+            signs.append((owner.lstat().st_mtime, owner.parent))
     return max(signs)[1] if signs and max(signs)[0] >= since else None
 
 

@@ -44,6 +44,7 @@ STAGES = {  # module, or module:function where it is not `run`
     "export": "stages.export",
     "report": "stages.report.stage",
     "serve_check": "stages.serve_check",
+    "reward_trial": "stages.rewards.trial",
 }
 
 

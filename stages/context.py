@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 from stages.config import read
 
 T = TypeVar("T")
+WARNINGS = "warnings.txt"
+"""Beside the progress file: a line for each warning of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,12 @@ class Context:
         """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
         with self.progress_file.open("a", encoding="utf-8") as file:
             file.write(progress_line(step, total, message, unit))
+
+    def warn(self, text: str) -> None:
+        """Tell the person at the terminal at once; the stage goes on."""
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+        with self.progress_file.with_name(WARNINGS).open("a", encoding="utf-8") as file:
+            file.write(" ".join(text.split()) + "\n")
 
 
 def progress_line(step: float, total: float, message: str, unit: str) -> str:

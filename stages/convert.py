@@ -14,7 +14,7 @@ from pathlib import Path
 from stages.context import Context
 from stages.convert_config import ConvertConfig
 from stages.errors import InputError
-from stages.files import read_text
+from stages.files import read_json
 from stages.model_config import Dtype, ModelConfig
 from stages.weights.complete import as_source, write_complete
 from stages.weights.formats import Format
@@ -119,7 +119,7 @@ def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[st
 
 def _read_name_map(file: Path) -> NameMap:
     try:
-        values = json.loads(read_text(file))
+        values = read_json(file)
         tensors = {str(name): tuple(map(str, parts)) for name, parts in values["tensors"].items()}
         return NameMap(values["dtype"], tensors)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

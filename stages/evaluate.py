@@ -5,6 +5,7 @@ Both models run through the same compiled graphs; only the weights change betwee
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -54,10 +55,10 @@ def run(context: Context) -> None:
         ConfigError: pass@k cannot be estimated from the samples that are drawn.
         InputError: weights or data are missing or do not fit.
     """
+    worker.start(context.device_target)
     problems = check_evaluate(context.section(EvaluateConfig, "evaluate"))
     if problems:
         raise ConfigError(problems)
-    worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse
@@ -111,9 +112,14 @@ def answer(
     from stages.grpo.sampling import uniforms
     from stages.rewards import score
     from stages.rewards.functions import accuracy_reward
+    from stages.rewards.score import check_failures
 
     texts, tokens = complete(decoder, prompts, vocabulary, None)
     scores = score(reward, texts, prompts.solutions, tokens)
+    allowed = reward.max_failures
+    if allowed is not None:  # said of a step, which has other numbers
+        reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
+    check_failures(reward, scores, len(texts), "held-out prompts")
     right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
     sampled = min(config.sample_prompts, len(prompts))
     repeated = prompts.take(np.repeat(np.arange(sampled), config.num_samples))

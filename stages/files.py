@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from stages.errors import InputError
 
 KINDS = {
     stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket",
@@ -38,8 +43,57 @@ def read_text(path: Path) -> str:
         OSError: as open_regular.
         UnicodeDecodeError: it is not UTF-8.
     """
+    return read_bytes(path).decode("utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a file.
+
+    Raises:
+        OSError: as open_regular.
+    """
     with open_regular(path) as file:
-        return file.read().decode("utf-8")
+        return file.read()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """A JSON value.
+
+    Raises:
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value that a file holds.
+
+    Raises:
+        OSError: as open_regular.
+        ValueError: it is not UTF-8, not JSON, or nested too deeply.
+    """
+    return parse_json(read_text(path))
+
+
+@contextlib.contextmanager
+def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
+    """Around code that takes a file's values apart: what they lack or are instead is told by the file's name.
+
+    Args:
+        path: the file.
+        what: it should be, for example "a list of added tokens".
+        remedy: what to do about it.
+
+    Raises:
+        InputError: a key is missing, or a value is of another kind or beyond bounds.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise InputError(path, None, f"does not hold {what}: {error!r:.300}", remedy) from error
 
 
 def shown_bytes(count: int) -> str:

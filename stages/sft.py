@@ -145,8 +145,10 @@ class Memory:
 
         self.shape, self.learner = context.section(ModelConfig, "model"), learner
         directory = context.work / "checkpoints"
-        self.checkpoints = Checkpoints(directory, 0, 1, keep=1, strategies=None, barrier=lambda: None)
-        self.last = max(self.checkpoints.steps(), default=0)
+        self.checkpoints = Checkpoints(
+            directory, 0, 1, keep=1, strategies=None, barrier=lambda: None, warn=context.warn
+        )
+        self.last = self.checkpoints.newest() or 0
 
     def save(self, step: int, recent: deque[float]) -> None:
         """Write a checkpoint."""

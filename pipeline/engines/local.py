@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
 from pipeline.errors import Problem
+from stages.grpo import checkpoint_files
 from stages.grpo import rules as trainer
 from stages.sft_config import check_examples, check_sft
 from stages.split_config import check_split
@@ -25,7 +26,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
     one_set = rank_bytes(config, 4 * config.model.num_parameters)["train"]  # of a checkpoint's three
     common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     start = config.train.resume_from
-    resumed = (Path(start) / "state.json",) if start else ()  # it names the weights by their digests
+    resumed = checkpoint_files.identity(Path(start)) if start else ()
     return (
         Stage(
             "convert",

@@ -29,6 +29,7 @@ Tell = Callable[[str], None]
 """Takes a line for people, on stderr."""
 ENGINES = {
     "mindrlhf": "pipeline.rehearsal.mindrlhf",
+    "mindspeed_rl": "pipeline.rehearsal.mindspeed_rl",
     "mindformers": "pipeline.rehearsal.mindformers",
 }
 """engine.name -> its module, with the functions of Rehearsal; mindformers is engine.sft=mindformers."""
@@ -36,7 +37,6 @@ WHY_NOT = {
     "local": "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal",
     "mindrlhf_one_stage": "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025;"
     " what would stand in for a card there is not known",
-    "mindspeed_rl": "engine=mindspeed_rl cannot be rehearsed yet",
 }
 
 

@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline import rehearsal
+from pipeline import rehearsal, signals
 from pipeline.errors import REPORTED, ConfigError, Problem
 from pipeline.graph import Plan
 from pipeline.rehearsal import known, report
@@ -25,6 +25,7 @@ def rehearse(options: Namespace) -> int:
     Raises:
         ConfigError: plan refuses it, or it cannot be rehearsed here.
     """
+    signals.install()
     began = time.monotonic()
     plan, store = prepare_plan(options.overrides, options.config_dir, weights=False)
     parts = rehearsal.of(plan.config)

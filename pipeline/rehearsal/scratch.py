@@ -124,6 +124,10 @@ class Shown:
         """It has begun."""
         self.tell(f"{stage} …")
 
+    def warn(self, stage: str, text: str) -> None:
+        """It goes on, but somebody should know."""
+        self.tell(f"{stage}: warning: {text}")
+
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """The latest progress line."""
         told = "" if line is None else f"{stage}: {count(line)} {line.get('message', '')}".rstrip()

@@ -25,6 +25,7 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
     arrow = require_arrow(path)
     row = 0
     try:
+        open_regular(path).close()  # of a pipe, Arrow would wait for a writer
         # plain reads: a memory map would count the whole file as this process's memory
         open_regular(path).close()
         with arrow.ParquetFile(path, memory_map=False, buffer_size=BUFFER, pre_buffer=False) as file:
@@ -45,6 +46,7 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
 def count_rows(path: Path) -> int:
     """Rows of the file, as its footer says; 1 where that can't be read (reading will tell why)."""
     try:
+        open_regular(path).close()
         return int(require_arrow(path).read_metadata(path).num_rows)
     except (OSError, ValueError):
         return 1

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from stages.errors import ConfigError, InputError
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE, check_vocabulary
+from stages.files import understood
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,
@@ -71,7 +72,16 @@ def take(source: Path, output: Path) -> None:
 
 
 def complete(output: Path) -> None:
-    """Write those of the four files that `output` lacks."""
+    """Write those of the four files that `output` lacks.
+
+    Raises:
+        InputError: those that are there are malformed.
+    """
+    with understood(output, "a tokenizer's files"):
+        _complete(output)
+
+
+def _complete(output: Path) -> None:
     if not (output / "tokenizer.json").exists():
         build(output).save(str(output / "tokenizer.json"))
     tokenizer = load(output)
@@ -87,7 +97,7 @@ def check_fit(output: Path, vocab_size: int) -> None:
     Raises:
         InputError: it has more ids than model.vocab_size.
     """
-    size = max(load(output).get_vocab(with_added_tokens=True).values()) + 1
+    size = max(load(output).get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if size > vocab_size:
         remedy = f"set model.vocab_size={size} or more (Qwen2.5: 151936)"
         rule = f"must be at least the tokenizer's {size} ids"

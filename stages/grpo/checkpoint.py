@@ -2,17 +2,17 @@
 
 A checkpoint is a directory step_000020 with a directory per set of tensors (weights, adam_m, adam_v, and
 the reference if it moves), each holding rank_K/model.safetensors under the names of checkpoints, with
-the strategy files that say how they are cut, and state.json. So any layout can read it, and so can
-`merge` and `reshard`. All else follows from the seed and the state: the order of the data, the draws, the
-learning rate.
+the strategy files that say how they are cut, and state.json, which names them all with their digests. So any
+layout can read it, and so can `merge` and `reshard`. Nothing is read from one that is not whole. All else
+follows from the seed and the state: the order of the data, the draws, the learning rate.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import InputError
+from stages.grpo.checkpoint_files import STATE, digest, flaw, read_state
 from stages.layout import Role
 from stages.weights.slicing import Strategy
 from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
@@ -36,12 +36,17 @@ ROLE_OF: dict[str, Role] = {
 POLL_S = 0.02
 
 
+def to_log(text: str) -> None:
+    """A warning among what this process says."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
 class Checkpoints:
     """The checkpoints of one run, in one directory that all workers see."""
 
     def __init__(
         self, directory: Path, rank: int, world: int, keep: int, strategies: Path | None,
-        barrier: Callable[[], None],
+        barrier: Callable[[], None], least: Callable[[int], int] = int, warn: Callable[[str], None] = to_log,
     ) -> None:  # fmt: skip
         """Take over where and how many, and clear what a killed attempt left half done.
 
@@ -52,9 +57,12 @@ class Checkpoints:
             keep: complete checkpoints that stay, beside the best one.
             strategies: {role}_strategy directories of this run's layout; None: one worker has whole tensors.
             barrier: returns when all workers have called it.
+            least: the smallest of the numbers that all workers give.
+            warn: hears what a person should know.
         """
         self.directory, self.rank, self.world, self.keep = directory, rank, world, keep
         self.strategies = strategies
+        self._barrier, self._least, self._warn = barrier, least, warn
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
         self._abandoned = threading.Event()
@@ -70,6 +78,41 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         """Where the checkpoint of `step` lies."""
         return self.directory / f"step_{step:06d}"
+
+    def newest(self, with_best: bool = False) -> int | None:
+        """Step of the newest checkpoint that is whole; None: there is none. All workers call this.
+
+        Those that are not are told and moved aside, so that what is computed anew takes their places.
+
+        Args:
+            with_best: its best one, which the result will be, must be whole too.
+        """
+        while True:
+            steps = self.steps()
+            step = self._least(steps[-1] if steps else -1)
+            if step < 0:
+                return None
+            if self.is_whole(step, with_best):
+                return step
+            if self.rank == 0:
+                aside = self.path(step).with_name(f"damaged_{self.path(step).name}")
+                shutil.rmtree(aside, ignore_errors=True)
+                self.path(step).rename(aside)
+                earlier = self.steps()
+                self._warn(f"going on from step {earlier[-1]}" if earlier else "beginning anew")
+            self._barrier()
+
+    def is_whole(self, step: int, with_best: bool = False) -> bool:
+        """Whether every file is what was written; each worker looks at its share and tells of a flaw."""
+        paths = [self.path(step)]
+        problem = flaw(paths[0], part=self.rank, parts=self.world)
+        if problem is None and with_best:
+            best = (read_state(paths[0]).get("best") or {}).get("step")
+            paths += [] if best in (None, step) else [self.path(best)]
+            problem = flaw(paths[-1], part=self.rank, parts=self.world)
+        if problem is not None:
+            self._warn(f"checkpoint {paths[-1]} is damaged: {problem}")
+        return bool(self._least(int(problem is None)))
 
     def save(self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None) -> None:
         """Write a checkpoint behind training's back; returns once the arrays are copied.
@@ -108,52 +151,55 @@ class Checkpoints:
     ) -> None:
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
+        files = {}
         for name, arrays in sets.items():
             file = unfinished / name / f"rank_{self.rank}" / FILE_NAME
             file.parent.mkdir(parents=True, exist_ok=True)
             write_rank(arrays, file, None)
             _sync(file)
-        weights = unfinished / "weights" / f"rank_{self.rank}" / FILE_NAME
-        (unfinished / f"written_{self.rank}").write_text(_digest(weights), encoding="ascii")
+            files[file.relative_to(unfinished).as_posix()] = _listed(file)
+        mark = unfinished / f"writing_{self.rank}"
+        mark.write_text(json.dumps(files), encoding="utf-8")
+        mark.rename(unfinished / f"written_{self.rank}")  # whoever sees it sees all of it
         if self.rank != 0:
             return
         # No collective here: the main thread is training, and has collectives of its own under way.
-        while (
-            len(marks := [mark for mark in unfinished.glob("written_*") if mark.stat().st_size]) < self.world
-        ):
+        while len(marks := list(unfinished.glob("written_*"))) < self.world:
             if self._abandoned.wait(POLL_S):
                 return
+        for mark in marks:
+            files |= json.loads(mark.read_text(encoding="utf-8"))
+            mark.unlink()
         if self.strategies is not None:
             for role in {ROLE_OF[name] for name in sets}:
-                shutil.copytree(self.strategies / f"{role}_strategy", unfinished / f"{role}_strategy")
+                copied = unfinished / f"{role}_strategy"
+                shutil.copytree(self.strategies / copied.name, copied)
+                files |= {file.relative_to(unfinished).as_posix(): _listed(file) for file in copied.iterdir()}
         # The file thus stands for the checkpoint's content where another run starts from it.
-        digests = [(unfinished / f"written_{rank}").read_text("ascii") for rank in range(self.world)]
-        for mark in marks:
-            mark.unlink()
-        text = json.dumps({**state, "weights_sha256": digests})
-        (unfinished / "state.json").write_text(text, encoding="utf-8")
-        for path in (unfinished / "state.json", *_directories(unfinished)):
+        text = json.dumps({**state, "files": files}, sort_keys=True)
+        (unfinished / STATE).write_text(text, encoding="utf-8")
+        for path in (unfinished / STATE, *_directories(unfinished)):
             _sync(path)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            _remove(final)
         unfinished.rename(final)
         _sync(self.directory)
         for old in self.steps()[: -self.keep]:
             if old != best:
-                shutil.rmtree(self.path(old))
+                _remove(self.path(old))
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """state.json of a complete checkpoint.
+def _listed(file: Path) -> dict[str, int | str]:
+    """What state.json says of a file."""
+    return {"bytes": file.stat().st_size, "sha256": digest(file)}
 
-    Raises:
-        InputError: it is missing or damaged.
-    """
-    file = path / "state.json"
-    try:
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(file, None, f"can't be read: {error}", "name another checkpoint") from error
-    return state
+
+def _remove(checkpoint: Path) -> None:
+    """At one stroke: a kill must not leave a part of a checkpoint where a whole one stands."""
+    going = checkpoint.with_name(f".{checkpoint.name}-old")
+    shutil.rmtree(going, ignore_errors=True)
+    checkpoint.rename(going)
+    shutil.rmtree(going)
 
 
 def read_set(path: Path, name: str, strategy: Strategy | None, rank: int) -> dict[str, NDArray[Any]]:
@@ -171,15 +217,6 @@ def _directories(root: Path) -> Iterator[Path]:
     """`root` and every directory below it."""
     yield root
     yield from (path for path in root.rglob("*") if path.is_dir())
-
-
-def _digest(file: Path) -> str:
-    """SHA-256 of a file's content."""
-    with file.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stages.errors import InputError
+from stages.files import parse_json, read_bytes
+
 SCHEMA = {
     "step": "number of the step, from 1",
     "time_s": "when it ended, seconds since 1970",
@@ -121,8 +124,20 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSONL file; none if it does not exist. A last line cut off by a kill is left out."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]  # what follows the last line break is incomplete
+    rows: list[dict[str, Any]] = []
+    try:
+        lines = read_bytes(path).split(b"\n")
+        for line in lines[:-1]:  # what follows the last line break is incomplete
+            row = parse_json(line) if line else None
+            if row is not None and not (isinstance(row, dict) and type(row.get("step")) is int):
+                raise ValueError("a row must be an object with a step")
+            rows += [] if row is None else [row]
+    except OSError as error:
+        raise InputError(path, None, f"can't be read: {error.strerror}", "move it away") from error
+    except ValueError as error:  # a machine that lost its power leaves zeros
+        told = f"can't be read after {len(rows)} rows, the rest is left out ({error})"
+        print(f"warning: {path}: {told}", file=sys.stderr, flush=True)
+    return rows
 
 
 class TensorBoard:

@@ -59,6 +59,8 @@ class Sampled:
                 rewards.total[rows],
                 {name: values[rows] for name, values in rewards.parts.items()},
                 rewards.failures,
+                rewards.faults,
+                rewards.said,
             ),
         )
 
@@ -137,5 +139,7 @@ def join(parts: Sequence[Sampled]) -> Sampled:
             np.concatenate([one.total for one in rewards]),
             {name: np.concatenate([one.parts[name] for one in rewards]) for name in rewards[0].parts},
             {name: sum(one.failures[name] for one in rewards) for name in rewards[0].failures},
+            {name: sum(one.faults[name] for one in rewards) for name in rewards[0].faults},
+            {name: said for one in reversed(rewards) for name, said in one.said.items()},
         ),
     )

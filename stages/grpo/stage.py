@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from stages.context import Context
-from stages.errors import ConfigError, Problem
+from stages.errors import ConfigError, InputError, Problem
 from stages.grpo import rules, worker
 from stages.grpo.config import RolloutConfig, TrainConfig, check_train
 from stages.grpo.validation import Best, DivergedError
@@ -32,7 +32,7 @@ def run(context: Context) -> None:
     Raises:
         ConfigError: the layout is beyond this trainer or does not fit the number of workers, or MindSpore
             lacks the device.
-        InputError: weights or data are missing or do not fit.
+        InputError: weights, data or a checkpoint are missing, damaged or do not fit.
         DivergedError: a loss or gradient is not finite, or the KL exceeds train.max_kl.
     """
     rank, world = worker.start(context.device_target)
@@ -50,8 +50,9 @@ def run(context: Context) -> None:
     training, held_out = hold_out(prompts, job.train)
     trainer = Trainer(job, rank, world, training, vocabulary, held_out)
     checkpoints = Checkpoints(
-        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies, trainer.barrier
-    )
+        context.work / "checkpoints", rank, world, job.train.keep_checkpoints, job.strategies,
+        trainer.barrier, trainer.least, context.warn,
+    )  # fmt: skip
     resumed, remembered = state.restore(trainer, checkpoints)
     best = Best(**remembered.get("best", {}))
     chief = Chief(context, resumed, job.train) if rank == 0 else None
@@ -64,6 +65,9 @@ def run(context: Context) -> None:
     if chosen is not None and chosen != last:
         checkpoints.wait()
         trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
+        if not checkpoints.is_whole(chosen):
+            remedy = "type the same command again: it goes on from before that step"
+            raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
         shard = read_set(checkpoints.path(chosen), "weights", trainer.policy.strategy, rank)
     else:
         shard = unfuse(job.model, trainer.policy.model.weights())
@@ -159,6 +163,10 @@ def read_job(context: Context, world: int) -> Job:
     return job
 
 
+MOST_HEARD = 5
+"""Different failures of rewards that are told; a message with a number in it would be new each step."""
+
+
 class Chief:
     """What worker 0 alone writes: logs while training goes on, results at its end.
 
@@ -176,6 +184,7 @@ class Chief:
         self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
         self.loggers = open_loggers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
+        self.heard: set[tuple[str, str]] = set()
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
@@ -185,11 +194,21 @@ class Chief:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
         self.board.add(row)
         self.reward = row["reward"]
+        self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         message += "".join(
             f"; {one.name} has stopped, see the log" for one in self.loggers if one.has_stopped()
         )
         self.context.progress(step, self.config.steps, message, "step")
+
+    def _warn_of_rewards(self, step: int, result: StepResult) -> None:
+        """Tell at once what a reward function says that it has not said before; then failures are counted."""
+        scores = result.sampled.rewards
+        for name, said in scores.said.items():
+            if (name, said) not in self.heard and len(self.heard) < MOST_HEARD:
+                count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
+                self.context.warn(f"reward {name}: no value for {count}, which count 0: {said}")
+            self.heard.add((name, said))
 
     def keep_batch(self, file: Path, result: StepResult) -> None:
         """Write all completions of a step that went wrong."""
@@ -199,9 +218,14 @@ class Chief:
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
         """Copy the logs and write result.json, with the peak memory of each rank."""
         from stages.grpo.loggers import close_loggers
+        from stages.grpo.metrics import read_rows
 
         self.board.close()
         close_loggers(self.loggers)
+        failures = sum(row["reward_failures"] for row in read_rows(self.metrics.path))
+        if failures:
+            told = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"
+            self.context.warn(f"{failures:g} {told}")
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.errors import ConfigError
-from stages.grpo.checkpoint import Checkpoints, read_set, read_state
+from stages.errors import ConfigError, InputError
+from stages.grpo.checkpoint import Checkpoints, read_set
+from stages.grpo.checkpoint_files import flaw, read_state
 from stages.grpo.learner import Learner
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import check_resumed
@@ -60,20 +60,26 @@ def save(trainer: Trainer, checkpoints: Checkpoints, step: int, best: Mapping[st
 
 
 def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, Any]]:
-    """Continue from the last checkpoint that every worker sees, else from train.resume_from.
+    """Continue from the newest whole checkpoint, else from train.resume_from.
 
     Returns:
         its step and state; 0 and nothing without one.
 
     Raises:
         ConfigError: train.resume_from leaves nothing to train.
-        InputError: the checkpoint is damaged.
+        InputError: train.resume_from is damaged.
     """
-    steps, elsewhere = checkpoints.steps(), trainer.job.train.resume_from
-    step = int(trainer.world.arrays(np.array([steps[-1] if steps else -1], np.int32)).min())
-    if step < 0 and elsewhere is None:
-        return 0, {}
-    path = checkpoints.path(step) if step >= 0 or elsewhere is None else Path(elsewhere)
+    step, elsewhere = checkpoints.newest(trainer.job.train.keep_best), trainer.job.train.resume_from
+    if step is None:
+        if elsewhere is None:
+            return 0, {}
+        problem = flaw(Path(elsewhere), part=trainer.rank, parts=checkpoints.world)
+        if not trainer.least(int(problem is None)):
+            rule = f"is damaged: {problem or 'see what another worker says'}"
+            raise InputError("train.resume_from", elsewhere, rule, "name another checkpoint")
+        path = Path(elsewhere)
+    else:
+        path = checkpoints.path(step)
     shape, policy, reference, rank = trainer.job.model, trainer.policy, trainer.reference, trainer.rank
     state = put_back(shape, trainer.learner, path, policy.strategy, rank)
     # Another run's reference may have stood still: then there is none to put back.
@@ -81,7 +87,7 @@ def restore(trainer: Trainer, checkpoints: Checkpoints) -> tuple[int, dict[str, 
     if reference is not None and moved:
         reference.model.load(fuse(shape, read_set(path, "reference", reference.strategy, rank)))
     trainer.position = int(state["position"])
-    if step < 0:
+    if step is None:
         problems = list(check_resumed(trainer.job.train, int(state["step"])))
         if problems:
             raise ConfigError(problems)

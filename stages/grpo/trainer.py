@@ -27,11 +27,12 @@ from stages.grpo.loss import SUMS, PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join, standard_error
+from stages.grpo.scoring import score_shared
 from stages.grpo.setup import RoleModel, build
 from stages.layout import LayoutConfig, Role
 from stages.model_config import ModelConfig
-from stages.rewards import score
 from stages.rewards.config import RewardConfig
+from stages.rewards.score import check_failures
 from stages.weights.tensors import load
 
 Array = NDArray[Any]
@@ -209,7 +210,8 @@ class Trainer:
                 solutions = [
                     one for one in prompts.solutions for _ in range(self.job.rollout.num_generations)
                 ]
-                scores = score(self.job.reward, texts, solutions, done.lengths.tolist())
+                scores = score_shared(self.job.reward, texts, solutions, done.lengths, self.rank, self.world)
+                check_failures(self.job.reward, scores, len(texts), f"completions of step {step}")
                 parts.append(Sampled(prompts, done, texts, scores))
             informative += int(dapo.informative(parts[-1].grouped_rewards).sum())
         return join(parts)
@@ -277,6 +279,10 @@ class Trainer:
         assert self.accuracy is not None
         self.resharded.refresh()
         return self.accuracy()
+
+    def least(self, number: int) -> int:
+        """The smallest of the numbers that all workers give."""
+        return int(self.world.arrays(np.array([number], np.int32)).min())
 
     def barrier(self) -> None:
         """Return when all workers have called this."""

@@ -124,6 +124,8 @@ def _remove_later(directory: Path, moment: Moment) -> None:
 
 def _is_whole(path: Path) -> bool:
     """Whether a file has all the bytes that its header promises; a kill cuts files off."""
+    if not path.is_file():
+        return False
     try:
         with path.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))

@@ -23,6 +23,12 @@ from stages.program import START_FILE, write_start
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
 
+NOT_LOGGED = (
+    "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
+    "grpo_models.py:377; 0cd087455 has no such key)"
+)
+"""What the report would show otherwise."""
+
 
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; its scripts continue a run that was stopped.
@@ -99,6 +105,7 @@ def collect(context: Context) -> None:
         "resumed_from": json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8")),
         "checkpoint": str(moment),
         "contract": job.version,
+        "not_logged": NOT_LOGGED,
     }
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

@@ -63,6 +63,22 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
     return Leftover(LAST_TEXT, source, "set engine.tokenizer=file, which reads the model's tokenizer.json")
 
 
+def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
+    """The same of grpo_one_stage.py, whose first window decodes the padding behind a completion, too.
+
+    Args:
+        model: its end tokens.
+        window: engine.contract.
+    """
+    remedy = "use engine=mindrlhf with engine.tokenizer=file"
+    source = f"qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
+    if window == "32599d0":
+        return Leftover(LAST_TEXT, f"{source}, and padding is not cut off", remedy)
+    if leftover(model, "qwen") is None:
+        return None
+    return Leftover(LAST_TEXT, source, f"{remedy}, or model.variant=base")
+
+
 def has_endoftext(model: Mapping[str, Any]) -> bool:
     """Whether its tokenizer knows ENDOFTEXT_TEXT; true where no file says otherwise."""
     known = _special_tokens(model)

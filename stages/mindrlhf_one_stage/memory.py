@@ -16,6 +16,9 @@ from stages.mindrlhf.memory import train_stages
 from stages.mindrlhf_one_stage.job import Job
 from stages.model_config import ITEM_BYTES
 
+MOMENTS = 8
+"""Bytes of an element's two moments, in float32."""
+
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
     """train, generate, reference and reshard; a card needs the largest of them.
@@ -45,9 +48,8 @@ def _generate(job: Job) -> RoleMemory:
     slots = engine.num_blocks * engine.block_size
     cache = f"{engine.num_blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes"
     trained = max(one.held for one in memory.elements(model, job.layout.train, "layout.train"))
-    moment = 0 if job.layout.train.opt_offload else 8
     first = (
-        f"{trained:,} elements x ({item} + {moment} of moments): in the first step, as far as compiling has"
+        f"{trained:,} elements x ({item} + {MOMENTS} of moments): in the first step, as far as compiling has"
         " put them on the card; estimate"
     )
     return RoleMemory(
@@ -58,7 +60,7 @@ def _generate(job: Job) -> RoleMemory:
             memory.sized("reference weights", held, dtype),
             memory.exact("KV cache", slots * per_token, cache),
             memory.working_set(model, layout, engine.chunk_size * job.tokenize.max_prompt_length),
-            Term("training's weights", 0, trained * (item + moment), first),
+            Term("training's weights", 0, trained * (item + MOMENTS), first),
         ),
     )
 

@@ -43,6 +43,8 @@ def notes(job: Job) -> list[str]:
         "decay",
         "it saves weights once, at its end: a run that is stopped begins anew",
         "its reference is laid out as layout.generate; layout.reference is not used",
+        "its tokenizer has Qwen2.5's special ids as constants (qwen2_tokenizer.py, ENDOFTEXTID): a model "
+        "with another vocabulary is trained with wrong padding, or ends with an IndexError",
     ]
     if job.window == "32599d0":
         found.append(
@@ -177,6 +179,12 @@ def _algorithm(job: Job) -> Iterator[Problem]:
         alpha = job.train.ref_model_mixup_alpha
         rule = "must be 1.0: the script copies the policy as it is (grpo_one_stage.py)"
         yield Problem("train.ref_model_mixup_alpha", alpha, rule, "set it to 1.0")
+    if job.layout.train.opt_offload:
+        rule = (
+            "must be false: its optimizer wants the norm of the gradients besides (utils/adam.py:161), which "
+        )
+        rule += "the training cell does not give it (wrapper.py, enable_offload)"
+        yield Problem("layout.train.opt_offload", True, rule, "set it to false")
     if job.train.final_share >= 1:
         rule = "must be below 1: its cosine needs a lower end (utils/utils.py, LearningRate)"
         yield Problem("train.final_share", job.train.final_share, rule, "set it to 0.0")

@@ -1,9 +1,10 @@
 """What each known window of MindSpeed-RL accepts, and in which window a checkout lies.
 
 Two spans of its history have the MindSpore back end and were read: from 667a547 to the commit before
-749829d, with weight converters of its own, and 05a90d7, without. Its configuration classes raise
-ValueError on a key that is no attribute of theirs. A checkout is judged by its own files, not by git:
-users copy and patch it.
+749829d, with weight converters of its own, and 05a90d7, without. On a key that is no attribute of theirs,
+its configuration classes raise ValueError at 05a90d7; in the earlier span they only warn and go on
+without it (c21465a, base_config.py). A checkout is judged by its own files, not by git: users copy and
+patch it.
 Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mindspeed_rl/config_cls,
 mindspeed_rl/models/rule_verifier.py, configs/model/templates.json.
 """

@@ -6,6 +6,9 @@ import difflib
 import importlib.util
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
 
 from stages.errors import Problem
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
@@ -26,6 +29,9 @@ class RewardConfig:
     """One factor per function; mindrlhf's verifier_weight."""
     length: LengthConfig | None
     """For the rewards by length; None: there are none."""
+    max_failures: Annotated[int, Ge(0)] | None = None
+    """Completions of a step for which one function may raise, take too long or return no finite number (they
+    count 0); one more ends the run. Of evaluate's prompts as many, or a tenth. null: a tenth of a step."""
 
 
 def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:

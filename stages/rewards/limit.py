@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
+
+STUCK_S = 15.0
+"""So much later a call that goes on all the same ends the process."""
+AGAIN_S = 1.0
 
 
 class OutOfTimeError(BaseException):
@@ -17,20 +22,23 @@ class OutOfTimeError(BaseException):
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise OutOfTimeError in the block after `seconds`.
 
-    Works by SIGALRM, hence in the main thread only (elsewhere there is no limit), and interrupts
-    Python code, not a single call into C.
+    Works by SIGALRM, hence in the main thread only (elsewhere there is no limit), and interrupts Python code.
+    What is not interrupted so, a single call into C or code that swallows whatever is raised, ends the
+    process with its traceback STUCK_S later: training must not wait for ever.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise OutOfTimeError(f"no result after {seconds} s")
+        raise OutOfTimeError(f"no result after {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
+    faulthandler.dump_traceback_later(seconds + STUCK_S, exit=True, file=2)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, before)

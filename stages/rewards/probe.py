@@ -199,8 +199,9 @@ def _score_ways(
     for way in (*right[0], *bad[0]):
         ending = "" if way == CUT_OFF else end
         texts = [{**ok, **no}[way] + ending for ok, no in zip(right, bad, strict=True)]
-        parts, failures = score_each(reward, texts, truths, [0] * len(texts))
-        found[way] = ({name: round(statistics.fmean(values), 4) for name, values in parts.items()}, failures)
+        scored = score_each(reward, texts, truths, [0] * len(texts))
+        means = {name: round(statistics.fmean(values), 4) for name, values in scored.parts.items()}
+        found[way] = means, scored.failures
     return found
 
 

@@ -1,17 +1,23 @@
-"""The weighted reward of a batch; a function that raises scores 0, is counted, and stops nothing."""
+"""The weighted reward of a batch; where a function fails, a completion scores 0, and the failure is counted.
+
+What it said is kept for whoever tells it; `check_failures` says when there are too many.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from stages.errors import InputError
 from stages.rewards.config import RewardConfig
-from stages.rewards.functions import ITEM_REWARDS, ItemReward
+from stages.rewards.functions import ITEM_REWARDS, ItemReward, UnscorableError
 from stages.rewards.length import LENGTH_REWARDS, cosine, soft_overlong
 from stages.rewards.limit import OutOfTimeError, time_limit
 
@@ -20,6 +26,12 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT_S = 5.0
 """Time for one completion, for functions that may hang (maths and the user's own)."""
+TIMEOUTS_LIMIT_S = 30.0
+"""Time that calls without an end may take of one step, all together; then no further completion is tried."""
+LARGEST = 1e18
+"""Largest reward: squared, as a group's deviation needs it, it is still a float32."""
+MOST_SAID, MOST_SHOWN = 400, 60
+"""Characters of a message, and of a returned value in it."""
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 Reward = Callable[[str, str, int], float]
@@ -36,6 +48,20 @@ class RewardScores:
     """Function name -> unweighted values [B], float32."""
     failures: dict[str, int]
     """Function name -> completions that it could not score (they count 0)."""
+    faults: dict[str, int] = field(default_factory=dict)
+    """The same, but for those whose ground truth cannot be compared: that is no fault of the function."""
+    said: dict[str, str] = field(default_factory=dict)
+    """Function name -> what its first failure was; nothing where it had none."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`RewardScores` in plain numbers."""
+
+    parts: dict[str, list[float]]
+    failures: dict[str, int]
+    faults: dict[str, int]
+    said: dict[str, str]
 
 
 def score(
@@ -57,12 +83,41 @@ def score(
     """
     import numpy as np  # here, because reading stages.rewards.config imports this package
 
-    values, failures = score_each(config, completions, solutions, lengths)
-    parts = {name: np.array(column, np.float32) for name, column in values.items()}
-    total = np.zeros(len(completions), np.float32)
+    found = score_each(config, completions, solutions, lengths)
+    parts = {name: np.array(column, np.float32) for name, column in found.parts.items()}
+    return RewardScores(weighted(config, parts), parts, found.failures, found.faults, found.said)
+
+
+def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
+    """The sum of all functions' values [B], each times its weight, float32."""
+    import numpy as np
+
+    total = np.zeros(len(parts[config.functions[0]]), np.float32)
     for name, weight in zip(config.functions, config.weights, strict=True):
         total += np.float32(weight) * parts[name]
-    return RewardScores(total, parts, failures)
+    return total
+
+
+def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: int, where: str) -> None:
+    """End what rests on rewards that are too often not computed.
+
+    Args:
+        config: its max_failures, or a tenth of `count`.
+        scores: of `count` completions.
+        count: how many there are.
+        where: what they are, for the message.
+
+    Raises:
+        InputError: naming the function, and what it said first.
+    """
+    allowed, told = config.max_failures, f"reward.max_failures={config.max_failures}"
+    if allowed is None:
+        allowed, told = count // 10, "a tenth"
+    for name, faults in scores.faults.items():
+        if faults > allowed:
+            rule = f"failed for {faults} of {count} {where}, more than {told}: {scores.said.get(name)}"
+            remedy = "mend the function, or allow more with reward.max_failures"
+            raise InputError("reward.functions", name, rule, remedy)
 
 
 def score_each(
@@ -70,52 +125,101 @@ def score_each(
     completions: Sequence[str],
     solutions: Sequence[str],
     lengths: Iterable[int] | None = None,
-) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """As `score`, in plain numbers: function name -> unweighted rewards, and -> failures."""
+) -> Columns:
+    """As `score`, in plain numbers."""
     if lengths is None and any(name in LENGTH_REWARDS for name in config.functions):
         rule = "needs the completions' lengths in tokens"
         raise InputError("reward.functions", ", ".join(config.functions), rule)
     tokens = [0] * len(completions) if lengths is None else [int(length) for length in lengths]
-    parts, failures = {}, {}
-    for name in config.functions:
-        reward = _by_length(name, config) if name in LENGTH_REWARDS else _by_text(name)
+    found, budget = Columns({}, {}, {}, {}), Budget(TIMEOUTS_LIMIT_S)
+    for name, weight in zip(config.functions, config.weights, strict=True):
+        reward = _by_length(name, config, budget) if name in LENGTH_REWARDS else _by_text(name, budget)
         rows = zip(completions, solutions, tokens, strict=True)
-        values = [_guarded(reward, *row) for row in rows]
-        parts[name] = [0.0 if value is None else value for value in values]
-        failures[name] = sum(value is None for value in values)
-    return parts, failures
+        values = [_guarded(reward, weight, *row) for row in rows]
+        failed = [value for value in values if isinstance(value, Failure)]
+        found.parts[name] = [0.0 if isinstance(value, Failure) else value for value in values]
+        found.failures[name] = len(failed)
+        found.faults[name] = sum(failure.fault for failure in failed)
+        for failure in sorted(failed, key=lambda failure: not failure.fault)[:1]:
+            found.said[name] = failure.said
+    return found
 
 
-def _by_text(name: str) -> Reward:
+@dataclass(frozen=True)
+class Failure:
+    """Why a completion has no reward."""
+
+    said: str
+    fault: bool
+    """Of the function, not of the ground truth."""
+
+
+@dataclass
+class Budget:
+    """Time that is left for calls that come to no end, all together."""
+
+    left_s: float
+
+
+class NotTriedError(Exception):
+    """Time-outs have used up what a step has for them."""
+
+
+class BadReturnError(ValueError):
+    """A function returned something else than one usable number for one completion."""
+
+
+def _by_text(name: str, budget: Budget) -> Reward:
     """A function of completion and solution, with a time limit where it isn't ours."""
-    item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name))
+    item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name), budget)
     return lambda completion, solution, tokens: item(completion, solution)
 
 
-def _by_length(name: str, config: RewardConfig) -> Reward:
+def _by_length(name: str, config: RewardConfig, budget: Budget) -> Reward:
     length = config.length
     assert length is not None  # check_reward requires it
     if name == "soft_overlong":
         return lambda completion, solution, tokens: soft_overlong(tokens, length)
-    right = _by_text(length.correct_by)
+    right = _by_text(length.correct_by, budget)
     return lambda completion, solution, tokens: cosine(
         tokens, right(completion, solution, tokens) > 0, length
     )
 
 
-def _guarded(reward: Reward, completion: str, solution: str, tokens: int) -> float | None:
-    """The reward; None if the function raises or returns something that is no finite number."""
+def _guarded(reward: Reward, weight: float, completion: str, solution: str, tokens: int) -> float | Failure:
+    """The reward, or why there is none: whatever one call does wrong must not end a training run."""
     try:
-        value = float(reward(completion, solution, tokens))
-    except (Exception, OutOfTimeError):  # whatever a reward does wrong must not end a training run
-        return None
-    return value if math.isfinite(value) else None
+        value = reward(completion, solution, tokens)
+        if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
+            raise BadReturnError(f"returned {value}: times its weight it must be within ±{LARGEST:g}")
+    except UnscorableError as error:
+        return Failure(str(error), fault=False)
+    except KeyboardInterrupt:
+        raise
+    except (BadReturnError, NotTriedError, OutOfTimeError) as error:
+        return Failure(str(error), fault=True)
+    except BaseException as error:  # SystemExit too, which would end the stage as if it were done
+        return Failure(_told(error), fault=True)
+    return value
 
 
-def _limited(item: ItemReward) -> ItemReward:
+def _told(error: BaseException) -> str:
+    """An exception's text and the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_SAID]
+
+
+def _limited(item: ItemReward, budget: Budget) -> ItemReward:
     def limited(completion: str, solution: str) -> float:
-        with time_limit(ANSWER_LIMIT_S):
-            return item(completion, solution)
+        if budget.left_s <= 0:
+            raise NotTriedError(f"not tried: calls without an end took {TIMEOUTS_LIMIT_S:g} s of one step")
+        began = time.monotonic()
+        try:
+            with time_limit(min(ANSWER_LIMIT_S, budget.left_s)):
+                return item(completion, solution)
+        except OutOfTimeError:
+            budget.left_s -= time.monotonic() - began
+            raise
 
     return limited
 
@@ -136,10 +240,31 @@ def user_item(name: str) -> ItemReward:
     function = user_function(name)
 
     def item(completion: str, solution: str) -> float:
-        (value,) = function([completion], [solution])
-        return value
+        return _one_number(function([completion], [solution]))
 
     return item
+
+
+def _one_number(returned: object) -> float:
+    """What a function returned for one completion.
+
+    Raises:
+        BadReturnError: saying what it is instead.
+    """
+    shown = repr(returned)
+    shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
+    if isinstance(returned, (str, bytes, Mapping)) or not isinstance(returned, Iterable):
+        raise BadReturnError(f"returned {shown}, not a list of numbers")
+    values = list(returned)
+    if len(values) != 1:
+        raise BadReturnError(f"returned {len(values)} numbers for 1 completion")
+    try:
+        value = float(values[0])
+    except (TypeError, ValueError) as error:
+        raise BadReturnError(f"returned {shown}, which holds no number") from error
+    if not math.isfinite(value):
+        raise BadReturnError(f"returned {value}, which is not finite")
+    return value
 
 
 @functools.cache
@@ -152,9 +277,9 @@ def user_function(name: str) -> UserReward:
     module_name, _, attribute = name.partition(":")
     try:
         function: Any = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         remedy = "give module:function, importable on PYTHONPATH"
-        raise InputError("reward.functions", name, f"can't be imported: {error}", remedy) from error
+        raise InputError("reward.functions", name, f"can't be imported: {_told(error)}", remedy) from error
     if not callable(function):
         raise InputError("reward.functions", name, "must be a function of (completions, solutions)")
     return cast(UserReward, function)

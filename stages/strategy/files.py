@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from stages.errors import InputError
-from stages.files import open_regular
+from stages.files import read_bytes
 from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
 from stages.strategy.tensor_layout import TensorLayout
 
@@ -121,8 +121,7 @@ def read_strategy(path: Path) -> Strategy:
     seen: dict[bytes, int] = {}
     files: dict[int, Any] = {}
     for rank, file in ranks:
-        with open_regular(file) as stream:
-            content = stream.read()
+        content = _content(file)
         if content not in seen:
             seen[content] = rank
             files[rank] = _parse(file)
@@ -135,19 +134,23 @@ def _parse(file: Path) -> Any:
             file, None, "is a JSON strategy", "save it as .ckpt (strategy_ckpt_config save_file)"
         )
     try:
-        with open_regular(file) as stream:
-            message = ParallelStrategyMap.FromString(stream.read())
-    except OSError as error:
-        raise InputError(
-            file, None, f"cannot be read: {error.strerror}", "give a strategy file or directory"
-        ) from None
-    except DecodeError:
+        message = ParallelStrategyMap.FromString(_content(file))
+    except (DecodeError, UnicodeDecodeError):
         raise InputError(
             file, None, "is not a MindSpore strategy file (protobuf)", "give ckpt_strategy_rank_R.ckpt"
         ) from None
     if not message.parallel_layout_item or not message.parallel_strategy_item:
         raise InputError(file, None, "lists no parameter or no stage", "write the strategy again")
     return message
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return read_bytes(file)
+    except OSError as error:
+        raise InputError(
+            file, None, f"cannot be read: {error.strerror}", "give a strategy file or directory"
+        ) from None
 
 
 def _assemble(messages: Mapping[int, Any], path: Path) -> Strategy:

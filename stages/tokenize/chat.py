@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from stages.errors import InputError
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
+from stages.files import read_text, understood
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
 
@@ -135,11 +136,13 @@ def load_template(directory: Path, special: Mapping[str, int]) -> ChatTemplate:
     """
     alone, settings = directory / "chat_template.jinja", directory / "tokenizer_config.json"
     if alone.is_file():
-        return ChatTemplate(alone.read_text(encoding="utf-8"), special, alone)
-    source = read_json(settings).get("chat_template") if settings.is_file() else None
-    if isinstance(source, list):  # several, each with a name
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
-    return ChatTemplate(source or CHAT_TEMPLATE, special, settings)
+        with understood(alone, "a chat template"):
+            return ChatTemplate(read_text(alone), special, alone)
+    with understood(settings, "a chat template"):
+        source = read_json(settings).get("chat_template") if settings.is_file() else None
+        if isinstance(source, list):  # several, each with a name
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        return ChatTemplate(source or CHAT_TEMPLATE, special, settings)
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:

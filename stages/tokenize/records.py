@@ -7,7 +7,6 @@ reader of MindSpore 2.7 ends in a segmentation fault when they do not belong tog
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from stages.errors import InputError
+from stages.files import open_regular, parse_json, understood
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.weights.dtypes import Array
 
@@ -129,6 +129,11 @@ def check_pair(file: Path) -> int:
     Raises:
         InputError: a file is missing, malformed, renamed, or from another pair.
     """
+    with understood(file, "a MindRecord", "write it again"):
+        return _check_pair(file)
+
+
+def _check_pair(file: Path) -> int:
     header = _read_header(file)
     names, rows, ends = _read_index(index_file(file))
     remedy = "write the pair again with the tokenize stage; never rename or copy one file alone"
@@ -149,9 +154,9 @@ def check_pair(file: Path) -> int:
 
 def _read_header(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(length if length < file.stat().st_size else 0))
+            header = parse_json(stream.read(length if length < file.stat().st_size else 0))
         if not isinstance(header, dict) or HEADER_KEYS - set(header):
             raise ValueError(f"its header must have {', '.join(sorted(HEADER_KEYS))}")
     except OSError as error:

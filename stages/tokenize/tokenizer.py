@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,12 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from stages import files
 from stages.errors import InputError
-from stages.files import read_text
 from stages.model_config import ModelConfig
 
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+ADDED_TOKENS = "added tokens with an id, content and flags each"
 SPECIAL_TOKENS = (ENDOFTEXT, IM_START, IM_END)
 
 # Qwen2's own split. transformers rebuilds it from its own source whatever tokenizer.json says, so a
@@ -39,12 +39,15 @@ class SpecialIds:
     pad: int
 
 
-def assemble(model: models.BPE, added: Mapping[int, AddedToken] | Sequence[AddedToken]) -> Tokenizer:
+def assemble(
+    model: models.BPE, added: Mapping[int, AddedToken] | Sequence[AddedToken], file: Path | None = None
+) -> Tokenizer:
     """Put Qwen2's normaliser, split and decoder around a BPE model.
 
     Args:
         model: vocabulary and merges over byte-level characters.
         added: special tokens, either by the id that each must get, or in order after the vocabulary.
+        file: where they come from, for messages.
 
     Raises:
         InputError: a token would not get the id that is asked for.
@@ -63,7 +66,7 @@ def assemble(model: models.BPE, added: Mapping[int, AddedToken] | Sequence[Added
             if found != index:
                 remedy = "take vocab.json and tokenizer_config.json from the same model"
                 rule = f"{added[index].content} gets id {found}"
-                raise InputError("added_tokens_decoder", index, rule, remedy)
+                raise InputError(f"{file}: added_tokens_decoder", index, rule, remedy)
     else:
         tokenizer.add_special_tokens(list(added))
     return tokenizer
@@ -117,17 +120,16 @@ def build(directory: Path, drop_hash_merges: bool = False) -> Tokenizer:
     listed = read_json(config_file).get("added_tokens_decoder", {}) if config_file.is_file() else {}
     if not listed:
         return assemble(model, [special_token(content) for content in SPECIAL_TOKENS])
-    added = {int(index): _added_token(values, config_file) for index, values in listed.items()}
-    return assemble(model, added)
+    with files.understood(config_file, ADDED_TOKENS):
+        added = {int(index): _added_token(values) for index, values in listed.items()}
+        for token in added.values():
+            token.content.encode()  # half of a surrogate pair ends the library in a panic
+        return assemble(model, added, config_file)
 
 
-def _added_token(values: Any, file: Path) -> AddedToken:
-    try:
-        names = ("single_word", "lstrip", "rstrip", "normalized", "special")
-        flags = {name: bool(values[name]) for name in names}
-        return AddedToken(values["content"], **flags)
-    except (KeyError, TypeError) as error:
-        raise InputError(file, values, f"added_tokens_decoder is malformed: {error!r}") from error
+def _added_token(values: Any) -> AddedToken:
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return AddedToken(values["content"], **{name: bool(values[name]) for name in names})
 
 
 def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
@@ -139,7 +141,11 @@ def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
     if not path.is_file():
         raise InputError(path, None, "is missing", "give tokenizer.json, or vocab.json and merges.txt")
     merges = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = files.read_text(path).splitlines()
+    except (OSError, ValueError) as error:
+        raise InputError(path, None, f"can't be read: {error}") from error
+    for number, line in enumerate(lines, start=1):
         if not line or (number == 1 and line.startswith("#version")) or (drop_hash_merges and line[0] == "#"):
             continue
         pair = line.split(" ")
@@ -156,10 +162,10 @@ def load(directory: Path) -> Tokenizer:
         InputError: the files are missing or malformed.
     """
     path = directory / "tokenizer.json"
-    if not path.is_file():
+    if not path.exists():
         return build(directory)
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_str(files.read_text(path))
     except Exception as error:  # the library raises bare Exception
         raise InputError(path, None, f"is not a tokenizer: {error}") from error
     tokenizer.no_padding()
@@ -177,8 +183,8 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     Raises:
         InputError: no end or padding id can be found, or one is no row of the embedding.
     """
-    files = [directory / name for name in ("generation_config.json", "config.json", "tokenizer_config.json")]
-    generation, config, settings = map(_optional_json, files)
+    named = [directory / name for name in ("generation_config.json", "config.json", "tokenizer_config.json")]
+    generation, config, settings = map(_optional_json, named)
     ids = token_ids(directory, settings)
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
@@ -193,14 +199,14 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
         return ()
 
     def in_files(key: str) -> list[tuple[object, Any]]:
-        found = ((files[0], generation.get(key)), (files[1], config.get(key)))
+        found = ((named[0], generation.get(key)), (named[1], config.get(key)))
         return [(f"{file}: {key}", value) for file, value in found]
 
     bos = first("bos_token_id", *in_files("bos_token_id"))
     eos = first("eos_token_id", *in_files("eos_token_id"), (f"{directory}: {IM_END}", ids.get(IM_END)))
     pad = first(
         "pad_token_id",
-        (f"{files[2]}: pad_token", ids.get(named_pad) if isinstance(named_pad, str) else None),
+        (f"{named[2]}: pad_token", ids.get(named_pad) if isinstance(named_pad, str) else None),
         *in_files("pad_token_id"),
         (f"{directory}: {ENDOFTEXT}", ids.get(ENDOFTEXT)),
     )
@@ -222,14 +228,20 @@ def _checked_ids(where: object, key: str, value: Any, rows: Any) -> tuple[int, .
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Added token -> id, from tokenizer_config.json where it lists them (cheap), else from tokenizer.json."""
+    """Added token -> id, from tokenizer_config.json where it lists them (cheap), else from tokenizer.json.
+
+    Raises:
+        InputError: they are malformed.
+    """
     listed = settings.get("added_tokens_decoder")
-    if listed:
-        return {values["content"]: int(index) for index, values in listed.items()}
-    if not (directory / "tokenizer.json").is_file():
+    file = directory / ("tokenizer_config.json" if listed else "tokenizer.json")
+    if not listed and not file.is_file():
         return {token.content: index for index, token in build(directory).get_added_tokens_decoder().items()}
-    added = read_json(directory / "tokenizer.json").get("added_tokens", [])
-    return {values["content"]: int(values["id"]) for values in added}
+    with files.understood(file, ADDED_TOKENS):
+        if listed:
+            return {str(values["content"]): int(index) for index, values in listed.items()}
+        added = read_json(file).get("added_tokens", [])
+        return {str(values["content"]): int(values["id"]) for values in added}
 
 
 def _optional_json(path: Path) -> dict[str, Any]:
@@ -243,7 +255,7 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: the file is missing, not JSON, or not an object.
     """
     try:
-        values = json.loads(read_text(path))
+        values = files.read_json(path)
     except OSError as error:
         raise InputError(path, None, f"can't be read: {error.strerror}") from error
     except ValueError as error:

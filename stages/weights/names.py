@@ -9,7 +9,6 @@ transformers 4.57, models/qwen2/modeling_qwen2.py.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError
-from stages.files import read_text
+from stages.files import read_json
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
 from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
@@ -46,7 +45,9 @@ def read_shape(directory: Path) -> FileShape:
     """
     file = directory / "config.json"
     try:
-        values = json.loads(read_text(file))
+        values = read_json(file)
+        if not isinstance(values, dict):
+            raise ValueError("it must be an object")
     except (OSError, ValueError) as error:
         raise InputError(
             file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
@@ -132,8 +133,9 @@ def renamed(
     """
     _check(stored, {hf_name(name): size for name, size in parameter_shapes(shape).items()}, shape, source)
     sizes = parameter_shapes(shape, qkv_concat=any(len(parts) > 1 for parts in names.values()))
-    if sizes.keys() != names.keys():
-        wrong = sorted(sizes.keys() ^ names.keys())[0]
+    expected = name_map(shape, qkv_concat=any(len(parts) > 1 for parts in names.values()))
+    wrong = min((name for name in {*expected, *names} if expected.get(name) != names.get(name)), default=None)
+    if wrong is not None:
         raise InputError(
             f"{source}: {wrong}", None, "the name map belongs to another model", "run convert again"
         )

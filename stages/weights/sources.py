@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.errors import InputError
-from stages.files import read_text
+from stages.files import read_json
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.prefixes import plain_name, plain_strategy
@@ -132,14 +131,14 @@ def _indexed(index: Path) -> dict[str, StoredTensor]:
 def read_weight_map(index: Path) -> dict[str, str]:
     """Tensor name -> file name, from model.safetensors.index.json or param_name_map.json."""
     try:
-        values = json.loads(read_text(index))
+        values = read_json(index)
     except (OSError, ValueError) as error:
         raise InputError(index, None, f"is not readable JSON ({error})", "download it again") from None
     files = values.get("weight_map", values) if isinstance(values, dict) else values
     if not isinstance(files, dict) or not all(isinstance(file, str) for file in files.values()):
         raise InputError(index, None, "must map tensor names to file names", "download it again")
     for name, file in files.items():
-        if Path(file).name != file or file in ("", ".", ".."):
+        if Path(file).name != file or file in ("", ".", "..") or len(file.encode("utf-8", "replace")) > 255:
             raise InputError(
                 f"{index}: {name}",
                 file,

@@ -35,6 +35,8 @@ EXPECTED = {
     "memory_error": ("host_memory", "stage.log"),
     "meta_json": ("meta_json", "stage.log"),
     "mindrecord_missing": ("mindrecord", "stage.log"),
+    "mindspeed_rl_msadapter": ("mindspeed_rl_msadapter", "worker_0.log"),
+    "mindspeed_rl_msadapter_667a547": ("mindspeed_rl_msadapter", "worker_0.log"),
     "mindspeed_rl_rank": ("mindspeed_rl_rank", "worker_0.log"),
     "mindspeed_rl_static_self": ("mindspeed_rl_port", "worker_0.log"),
     "mindrlhf_constant_rate": ("constant_rate", "stage.log"),

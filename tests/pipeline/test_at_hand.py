@@ -1,5 +1,6 @@
 """What plan says of files and finished artifacts is what the stages would say, only earlier."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -138,15 +139,42 @@ def test_several_machines_for_the_embedded_trainer(launcher: str, tmp_path: Path
     prepare_plan([f"store={tmp_path / 'store'}", *by_mindformers])
 
 
+def checkpoint(directory: Path, step: object) -> Path:
+    """What train.resume_from may name; its weights."""
+    weights = directory / "weights" / "rank_0" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(bytes(range(200)))
+    entry = {"bytes": 200, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    state = {"step": step, "files": {"weights/rank_0/model.safetensors": entry}}
+    (directory / "state.json").write_text(json.dumps(state))
+    return weights
+
+
 @pytest.mark.parametrize(("step", "told"), [(39, None), (40, "is of step 40"), ("x", "is no checkpoint's")])
 def test_a_checkpoint_that_leaves_nothing_to_train(step: object, told: str | None, tmp_path: Path) -> None:
-    (tmp_path / "state.json").write_text(json.dumps({"step": step}))
-    overrides = [f"train.resume_from={tmp_path}"]
+    checkpoint(tmp_path / "step", step)
+    overrides = [f"train.resume_from={tmp_path / 'step'}"]
     if told is None:
         train = prepare_plan([f"store={tmp_path / 'store'}", *overrides])[0].config.train
         assert list(check_resumed(train, 39)) == [] and len(list(check_resumed(train, 40))) == 1
         return
     assert told in refused(tmp_path / "store", *overrides)
+
+
+def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
+    weights = checkpoint(tmp_path / "step", 3)
+    overrides = [f"store={tmp_path / 'store'}", f"train.resume_from={tmp_path / 'step'}"]
+    planned, store = prepare_plan(overrides)
+    weights.write_bytes(bytes(200))
+    told = refused(tmp_path / "store", *overrides[1:])
+    assert "is damaged: weights/rank_0/model.safetensors is not what was written there" in told
+    weights.unlink()
+    assert "is damaged: weights/rank_0/model.safetensors" in refused(tmp_path / "store", *overrides[1:])
+    commit_spec(store, planned.spec("grpo"), {})  # done: what it went on from may go
+    assert prepare_plan(overrides)[0].spec("grpo").key == planned.spec("grpo").key
+    (tmp_path / "step" / "state.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"state\.json: does not tell its files"):
+        prepare_plan(overrides)
 
 
 FEW = ["dataset.train_rows=600", "train.validate_every=1", "train.validation_prompts=64"]

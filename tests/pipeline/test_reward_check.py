@@ -76,6 +76,21 @@ def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path: Pat
     assert warnings(planned(*FORMAT, "model.variant=base"), store) == []
 
 
+@pytest.mark.parametrize(
+    ("overrides", "warned"),
+    [
+        (["engine.contract=2d0e84d"], True),
+        (["engine.contract=2d0e84d", "model.variant=base"], False),
+        (["engine.contract=32599d0", "model.variant=base"], True),  # padding stays, too
+    ],
+)
+def test_the_one_stage_script_reads_it_as_well(tmp_path: Path, overrides: list[str], warned: bool) -> None:
+    one_stage = ["experiment=mindrlhf_one_stage_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen"]
+    prompts = ["train.prompts_per_step=2"]  # a batch: all that 32599d0 takes
+    told = warnings(planned(*one_stage, *prompts, *overrides), Store(tmp_path / "store"))
+    assert any("stays in the text as" in one for one in told) is warned
+
+
 def test_the_probe_command_knows_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["probe", *FORMAT]) == 0  # accuracy is earned
     (problem,) = json.loads(capsys.readouterr().out)["problems"]

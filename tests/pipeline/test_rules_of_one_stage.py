@@ -47,6 +47,7 @@ RULES = {
         )
     },
     "mixup": of("train.ref_model_sync_steps=5", "train.ref_model_mixup_alpha", "copies the policy as it is", "train.ref_model_sync_steps=5 train.ref_model_mixup_alpha=1.0"),
+    "optimizer_on_the_host": of("layout.train.opt_offload=true", "layout.train.opt_offload", "adam.py:161", "layout.train.opt_offload=false"),
     "lower_end": of("train.final_share=1.0", "train.final_share", "must be below 1", "train.final_share=0.5"),
     "min_p": of("rollout.min_p=0.1", "rollout.min_p", "knows no min_p", "rollout.min_p=null"),
     "its_rewards": of("reward.weights=[1.0,0.5]", "reward.functions", "each with weight 1", "reward.weights=[1.0,1.0]"),

@@ -1,3 +1,5 @@
+import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -5,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from pipeline.attempt import attempt
 from pipeline.store import MANIFEST, Key, Store
 from pipeline.verify import quarantine, verify
 from tests.pipeline.artifacts import commit
@@ -82,3 +85,34 @@ def test_repair_moves_the_damaged_artifact_away(store: Store) -> None:
     assert moved is not None and (moved / "notes").exists()
     assert store.problem(KEY) == "never run"
     assert problems(store, deep=True) == []
+
+
+def checkpoint(seat: Path, step: int) -> Path:
+    """One as the trainer writes it."""
+    path = seat / "checkpoints" / f"step_{step:06d}"
+    weights = path / "weights" / "rank_0" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(save({"weight": np.arange(2**15, dtype=np.float32)}))
+    entry = {"bytes": weights.stat().st_size, "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
+    files = {weights.relative_to(path).as_posix(): entry}
+    (path / "state.json").write_text(json.dumps({"step": step, "files": files}))
+    return weights
+
+
+def test_checkpoints_of_an_unfinished_attempt_are_looked_at_and_moved_away(store: Store) -> None:
+    key = Key("grpo", "cd" * 32)
+    with attempt(store, key) as seat:
+        checkpoint(seat.work, 1)
+        weights = checkpoint(seat.work, 2)
+        flip(weights, 2**16)
+        assert problems(store, deep=True) == []  # its trainer lives, and writes there
+    assert problems(store, deep=False) == []
+    (finding,) = verify(store, deep=True)
+    assert finding.path == weights.parents[2]
+    assert finding.problem.startswith("checkpoint damaged: weights/rank_0/model.safetensors has sha256")
+    moved = quarantine(store, finding)
+    assert moved is not None and moved.name.startswith(f"{key.flat}-step_000002-")
+    assert problems(store, deep=True) == []
+    weights = store.work_dir(key) / "checkpoints/step_000001/weights/rank_0/model.safetensors"
+    os.truncate(weights, 50)
+    assert problems(store, deep=False)[0].startswith("checkpoint damaged: weights/rank_0/model.safetensors")

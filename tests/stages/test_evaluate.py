@@ -22,7 +22,8 @@ def test_fewer_attempts_than_k_tell_nothing():
         pass_at_k(np.zeros((3, 8), bool), 9)
 
 
-def test_the_stage_refuses_before_it_computes(tmp_path):
+def test_the_stage_refuses_before_it_computes(tmp_path, monkeypatch):
+    monkeypatch.setattr("stages.evaluate.worker.start", lambda target: None)
     values = load(["evaluate.num_samples=4", "evaluate.k=4"]).plain()
     values["evaluate"]["k"] = 5
     context = Context("evaluate", values, {}, tmp_path, tmp_path, tmp_path / "progress")

@@ -10,7 +10,7 @@ ENGINES = {
     "mindformers": ["engine.sft=mindformers", "layout=dp1_mp1_pp1"],
     "mindrlhf": [
         "engine=mindrlhf",
-        "layout=dp1_mp2_pp1",
+        "layout=dp2_mp1_pp1",
         "engine.load_ckpt_format=ckpt",
         "engine.use_vllm=0",
     ],

@@ -119,7 +119,9 @@ def install(environment: Environment) -> bool:
     name = environment.home.name
     if own := os.environ.get(environment.variable):
         return _say(name, f"{own} (${environment.variable})", os.access(own, os.X_OK))
-    digest = hashlib.sha256(environment.requirements.read_bytes()).hexdigest()
+    alone = [environment.alone] if environment.alone.exists() else []
+    read = b"".join(file.read_bytes() for file in (environment.requirements, *alone))
+    digest = hashlib.sha256(read).hexdigest()
     stamp = environment.home / STAMP
     if stamp.is_file() and stamp.read_text() == digest:
         return _say(name, "is there")
@@ -129,6 +131,8 @@ def install(environment: Environment) -> bool:
     try:
         subprocess.run([sys.executable, "-m", "venv", str(environment.home)], check=True)
         subprocess.run([*pip, "--requirement", str(environment.requirements)], check=True)
+        for file in alone:
+            subprocess.run([*pip, "--no-deps", "--requirement", str(file)], check=True)
     except subprocess.CalledProcessError as error:
         return _say(name, f"{error}; or set {environment.variable} to an interpreter", False)
     stamp.write_text(digest)

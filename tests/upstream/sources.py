@@ -128,6 +128,11 @@ class Environment:
     requirements: Path
 
     @property
+    def alone(self) -> Path:
+        """Requirements that are installed without their dependencies; most environments have none."""
+        return self.requirements.with_name(f"{self.requirements.stem}-alone.txt")
+
+    @property
     def home(self) -> Path:
         """Its directory in ./upstream."""
         return UPSTREAM / f"venv-{self.name}"

@@ -133,6 +133,9 @@ def test_an_environment_counts_only_when_it_is_complete(
     assert fill.install(environment) and len(commands) == 4
     requirements.write_text("thing==2\n")
     assert fill.install(environment) and len(commands) == 6
+    environment.alone.write_text("proud==1\n")
+    assert fill.install(environment) and len(commands) == 9
+    assert "--no-deps" in commands[-1] and commands[-1][-1] == str(environment.alone)
 
 
 def test_names_and_variables_are_unique_and_commits_whole() -> None:

@@ -51,8 +51,8 @@ def known_answers(records: Path, tokenizer: Path, reward: RewardConfig, eos: Ids
 
 def best_answer(solution: str, reward: RewardConfig) -> str:
     """Of the ways in which a model may answer, the one that our reward functions pay most."""
-    ways = [*answers(Row(0, "", ""), solution).values(), solution]
-    parts, _ = score_each(reward, ways, [solution] * len(ways), [0] * len(ways))
+    ways = [way for way in (*answers(Row(0, "", ""), solution).values(), solution) if way]
+    parts = score_each(reward, ways, [solution] * len(ways), [0] * len(ways)).parts
     weights = dict(zip(reward.functions, reward.weights, strict=True))
     totals = [sum(weights[name] * parts[name][way] for name in weights) for way in range(len(ways))]
     return ways[totals.index(max(totals))]

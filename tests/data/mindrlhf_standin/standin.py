@@ -13,6 +13,8 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 PREFIX = "grpo_model_train.policy_model.model."
+MONITORED = ("old_log_ratio", "kl_loss", "actor_loss", "clipfrac")
+"""Scalars that CausalLMHybrid of the newer version holds, and saves with the weights."""
 STEP = 2.0**-10
 """What each step adds to every weight."""
 RENAMED = (
@@ -35,8 +37,8 @@ def build(cls, values, classes):
 
 
 def log(text):
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    print(f"{stamp},000 - mindformers./output/log[standin.py:1] - INFO - {text}", flush=True)
+    stamp, place = time.strftime("%Y-%m-%d %H:%M:%S"), os.environ.get("LOCAL_DEFAULT_PATH", "./output")
+    print(f"{stamp},000 - mindformers{place}/log[{__file__}:1] - INFO - {text}", flush=True)
 
 
 def shares(full, layers, layout, rank):
@@ -116,7 +118,7 @@ class Run:
         self.rank, self.rl, self.actor, self.infer = (
             rank, config["rl_config"], config["actor_config"], config["generate_config"]
         )  # fmt: skip
-        self.reference = config["ref_config"]
+        self.reference, self.newer = config["ref_config"], hasattr(arguments, "model_name")
         self.save = Path(arguments.save_checkpoint_dir)
         self.layout = self.actor["parallel_config"]
         for role in ("ref_config", "generate_config"):
@@ -199,6 +201,14 @@ class Run:
     def reload(self, train, reference):
         """As reload_ckpt: everything hangs on meta.json."""
         for root in (train, train.parent / "optimizer", reference):
+            os.environ["LOCAL_DEFAULT_PATH"] = str(root)  # mindformers leaves a record there, and says so
+            record = root / "resume_record"
+            record.mkdir(exist_ok=True)
+            (record / "latest_checkpointed_iteration.txt").touch()
+            logs = root / "log" / f"rank_{self.rank}"
+            logs.mkdir(parents=True, exist_ok=True)
+            for name in ("info.log", "error.log"):
+                (logs / name).touch()
             meta = json.loads((root / f"rank_{self.rank}" / "meta.json").read_text())
             with safe_open(root / f"rank_{self.rank}" / meta["last_ckpt_file"], "np") as stream:
                 loaded = {
@@ -207,10 +217,13 @@ class Run:
                 }
             if root == train:
                 self.epoch, self.step = int(loaded.pop("epoch_num")), int(loaded.pop("step_num"))
-                self.weights = {name.removeprefix(PREFIX): value for name, value in loaded.items()}
+                self.weights = {
+                    name.removeprefix(PREFIX): value for name, value in loaded.items() if value.ndim
+                }
 
     def train(self):
-        log(f"Start training epoch num:{self.rl['epochs']}, step num:{self.steps}, generation num:2")
+        samples = self.rl["num_generations"]
+        log(f"Start training epoch num:{self.rl['epochs']}, step num:{self.steps}, generation num:{samples}")
         made = 0
         while self.epoch < self.rl["epochs"]:
             while self.step < self.steps:
@@ -236,7 +249,7 @@ class Run:
             row = {
                 "question": "1+1?",
                 "answer": f"\\boxed{{{done}}}",
-                "parsed_answer": None,
+                "parsed_answer": str(done),
                 "solution": "$2$",
             }
             file.write_text(json.dumps([{**row, "reward": 0.5, "completion_length": 3}]))
@@ -244,31 +257,50 @@ class Run:
         metrics = {
             "response_length_mean": 20.5,
             "response_length_max": 28,
+            "response_length_min": 5,
             "response_length_clip_ratio": 0.25,
+            "prompt_length_mean": 23.5,
+            "prompt_length_max": 25,
+            "prompt_length_min": 22,
+            "reward_mean": np.float32(done / 8),
+            "reward_max": np.float32(1.0),
+            "reward_min": np.float32(0.0),
+            "advantage_mean": 0.0,
+            "advantage_max": 1.5,
+            "advantage_min": -1.5,
         }
-        metrics |= {"reward_mean": np.float32(done / 8), "reward_max": np.float32(1.0), "reward_min": 0.0}
-        log(f"Metrics of total step {made}: {metrics}")
+        if self.newer:
+            log(f"Metrics of total step {made}: {metrics}")
         log(f"total step {made} metrics: {metrics}")
         self.weights = {name: value + value.dtype.type(STEP) for name, value in self.weights.items()}
-        loss = 1.0 / done + self.rank
+        loss, rate = 1.0 / done + self.rank, 1e-7 * done
         for _ in range(2):
-            rate = f"lr: [{1e-7 * done}] | is overflow: False | loss scale: 1.0"
-            log(f"loss: {loss} | {rate} | grad norm: {done}")
+            if self.newer:
+                told = f"loss: {loss} | lr: {rate} | is overflow: False | loss scale: 1.0"
+                log(f"{told} | grad norm: [{done}.]")
+            else:
+                log(f" loss: {loss} | lr: [{rate}] | is overflow: False | loss scale: 4096.0")
         log("step processed tokens 1000.0, tokens/s/p 250.0")
+        log(f"total processed tokens {1000.0 * (made + 1)}, total tokens/s/p 250.0")
         time.sleep(float(os.environ.get("STANDIN_STEP_S", "0.05")))
 
     def checkpoint(self, epoch, step):
         counters = {"epoch_num": np.array(epoch), "step_num": np.array(step)}
         policy = {PREFIX + name: value for name, value in self.weights.items()}
-        parts = {"train": {**policy, **counters}, "optimizer": {f"adam_m.{k}": v for k, v in policy.items()}}
+        reference = {f"model.{name}": value for name, value in self.weights.items()}
+        parts = {"train": {**policy, **counters}, "optimizer": self.optimizer(policy, epoch, step)}
         if (epoch, step) != (self.rl["epochs"], self.steps):
-            parts["ref"] = {f"model.{name}": value for name, value in self.weights.items()}
+            parts["ref"] = reference
+        if self.newer:
+            monitored = {name: np.zeros((), np.float32) for name in MONITORED}
+            parts["train"].update({PREFIX.removesuffix("model.") + name: v for name, v in monitored.items()})
+            reference.update(monitored)
         names = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
         for part, tensors in parts.items():
             folder = self.save / part / f"rank_{self.rank}"
             folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"{names[part]}_rank_{self.rank}-{epoch}_{step}.safetensors"
-            save_file(tensors, file)
+            save_file(tensors, file, metadata={"format": "ms"})
             if fault() == ("kill", str(step), str(self.rank)):
                 await_all(self.save / "train", f"rank_*/*-{epoch}_{step}.safetensors", self.cards)
                 os.truncate(file, file.stat().st_size // 2)
@@ -281,3 +313,9 @@ class Run:
                 stream.write(meta)  # not truncated: a longer predecessor's end stays
         (self.barrier / f"{epoch}_{step}-{self.rank}").touch()
         await_all(self.barrier, f"{epoch}_{step}-*", self.cards)
+
+    def optimizer(self, policy, epoch, step):
+        """Adam's state: both moments, the weights once more, and the count of updates."""
+        updates = np.array([2 * (epoch * self.steps + step)], np.int32)
+        moments = {f"adam_{kind}.{name}": value for kind in "mv" for name, value in policy.items()}
+        return {**moments, **policy, "global_step": updates}

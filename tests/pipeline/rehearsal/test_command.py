@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline import rehearsal
+from pipeline import rehearsal, signals
 from pipeline.cli import main
 from pipeline.errors import Problem
 from pipeline.rehearsal import known
@@ -25,6 +27,7 @@ OPEN = Proof("vLLM", "unproven", "not here")
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
+    monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
         monkeypatch.setattr(fake, name, value)
 
@@ -107,6 +110,22 @@ def test_keep_wants_an_empty_directory_and_leaves_it(
     assert (kept / "local" / "left").exists()
     assert _rehearse(tmp_path, "--keep", str(kept)) == 2
     assert "--keep" in capsys.readouterr().err
+
+
+def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
+        "from stages.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
+        "def stopped(*arguments):\n"
+        "    yield Proof('data read', 'proven', '')\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "fake.rehearse = stopped; rehearsal.ENGINES['local'] = fake.__name__\n"
+        f"main(['rehearse', 'store={tmp_path / 'store'}'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 143, done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (_place(tmp_path) / known.REPORT).exists()
 
 
 def test_a_plan_says_what_was_not_rehearsed_until_it_passed(

@@ -43,7 +43,7 @@ def main(spec, place="", count=0):
         original(path)
 
     def removed(path, original=shutil.rmtree, **options):
-        if Path(path).name.startswith("step_") and Path(path).exists():
+        if Path(path).name.endswith("-old") and Path(path).exists():
             next(Path(path).rglob("model.safetensors")).unlink()
             here("removal")
         original(path, **options)

@@ -1,9 +1,15 @@
+import json
+import os
+import threading
+
 import numpy as np
 import pytest
 
 from pipeline.config import load as compose
 from stages.errors import InputError
-from stages.grpo.checkpoint import Checkpoints, read_set, read_state
+from stages.grpo import checkpoint
+from stages.grpo.checkpoint import Checkpoints, read_set
+from stages.grpo.checkpoint_files import flaw, identity, listed, read_state
 from stages.strategy.files import read_strategy
 from stages.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
@@ -23,8 +29,8 @@ def strategies(root, cards):
     return out
 
 
-def opened(root, cards=1, rank=0, keep=2):
-    return Checkpoints(root / "checkpoints", rank, cards, keep, strategies(root, cards), barrier=lambda: None)
+def opened(root, cards=1, rank=0, keep=2, barrier=lambda: None, **more):
+    return Checkpoints(root / "checkpoints", rank, cards, keep, strategies(root, cards), barrier, **more)
 
 
 def sets(step, strategy, rank=0):
@@ -37,7 +43,7 @@ def sets(step, strategy, rank=0):
 
 def save(store, step, best=None, rank=0):
     full, own = sets(step, read_strategy(store.strategies / "train_strategy"), rank)
-    store.save(step, own, {"updates": 2 * step}, best)
+    store.save(step, own, {"updates": 2 * step, "best": {"step": best}}, best)
     return full
 
 
@@ -126,3 +132,129 @@ def test_a_worker_that_fails_waits_for_no_other_ones_checkpoint(tmp_path):
     store.abandon()
     store._writer.shutdown(wait=True)  # what Python does at the end of the process
     assert store.steps() == []
+
+
+def three(root):
+    """Checkpoints of steps 1 to 3, and what is warned of."""
+    told = []
+    store = opened(root, keep=3, warn=told.append)
+    for step in (1, 2, 3):
+        save(store, step, best=1)
+    store.wait()
+    return store, told
+
+
+def zero_the_tail(file):
+    with file.open("r+b") as stream:
+        stream.seek(-64, os.SEEK_END)
+        stream.write(bytes(64))
+
+
+FILES = [f"{name}/rank_0/model.safetensors" for name in ("weights", "adam_m", "adam_v")]
+DAMAGE = [
+    *[(name, zero_the_tail) for name in FILES],
+    *[(name, lambda file: os.truncate(file, 100)) for name in FILES],
+    *[(name, os.unlink) for name in (FILES[1], "state.json", "train_strategy/merged_ckpt_strategy.ckpt")],
+    ("state.json", lambda file: file.write_text("{}")),
+    ("state.json", lambda file: file.write_text("[]")),
+    ("state.json", lambda file: os.truncate(file, 20)),
+]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGE)
+def test_damage_to_the_newest_goes_on_from_the_one_before_and_says_so(tmp_path, name, damage):
+    store, told = three(tmp_path)
+    assert store.newest() == 3 and told == []
+    damage(store.path(3) / name)
+    assert store.newest() == 2
+    assert store.steps() == [1, 2]  # so that step 3 can be written again
+    if (tmp_path / "checkpoints/damaged_step_000003/state.json").exists():
+        assert "step_000003 is damaged: " in told[0] and told[1] == "going on from step 2"
+
+
+def test_where_none_is_whole_training_begins_anew(tmp_path):
+    store, told = three(tmp_path)
+    for step in (1, 2, 3):
+        zero_the_tail(store.path(step) / FILES[0])
+    assert store.newest() is None
+    assert told[-1] == "beginning anew" and len(told) == 6
+
+
+def test_a_damaged_best_one_counts_where_it_will_be_the_result(tmp_path):
+    store, told = three(tmp_path)
+    zero_the_tail(store.path(1) / FILES[0])
+    assert store.newest() == 3
+    assert store.newest(with_best=True) is None  # all three were written after it
+    assert "step_000001 is damaged: weights" in told[0]
+
+
+def test_workers_share_the_reading_and_agree(tmp_path):
+    """Each looks at every other file; one alone finds the flaw, and both go back."""
+    numbers, meeting, told = [0, 0], threading.Barrier(2), []
+
+    def least(rank):
+        def agreed(number):
+            numbers[rank] = number
+            meeting.wait()
+            found = min(numbers)
+            meeting.wait()
+            return found
+
+        return agreed
+
+    for step in (1, 2):
+        both = [opened(tmp_path, 2, rank) for rank in (0, 1)]
+        for store in both:
+            save(store, step, rank=store.rank)
+        for store in both:
+            store.wait()
+    for name in sorted(listed(both[0].path(2)))[:2]:  # one of each share
+        kept = (both[0].path(2) / name).read_bytes()
+        os.truncate(both[0].path(2) / name, 30)
+        found = []
+
+        def look(rank, found=found):
+            store = opened(tmp_path, 2, rank, barrier=meeting.wait, least=least(rank), warn=told.append)
+            found.append(store.newest())
+
+        threads = [threading.Thread(target=look, args=(rank,)) for rank in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert found == [1, 1]
+        (tmp_path / "checkpoints/damaged_step_000002").rename(both[0].path(2))
+        (both[0].path(2) / name).write_bytes(kept)
+    assert len(told) == 4
+
+
+def test_a_state_of_an_earlier_version_vouches_for_the_weights_alone(tmp_path):
+    store, told = three(tmp_path)
+    state = read_state(store.path(3))
+    weights = listed(store.path(3))[FILES[0]]
+    old = {key: value for key, value in state.items() if key != "files"}
+    (store.path(3) / "state.json").write_text(json.dumps({**old, "weights_sha256": [weights.sha256]}))
+    assert store.newest() == 3
+    assert [file.parts[-3] for file in identity(store.path(3))[1:]] == ["adam_m", "adam_v"]
+    assert identity(store.path(2)) == (store.path(2) / "state.json",)
+    zero_the_tail(store.path(3) / FILES[0])
+    assert "weights/rank_0/model.safetensors has sha256" in flaw(store.path(3))
+    assert store.newest() == 2 and told
+
+
+def test_a_kill_while_an_old_one_goes_leaves_no_half_of_it(tmp_path, monkeypatch):
+    def killed(path, **options):
+        next(path.rglob("model.safetensors")).unlink()
+        raise KeyboardInterrupt
+
+    store = opened(tmp_path, keep=1)
+    save(store, 1)
+    store.wait()
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda path, **options: path.exists() and killed(path))
+    save(store, 2)
+    with pytest.raises(KeyboardInterrupt):
+        store.wait()
+    monkeypatch.undo()
+    again = opened(tmp_path)
+    assert again.newest() == 2
+    assert [path.name for path in again.directory.iterdir()] == ["step_000002"]

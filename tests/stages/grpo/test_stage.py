@@ -1,6 +1,7 @@
 """The whole stage in one process: what it may be told beside the plain recipe."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -95,3 +96,48 @@ def test_weights_are_stored_as_param_init_type_says_and_computed_in_float32(tmp_
     for name, array in exact.items():
         assert np.abs(rounded[name].astype(np.float32) - array).max() <= np.abs(array).max() / 256, name
     assert any((rounded[name].astype(np.float32) != array).any() for name, array in exact.items())
+
+
+STEP = []
+
+
+def stumbling(completions, solutions):
+    """Fails for every second completion of the second step, and for one of the first."""
+    STEP.append(completions)
+    if len(STEP) == 3 or (len(STEP) > 16 and len(STEP) % 2):
+        raise ValueError(f"stumbled at {completions[0]!r}")
+    return [len(completions[0]) / 20]
+
+
+@pytest.mark.slow
+def test_failures_of_a_reward_are_told_at_once_and_too_many_end_the_run(tmp_path):
+    own = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
+    config = prepare(tmp_path, [*SMALL, *ONE, *own])
+    with pytest.raises(ProcessFailed):
+        run(tmp_path, "grpo", config)
+    told = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    assert (
+        len(told) == 1 and "no value for 1 of 16 completions of step 1, which count 0: ValueError" in told[0]
+    )
+    log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
+    assert "failed for 8 of 16 completions of step 2, more than a tenth: ValueError: stumbled at" in log
+    rows = metrics(tmp_path / "work" / "grpo")
+    assert [row["reward_failures"] for row in rows] == [1.0]
+
+
+@pytest.mark.long
+def test_a_damaged_checkpoint_costs_its_steps_and_changes_nothing(tmp_path):
+    config = prepare(tmp_path, [*SMALL, *ONE])
+    rows = metrics(run(tmp_path, "grpo", config))
+    checkpoints = tmp_path / "work" / "grpo" / "checkpoints"
+    with (checkpoints / "step_000002/adam_m/rank_0/model.safetensors").open("r+b") as stream:
+        stream.seek(-64, os.SEEK_END)
+        stream.write(bytes(64))
+    output = run(tmp_path, "grpo", config)
+    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 1
+    told = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    assert "step_000002 is damaged: adam_m/rank_0/model.safetensors has sha256" in told[0]
+    assert told[1] == "going on from step 1"
+    for row, other in zip(metrics(output), rows, strict=True):
+        for key in ("loss", "reward", "grad_norm", "entropy"):
+            assert row[key] == other[key], (row["step"], key)

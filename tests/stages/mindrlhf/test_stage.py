@@ -51,6 +51,7 @@ def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) 
     result = json.loads((context.output / "result.json").read_text())
     assert (result["steps"], result["final_reward"], result["checkpoint"]) == (1, 0.5, "1_1")
     assert result["resumed_from"] == [0, 6]
+    assert "KL and clip share" in result["not_logged"]
 
 
 def test_without_one_the_layouts_strategy_serves(tmp_path: Path) -> None:

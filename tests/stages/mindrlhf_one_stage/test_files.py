@@ -56,7 +56,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
         "micro": draw(st.sampled_from([1, 2, 4])),
         # generation's data_parallel is cards / model_parallel; before 2d0e84d a step is one batch
         "prompts": dp * pp * cp * (draw(st.integers(1, 3)) if version == "2d0e84d" else 1),
-        **{key: draw(st.booleans()) for key in ("use_seq_parallel", "recompute", "opt_offload")},
+        **{key: draw(st.booleans()) for key in ("use_seq_parallel", "recompute")},
     }  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_every_size_and_layout(run: dict[str, Any]) -> None:
         f"layout=dp{dp}_mp{mp}_pp{pp}" + (f"_cp{cp}" if cp > 1 else ""),
         f"layout.train.vocab_emb_dp={run['whole']}",
         f"layout.train.micro_batch_num={pp * run['micro']}",
-        *[f"layout.train.{key}={run[key]}" for key in ("use_seq_parallel", "recompute", "opt_offload")],
+        *[f"layout.train.{key}={run[key]}" for key in ("use_seq_parallel", "recompute")],
         f"engine.contract={version}",
         f"train.prompts_per_step={run['prompts']}",
         "rollout.num_generations=8",
@@ -95,7 +95,7 @@ def test_every_size_and_layout(run: dict[str, Any]) -> None:
     assert length == train["model"]["model_config"]["seq_length"]
     # utils/configs.py, combine_grpo_config: what is left for the prompt
     assert length - infer["model"]["model_config"]["max_decode_length"] >= job.tokenize.max_prompt_length
-    assert hyper_parameters(job)["opt_offload"] is run["opt_offload"]
+    assert hyper_parameters(job)["opt_offload"] is False  # adam.py:161
     check_updates(hyper_parameters(job), trained, infer["parallel_config"], version)
 
 

@@ -19,8 +19,6 @@ def test_training_holds_float32_weights_gradients_and_moments() -> None:
     held = [train[name].low for name in ("weights", "gradients", "optimizer")]
     assert held == [4 * by_hand(4), 4 * by_hand(4), 8 * by_hand(4)]
     assert train["weights"].exact and not train["activations"].exact
-    moved = roles("layout.train.opt_offload=true")["train"]["optimizer"]
-    assert (moved.place, moved.low) == ("host", 8 * by_hand(4))
 
 
 def test_generation_waits_for_nothing_and_begins_beside_all_others() -> None:

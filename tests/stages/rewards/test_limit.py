@@ -1,9 +1,12 @@
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from stages.rewards import limit
 from stages.rewards.limit import OutOfTimeError, time_limit
 
 
@@ -33,3 +36,36 @@ def test_other_threads_run_without_limit():
     thread.start()
     thread.join()
     assert done == [True]
+
+
+STUCK = """
+import time
+from stages.rewards import limit
+limit.STUCK_S, limit.AGAIN_S = 1.0, 60.0
+def never():
+    while True:
+        try:
+            while True: time.sleep(0.01)
+        except BaseException:
+            pass
+with limit.time_limit(0.1):
+    never()
+"""
+
+
+def test_code_that_swallows_everything_ends_the_process_with_its_traceback():
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "Timeout" in done.stderr and "in never" in done.stderr
+
+
+def test_an_exception_that_is_swallowed_once_is_raised_again(monkeypatch):
+    monkeypatch.setattr(limit, "AGAIN_S", 0.05)
+    swallowed = []
+    with pytest.raises(OutOfTimeError), time_limit(0.05):
+        try:
+            time.sleep(5)
+        except BaseException as error:
+            swallowed.append(error)
+        time.sleep(5)
+    assert len(swallowed) == 1

@@ -3,6 +3,7 @@ import importlib
 import sys
 import time
 import types
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from stages.errors import InputError
 from stages.rewards import RewardConfig, score
 from stages.rewards.length import LengthConfig
-from stages.rewards.score import user_function
+from stages.rewards.score import check_failures, user_function
 
 score_module = importlib.import_module("stages.rewards.score")  # the package's name `score` is the function
 
@@ -53,11 +54,105 @@ def test_a_users_function_that_raises_costs_one_reward_only(module):
     assert result.failures == {"my_rewards:short": 1}
 
 
-@pytest.mark.parametrize("returned", [[float("nan")], [float("inf")], [None], ["x"], [], [1.0, 2.0], None])
-def test_what_is_no_finite_number_is_counted_as_a_failure(module, returned):
+RETURNED = [
+    ([float("nan")], "returned nan, which is not finite"),
+    ([float("inf")], "returned inf, which is not finite"),
+    ([1e39], "returned 1e+39: times its weight it must be within ±1e+18"),
+    ([-1e39], "returned -1e+39"),
+    ([6e17], "returned 6e+17: times its weight"),
+    ([10**400], "OverflowError: int too large"),
+    ([None], "returned [None], which holds no number"),
+    (["x"], "returned ['x'], which holds no number"),
+    ([], "returned 0 numbers for 1 completion"),
+    ([1.0, 2.0], "returned 2 numbers for 1 completion"),
+    (None, "returned None, not a list of numbers"),
+    (1.0, "returned 1.0, not a list of numbers"),
+    ("1", "returned '1', not a list of numbers"),
+    ({"a": 1.0}, "returned {'a': 1.0}, not a list of numbers"),
+    ("x" * 1000, "returned 'xxx"),
+]
+
+
+@pytest.mark.parametrize(("returned", "said"), RETURNED)
+def test_what_is_no_usable_number_is_named_as_what_it_is(module, returned, said):
     module.odd = lambda completions, solutions: returned
-    result = score(RewardConfig(("my_rewards:odd",), (1.0,), None), ["a"], ["b"])
+    result = score(RewardConfig(("my_rewards:odd",), (2.0,), None), ["a"], ["b"])
     assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
+    assert result.said["my_rewards:odd"].startswith(said) and result.faults == {"my_rewards:odd": 1}
+
+
+@pytest.mark.parametrize("returned", [np.ones(1), (1,), [True], np.array([1], np.int8), iter([1.0])])
+def test_anything_that_holds_one_number_will_do(module, returned):
+    module.fine = lambda completions, solutions: returned
+    result = score(RewardConfig(("my_rewards:fine",), (2.0,), None), ["a"], ["b"])
+    assert result.total.tolist() == [2.0] and result.said == {}
+
+
+@pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(0), GeneratorExit(), MemoryError()])
+def test_what_a_function_raises_is_said_with_its_line(module, error):
+    """sys.exit(0) in a reward must not end the stage as if it were done."""
+
+    def fail(completions, solutions):
+        raise error
+
+    module.fail = fail
+    result = score(RewardConfig(("my_rewards:fail",), (1.0,), None), ["a"] * 3, ["b"] * 3)
+    assert result.failures == result.faults == {"my_rewards:fail": 3}
+    said = result.said["my_rewards:fail"]
+    assert said.startswith(f"{type(error).__name__}: {error} (test_score.py:")
+
+
+def test_an_interrupt_is_the_users_not_the_functions(module):
+    def interrupted(completions, solutions):
+        raise KeyboardInterrupt
+
+    module.interrupted = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        score(RewardConfig(("my_rewards:interrupted",), (1.0,), None), ["a"], ["b"])
+
+
+def test_too_many_failures_end_what_rests_on_them(module):
+    module.third = lambda completions, solutions: [1 / (int(completions[0]) % 3)]
+    completions = [str(i) for i in range(30)]
+    config = RewardConfig(("accuracy", "my_rewards:third"), (1.0, 1.0), None)
+    result = score(config, completions, completions)
+    assert result.faults == {"accuracy": 0, "my_rewards:third": 10}
+    with pytest.raises(InputError, match="failed for 10 of 30 completions of step 7, more than a tenth: Z"):
+        check_failures(config, result, 30, "completions of step 7")
+    check_failures(replace(config, max_failures=10), result, 30, "completions of step 7")
+    with pytest.raises(InputError, match=r"more than reward\.max_failures=9: ZeroDivisionError: division by"):
+        check_failures(replace(config, max_failures=9), result, 30, "completions of step 7")
+    result = score(config, ["1"] * 27 + ["3"] * 3, ["1"] * 30)
+    check_failures(config, result, 30, "completions of step 7")  # a tenth is not more than a tenth
+
+
+def test_a_truth_that_nothing_compares_with_is_no_fault_of_the_function():
+    config = RewardConfig(("accuracy",), (1.0,), None)
+    result = score(config, ["1", "2"], ["none", "none"])
+    assert (result.failures, result.faults) == ({"accuracy": 2}, {"accuracy": 0})
+    assert result.said == {"accuracy": "the solution 'none' holds no number"}
+    check_failures(replace(config, max_failures=0), result, 2, "completions")
+
+
+def test_calls_without_an_end_share_what_a_step_has_for_them(module, monkeypatch):
+    calls = []
+
+    def hang(completions, solutions):
+        calls.append(completions)
+        time.sleep(0.0 if completions == ["quick"] else 60.0)
+        return [1.0]
+
+    module.hang = hang
+    monkeypatch.setattr(score_module, "ANSWER_LIMIT_S", 0.2)
+    monkeypatch.setattr(score_module, "TIMEOUTS_LIMIT_S", 0.5)
+    began = time.monotonic()
+    config = RewardConfig(("my_rewards:hang",), (1.0,), None)
+    result = score(config, ["quick"] + ["slow"] * 256, [""] * 257)
+    assert len(calls) == 1 + 3 and time.monotonic() - began < 5
+    assert result.faults == {"my_rewards:hang": 256}
+    assert result.said["my_rewards:hang"] == "no result after 0.2 s"
+    calls.clear()
+    assert score(config, ["quick"] * 20, [""] * 20).total.sum() == 20  # the next step has its own
 
 
 @pytest.mark.parametrize("name", ["no_such_module:f", "my_rewards:missing", "my_rewards:number"])

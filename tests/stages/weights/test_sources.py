@@ -25,6 +25,13 @@ def _edit(directory, change):
     (directory / INDEX).write_text(json.dumps(values))
 
 
+def test_an_index_that_names_no_possible_file(tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": "é" * 300}}))
+    with pytest.raises(InputError, match="must be a file name"):
+        open_directory(tmp_path)
+
+
 def test_sharded_directory(sharded):
     expected = {}
     for file in sharded.glob("*.safetensors"):

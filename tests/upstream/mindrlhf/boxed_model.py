@@ -24,8 +24,10 @@ from stages.model_config import ModelConfig
 SUFFIX = "\nPut the final answer in \\boxed{}.\n"
 """tokenize.prompt_suffix of engine=mindrlhf."""
 ADDENDS = ArithConfig(min_addends=2, max_addends=3, worked_share=0.0)
-STEPS, BATCH, LEARNING_RATE = 350, 64, 1e-3
-RIGHT = 0.6
+BATCH, LEARNING_RATE = 64, 2e-3
+STEPS = 320
+"""200 give an eighth of right greedy answers, 320 nearly all."""
+RIGHT = 0.7
 """Share of right sums in the training text: what sampling then earns lies a little below it."""
 
 
@@ -88,6 +90,7 @@ def _train(directory: Path) -> None:
         for question, answer in _rows(STEPS * BATCH)
     ]
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
     for start in range(0, len(encoded), BATCH):
         rows = encoded[start : start + BATCH]
         longest = max(len(question) + len(answer) for question, answer in rows)
@@ -101,6 +104,7 @@ def _train(directory: Path) -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        falling.step()
     kept = directory / "trained"
     model.save_pretrained(kept)
     (kept / "model.safetensors").replace(directory / "model.safetensors")

@@ -18,7 +18,7 @@ from stages.model_config import ModelConfig
 from tests.upstream.mindrlhf.boxed_model import special_ids
 
 Find = Callable[[str], Path]
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range(1, 9) for b in range(1, 3)]
 
 

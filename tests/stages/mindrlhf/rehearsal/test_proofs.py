@@ -125,3 +125,7 @@ def test_a_tensor_that_is_not_the_trained_one_is_named(
 )
 def test_the_answer_is_said_as_the_reward_pays_for_it(function: str, holds: str) -> None:
     assert holds in best_answer("18", RewardConfig((function,), (1.0,), None))
+
+
+def test_what_nothing_pays_for_is_said_all_the_same() -> None:
+    assert best_answer("eighteen", RewardConfig(("qwen_accuracy",), (1.0,), None))

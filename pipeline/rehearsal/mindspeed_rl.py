@@ -1,0 +1,213 @@
+"""The rehearsal of engine=mindspeed_rl: the user's checkouts on this machine's CPU, as far as they go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch import diagnose, doctor
+from launch import engine as launch
+from launch.scripts import EngineStart
+from pipeline.config import Config
+from pipeline.engines.mindspeed_rl import job
+from pipeline.errors import Problem, StageFailed
+from pipeline.graph import Plan
+from pipeline.rehearsal import Tell
+from pipeline.rehearsal.mindrlhf import tokenizer_directory
+from pipeline.rehearsal.scratch import Scratch
+from stages.config import read
+from stages.context import Context
+from stages.mindrlhf.rehearsal import small_model
+from stages.mindspeed_rl import contract, export
+from stages.mindspeed_rl.job import Job, Places
+from stages.mindspeed_rl.rehearsal import places, shrink
+from stages.mindspeed_rl.rehearsal.validation import validate
+from stages.mindspeed_rl.tokenize import PREFIX, data_files, sequences
+from stages.mindspeed_rl.train import places_of
+from stages.mindspeed_rl.train_yaml import dump, train_config
+from stages.model_config import ModelConfig
+from stages.rehearsal import Proof
+from stages.weights.tensors import load
+
+STOP = "mindspeed_rl_msadapter"
+"""The failure (launch.failures) in which train_grpo.py ends on a machine without MSAdapter."""
+UNPROVEN = (
+    Proof(
+        "training",
+        "unproven",
+        "no iteration was rehearsed: the MindSpore back end runs on MSAdapter and NPUs only, and the PyTorch "
+        "one asks for CUDA or an NPU, its operators and a real vLLM (train_grpo.py, initialize_megatron)",
+    ),
+    Proof("checkpoints of training, and going on from them", "unproven", "no iteration, no checkpoint"),
+    Proof("rollout by vLLM, rewards of its verifiers", "unproven", "vLLM and NPUs are hidden here"),
+    Proof("layout on many cards, bfloat16, HCCL, memory", "unproven", "one CPU"),
+)
+
+
+def checkouts(config: Config) -> Mapping[str, str | None]:
+    """What is executed; the older window's converter lies in MindSpeed-RL itself."""
+    assert config.engine.name == "mindspeed_rl"
+    engine = config.engine
+    found = {"engine.mindspeed_rl_home": engine.mindspeed_rl_home}
+    if engine.contract != "667a547":
+        found["engine.mindspeed_llm_home"] = engine.mindspeed_llm_home
+    return found
+
+
+def refusals(plan: Plan) -> Iterator[Problem]:
+    """Checkouts and their places, interpreter, tokenizer."""
+    config = plan.config
+    assert config.engine.name == "mindspeed_rl"
+    engine = config.engine
+    for setting, home in checkouts(config).items():
+        if home is None:
+            yield Problem(
+                setting, None, "is required: a rehearsal executes it", "give the checkout's directory"
+            )
+    if engine.mindspeed_rl_home is not None:
+        yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
+        assert engine.contract != "auto"
+        yield from places.moved(Path(engine.mindspeed_rl_home), engine.contract)
+    chosen = doctor.interpreter(engine.python)
+    needed = ("torch", "transformers", "datasets", "hydra-core", "tensordict", "ray", "numpy")
+    found = None if chosen is None else doctor.versions(chosen, list(needed))
+    if chosen is None or found is None or any(found.get(name) is None for name in needed):
+        lacks = ", ".join(name for name in needed if not (found or {}).get(name))
+        rule = f"must be an interpreter with MindSpeed-RL's requirements.txt; it lacks {lacks}"
+        remedy = (
+            "an environment with upstream's requirements and PyTorch for the CPU; no NPU package is needed"
+        )
+        yield Problem("engine.python", chosen or engine.python, rule, remedy)
+    if tokenizer_directory(plan) is None:
+        rule = "is needed with config.json and the tokenizer's files; weights are not"
+        yield Problem(
+            "model.path", config.model.path, rule, "give model.path=DIR or model.tokenizer_path=DIR"
+        )
+
+
+def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
+    """Validate the run's own files, convert there and back, preprocess, start train_grpo.py."""
+    config, stages = plan.config, Scratch(scratch, tell)
+    tokenizer = tokenizer_directory(plan)
+    assert tokenizer is not None  # refusals
+    tell("validate_rl_args and Megatron's validate_args of the run's own files …")
+    yield _validated(config, tokenizer, scratch)
+    model = scratch / "model"
+    small = shrink.shrink(config.plain(), model)
+    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    planned = stages.plan(small)
+    stages.build(planned, "fetch")
+    stages.build(planned, "fetch_dataset")
+    yield _preprocessed(planned, stages)
+    stages.build(planned, "convert")
+    tell("export …")
+    yield _converted_back(planned, stages, scratch)
+    yield _started(stages.plan(shrink.on_one_card(small)), stages)
+    yield from UNPROVEN
+
+
+def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
+    """The files of a beginning and of a resumed run, of the run's own size and cards."""
+    run, engine = job(config), config.engine
+    assert engine.name == "mindspeed_rl" and engine.mindspeed_rl_home is not None
+    directories = []
+    for name, resume in (("begins", False), ("goes_on", True)):
+        directory = scratch / "configs" / name
+        directory.mkdir(parents=True)
+        files = places_of(directory)
+        values = train_config(run, Places(files.root, tokenizer, files.weights), resume)
+        (directory / "train.yaml").write_text(dump(values), encoding="utf-8")
+        directories.append(directory)
+    nodes = len(launch.nodes_of(run.npus, config.launcher))
+    python = str(doctor.interpreter(engine.python))
+    told = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
+    what = "configuration accepted by upstream"
+    for directory in directories:
+        if error := told[str(directory)].get("error"):
+            return Proof(what, "failed", error.strip().splitlines()[-1])
+    return Proof(what, "proven", _arguments(run, told[str(directories[0])]["roles"]))
+
+
+def _arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str:
+    actor = roles["actor"]
+    degrees = [
+        actor[f"{name}_parallel_size"] for name in ("data", "tensor_model", "pipeline_model", "context")
+    ]
+    return (
+        f"{run.version}: Hydra, parse_training_config, Megatron's validate_args for {', '.join(roles)}; "
+        f"{actor['world_size']} cards as dp{degrees[0]} tp{degrees[1]} pp{degrees[2]} cp{degrees[3]}, "
+        f"{actor['num_layers']} layers, rows of {actor['seq_length']}; a beginning and a resumed run"
+    )
+
+
+def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
+    tokenized = stages.build(planned, "tokenize")
+    rows = sequences(data_files(tokenized / PREFIX)[1])
+    dataset, engine = planned.config.dataset, planned.config.engine
+    assert engine.name == "mindspeed_rl"
+    told = f"{rows} prompts of {dataset.path or dataset.name} in template {engine.prompt_type}, read back"
+    return Proof("data through preprocess_data.py", "proven", told)
+
+
+def _converted_back(planned: Plan, stages: Scratch, scratch: Path) -> Proof:
+    """The export stage on what the convert stage left, against the random model that was fetched."""
+    inputs = {name: stages.store.path(planned.spec(stage).key) for name, stage in _BACK.items()}
+    work, output = scratch / "export" / "work", scratch / "export" / "output"
+    work.mkdir(parents=True)
+    output.mkdir()
+    context = Context("export", planned.config.plain(), inputs, output, work, work / "progress.jsonl")
+    export.prepare(context)
+    start = export.fresh(context.config, inputs, work)
+    logs = scratch / "export" / "logs"
+    logs.mkdir()
+    launch.run(
+        EngineStart(**vars(start)),
+        job=str(work),
+        directory=scratch / "export" / "launch",
+        logs=logs,
+        launcher=planned.config.launcher,
+        on_poll=lambda: None,
+        silent_s=lambda: 0.0,
+        silence_timeout_s=None,
+    )
+    export.collect(context)
+    old, new = load(inputs["fetch"]), load(output)
+    layout = planned.config.layout.train
+    what = f"weights there and back as tp{layout.model_parallel} pp{layout.pipeline_stage}"
+    differ = [name for name in old if name not in new or not np.array_equal(old[name], new[name])]
+    if differ or old.keys() != new.keys():
+        return Proof(what, "failed", f"not equal after the way there and back: {', '.join(differ[:3])}")
+    config = planned.config.model
+    told = f"{len(old)} tensors of a random model of {config.num_hidden_layers} layers, bit for bit"
+    return Proof(what, "proven", told)
+
+
+_BACK = {"grpo": "convert", "fetch": "fetch"}
+"""Export's inputs: a converted directory stands for a trained one, which has the same layout."""
+
+
+def _started(planned: Plan, stages: Scratch) -> Proof:
+    """train_grpo.py on real Ray, which must end at the known place and nowhere before."""
+    what = "train_grpo.py starts"
+    stages.build(planned, "convert")
+    stages.build(planned, "tokenize")
+    try:
+        stages.build(planned, "grpo")
+    except StageFailed as failed:
+        first = diagnose.diagnose(failed.log.parent).first
+        if first is not None and first.failure is not None and first.failure.name == STOP:
+            told = (
+                "Ray, placement, actors, the data set and initialize_megatron's beginning, on one card that "
+                "Ray counts; it ends where MSAdapter is wanted, as on every machine without NPUs"
+            )
+            return Proof(what, "proven", told)
+        told = (
+            f"{first.cause}; {first.remedy}"
+            if first is not None and first.failure is not None
+            else failed.cause
+        )
+        return Proof(what, "failed", f"{told} (log: {failed.log})")
+    return Proof(what, "failed", "it ended without an error, and no machine without NPUs can train")

@@ -1,0 +1,74 @@
+"""Rewards of a step, each worker scoring its share.
+
+Did each score all, then a function that draws lots, or a call that takes too long on one worker only, would
+give the replicas different rewards, and their weights would part without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stages.grpo.collectives import Gather
+from stages.rewards import RewardConfig, RewardScores, score
+from stages.rewards.score import MOST_SAID, weighted
+
+BYTES = 4 * MOST_SAID  # a character has at most four
+
+
+def score_shared(
+    config: RewardConfig,
+    texts: Sequence[str],
+    solutions: Sequence[str],
+    lengths: NDArray[Any],
+    rank: int,
+    world: Gather,
+) -> RewardScores:
+    """The same rewards on every worker, each completion scored by one of them. All workers call this.
+
+    Args:
+        config: the reward.
+        texts: B completions.
+        solutions: B ground truths.
+        lengths: tokens of each [B].
+        rank: this worker.
+        world: gathers over all workers.
+    """
+    if world.size == 1:
+        return score(config, texts, solutions, lengths.tolist())
+    share = -(-len(texts) // world.size)
+    mine = slice(rank * share, min((rank + 1) * share, len(texts)))
+    own = score(config, texts[mine], solutions[mine], lengths[mine].tolist())
+    columns = np.zeros((share, len(config.functions)), np.float32)
+    counts = np.zeros((2, len(config.functions)), np.int32)
+    for i, name in enumerate(config.functions):
+        columns[: len(own.total), i] = own.parts[name]
+        counts[:, i] = own.failures[name], own.faults[name]
+    columns = world.arrays(columns).reshape(-1, len(config.functions))[: len(texts)]
+    failures, faults = world.arrays(counts).sum(0)
+    parts = {name: np.ascontiguousarray(columns[:, i]) for i, name in enumerate(config.functions)}
+    return RewardScores(
+        weighted(config, parts),
+        parts,
+        {name: int(failures[i]) for i, name in enumerate(config.functions)},
+        {name: int(faults[i]) for i, name in enumerate(config.functions)},
+        _everyones_words(config, own, world) if failures.any() else {},
+    )
+
+
+def _everyones_words(config: RewardConfig, own: RewardScores, world: Gather) -> dict[str, str]:
+    """What the first worker with a failure says of each function."""
+    written = np.zeros((len(config.functions), BYTES), np.int32)
+    for i, name in enumerate(config.functions):
+        letters = own.said.get(name, "").encode()[:BYTES]
+        written[i, : len(letters)] = np.frombuffer(letters, np.uint8)
+    found: dict[str, str] = {}
+    for worker in world.arrays(written).astype(np.uint8):
+        for name, letters in zip(config.functions, worker, strict=True):
+            text = letters.tobytes().rstrip(b"\0").decode(errors="replace")
+            if text:
+                found.setdefault(name, text)
+    return found

@@ -1,0 +1,196 @@
+"""Upstream's own validation of rendered configurations: many at once: `python validate.py < REQUEST.json`.
+
+Runs in the engine's interpreter, with the checkout and on_path on PYTHONPATH, and needs nothing of grpoflow.
+Hydra composes each train.yaml as train_grpo.py does; then come its parse_training_config (the configuration
+classes and validate_rl_args) and, for every role, its initialize_megatron up to where Megatron's
+validate_args, with MindSpeed's features around it, has returned. Per configuration one JSON line on stdout.
+
+Two things differ from a run: `ai_framework` is taken off Megatron's part, because the MindSpore back end's
+patches need MSAdapter, and the number of Ray's nodes is given. MindSpeed patches Megatron by the arguments
+that it meets first, so configurations with other options (not other values) get a process of their own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROLES = {"actor": "actor_resource", "ref": "reference_resource", "reward": "reward_resource"}
+TOLD = (
+    "world_size", "data_parallel_size", "num_layers", "seq_length", "tensor_model_parallel_size",
+    "pipeline_model_parallel_size", "context_parallel_size", "padded_vocab_size", "num_query_groups",
+    "sequence_parallel", "use_distributed_optimizer", "recompute_granularity",
+)  # fmt: skip
+"""Of Megatron's arguments after validation."""
+MARK = "validated "
+"""Begins a line of the answer: upstream prints, too."""
+
+
+class Validated(Exception):
+    """Megatron has accepted the arguments that it carries."""
+
+
+def main(home: Path, directories: list[str], nodes: int) -> None:
+    """Validate the train.yaml of every directory.
+
+    Args:
+        home: the checkout.
+        directories: each with a train.yaml.
+        nodes: of the Ray cluster.
+    """
+    program = _load(home / "cli" / "train_grpo.py")
+    validators: Any = sys.modules["mindspeed_rl.config_cls.validate_config"]
+    if hasattr(validators, "get_node_nums"):
+        validators.get_node_nums = lambda: nodes
+    groups: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    for directory in directories:
+        try:
+            config = _compose(directory)
+            parsed = program.parse_training_config(config)
+            _require_known(config, parsed)
+        except Exception:
+            _tell(directory, error=traceback.format_exc())
+            continue
+        groups.setdefault(_options(parsed["actor_config"]), []).append((directory, parsed))
+    for group in groups.values():
+        _in_a_process(program, group)
+
+
+def _load(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("train_grpo", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_grpo"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _compose(directory: str) -> Any:
+    hydra = importlib.import_module("hydra")
+    with hydra.initialize_config_dir(directory, version_base=None):
+        return hydra.compose("train")
+
+
+def _require_known(config: Any, parsed: Any) -> None:
+    """The older window's base_config.py only warns of a key that it does not know, and goes on without."""
+    shape = config["model"][config["megatron_training"]["model"]]
+    given = {"actor_config": {**shape, **config["megatron_training"], **config["actor_config"]}}
+    given |= {name: dict(config[name]) for name in ("rl_config", "generate_config")}
+    unknown = [
+        f"{section}.{key}"
+        for section, keys in given.items()
+        for key in keys
+        if key != "model" and not hasattr(parsed[section], str(key).replace("-", "_"))
+    ]
+    if unknown:
+        raise ValueError(f"unknown keys, which this version skips with a warning: {', '.join(unknown)}")
+
+
+def _options(config: Any) -> tuple[str, ...]:
+    """What MindSpeed chooses its patches by."""
+    given = config.dict() if callable(getattr(config, "dict", None)) else dict(config.items())
+    return tuple(sorted(str(name) for name, value in given.items() if value not in (None, False)))
+
+
+def _in_a_process(program: Any, group: Iterable[tuple[str, Any]]) -> None:
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        if status:
+            for directory, _ in group:
+                _tell(directory, error=f"the process ended with status {status}")
+        return
+    code = 1
+    try:
+        for directory, parsed in group:
+            _validate(program, directory, parsed)
+        code = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _validate(program: Any, directory: str, parsed: Any) -> None:
+    roles = {}
+    for role, resource in ROLES.items():
+        config, cards = parsed[f"{role}_config"], getattr(parsed["rl_config"], resource)
+        if cards is None or (role != "actor" and config is parsed["actor_config"]):
+            continue
+        try:
+            roles[role] = _initialize(program, config, cards.num_npus)
+        except BaseException:  # argparse ends in SystemExit
+            _tell(directory, error=f"{role}: {traceback.format_exc()}")
+            return
+    _tell(directory, roles=roles)
+
+
+def _initialize(program: Any, config: Any, cards: int) -> dict[str, Any]:
+    """initialize_megatron's beginning, in the first worker."""
+    os.environ.update(RANK="0", WORLD_SIZE=str(cards), LOCAL_RANK="0", LOCAL_WORLD_SIZE=str(cards))
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
+    config.ai_framework = None
+    arguments = sys.argv
+    try:
+        _stop_after_validation()
+        program.initialize_megatron(config=config)
+    except Validated as done:
+        (accepted,) = done.args
+        return {name: getattr(accepted, name, None) for name in TOLD}
+    finally:
+        sys.argv = arguments
+    raise AssertionError("initialize_megatron went on without set_global_variables")
+
+
+def _stop_after_validation() -> None:
+    """Megatron keeps its arguments next, in a function that initialize_megatron looks up there."""
+
+    def stop(accepted: Any, *rest: Any, **options: Any) -> None:
+        raise Validated(accepted)
+
+    def patch(module: Any) -> None:
+        module.set_global_variables = stop
+
+    name = "megatron.training.global_vars"
+    if name in sys.modules:
+        patch(sys.modules[name])
+    else:
+        _when_imported(name, patch)
+
+
+def _when_imported(name: str, patch: Any) -> None:
+    """Megatron must be imported by upstream itself: MindSpeed patches come first."""
+
+    class Finder:
+        def find_spec(self, asked: str, path: Any = None, target: Any = None) -> Any:
+            if asked != name:
+                return None
+            sys.meta_path.remove(self)
+            spec = importlib.util.find_spec(asked)
+            assert spec is not None and spec.loader is not None
+            execute = spec.loader.exec_module
+
+            def execute_and_patch(module: Any) -> None:
+                execute(module)
+                patch(module)
+
+            spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
+            return spec
+
+    sys.meta_path.insert(0, Finder())
+
+
+def _tell(directory: str, **answer: Any) -> None:
+    print(MARK + json.dumps({"directory": directory, **answer}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this directory, whose modules are none of upstream's
+    request = json.load(sys.stdin)
+    main(Path(request["home"]), request["directories"], request["nodes"])

@@ -1,0 +1,57 @@
+"""A reward that is not ours, tried on a handful of completions: minutes or hours before it is needed.
+
+Runs in a process of its own, as a stage does: the user's code is imported, and may do anything.
+"""
+
+from __future__ import annotations
+
+from stages.context import Context
+from stages.errors import InputError
+from stages.fetch.config import DatasetConfig
+from stages.fetch.records import split_sources
+from stages.rewards.config import RewardConfig
+from stages.rewards.probe import answers, broken, first_rows, sample_rows
+from stages.rewards.score import Columns, check_failures, score_each
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.text import ground_truth
+
+ROWS = 4
+
+
+def run(context: Context) -> None:
+    """Score right and wrong answers of the first rows, and silence.
+
+    Raises:
+        InputError: a function can't be imported, or fails for more than a tenth of the answers (with
+            reward.max_failures set: for all of them).
+    """
+    dataset, tokenize = context.section(DatasetConfig, "dataset"), context.section(TokenizeConfig, "tokenize")
+    reward = context.section(RewardConfig, "reward")
+    fetched = context.inputs.get("fetch_dataset")
+    if fetched is None:
+        rows = sample_rows(dataset, tokenize, context.seed, ROWS)
+    else:
+        rows = first_rows(split_sources(fetched, "train")[0], dataset, tokenize, ROWS)
+    known = [(row, truth) for row in rows if (truth := ground_truth(row, dataset, tokenize))]
+    if not known:
+        raise InputError("dataset.solution", dataset.solution, "gives none of the first rows a ground truth")
+    told: list[str] = []
+    truths: list[str] = []
+    for row, truth in known:
+        told += [*answers(row, truth).values(), broken(row, "0")["wrong"]]
+        truths += [truth] * (len(told) - len(truths))
+    _check(reward, score_each(reward, told, truths, map(len, told)), len(told))
+    silence = score_each(reward, [""] * len(known), [truth for _, truth in known], [0] * len(known))
+    for name, faults in silence.faults.items():
+        if faults:
+            context.warn(f"reward {name}: fails for a completion without any text: {silence.said[name]}")
+
+
+def _check(reward: RewardConfig, found: Columns, count: int) -> None:
+    if reward.max_failures is None:
+        check_failures(reward, found, count, "answers that it was tried on")
+        return
+    for name, faults in found.faults.items():  # some may fail: the user has said so
+        if faults == count:
+            rule = f"failed for all {count} answers that it was tried on: {found.said[name]}"
+            raise InputError("reward.functions", name, rule, "mend the function")

@@ -1,0 +1,360 @@
+"""Every format that is read: a valid file of it, and the code that reads it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.fetch.config import ColumnsConfig
+from tests.fuzz.mutations import BYTES, Mutation, header, values
+from tests.pipeline.artifacts import commit
+from tests.stages.fetch.settings import model
+from tests.stages.weights.checkpoints import make_layout, make_model
+
+DATA = Path(__file__).parents[1] / "data"
+TEXT = (*BYTES, *3 * (values,))
+COLUMNS = ColumnsConfig("question", "answer")
+SHAPE = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+ROWS = [{"question": f"{n}+1?", "answer": f"{n}+1={n + 1}\n#### {n + 1}"} for n in range(9)]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format."""
+
+    make: Callable[[Path], None]
+    """Writes valid files into an empty directory."""
+    read: Callable[[Path], Any]
+    """Reads them all, to their last byte where the format is ours to read."""
+    files: str
+    """Glob of those that are changed."""
+    kinds: tuple[Mutation, ...] = BYTES
+
+
+def weights(root: Path, file: str = "model.safetensors") -> None:
+    from stages.weights.complete import write_complete
+    from stages.weights.sources import open_directory, whole
+    from stages.weights.tensors import write_rank
+
+    source = np.random.default_rng(0)
+    arrays = {
+        name: source.random(shape, np.float32) for name, shape in (("a", (4, 6)), ("b", (3,)), ("c", ()))
+    }
+    write_rank(arrays, root / "model.safetensors", None)
+    if file != "model.safetensors":
+        tensors = {name: whole(stored) for name, stored in open_directory(root).items()}
+        write_complete(tensors, dict.fromkeys(tensors, 0), root, file_format="ckpt")
+        (root / "model.safetensors").unlink()
+
+
+def loaded(root: Path) -> dict[str, Any]:
+    from stages.weights.tensors import load
+
+    return load(root)
+
+
+def sharded(root: Path) -> None:
+    from stages.weights.tensors import write_rank
+
+    names = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    for name, file in names.items():
+        write_rank({name: np.ones((2, 2), np.float32)}, root / file, None)
+    (root / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+
+
+def strategy(root: Path) -> None:
+    from stages.strategy.stage import write_strategy
+
+    layout = make_layout(data_parallel=2, model_parallel=2, enable_parallel_optimizer=True)
+    write_strategy(make_model(num_hidden_layers=1), layout, root)
+    for file in sorted(root.glob("ckpt_strategy_rank_[1-9]*")):
+        file.unlink()
+
+
+def rank_strategy(root: Path) -> None:
+    strategy(root)
+    (root / "merged_ckpt_strategy.ckpt").unlink()
+
+
+def read_strategy(root: Path) -> Any:
+    from stages.strategy.files import read_strategy
+    from stages.weights.slicing import slice_of
+
+    found = read_strategy(root)
+    for name, layout in found.tensors.items():
+        shape = (96, 96)[: len(layout.tensor_map)]
+        for rank in range(min(found.ranks, 8)):
+            if found.holds(name, rank):
+                slice_of(layout, shape, rank, name)
+    return found
+
+
+def rows(name: str) -> Callable[[Path], None]:
+    def write(root: Path) -> None:
+        if name == "rows.parquet":
+            import pyarrow
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), root / name)
+        elif name == "rows.json":
+            (root / name).write_text(json.dumps(ROWS, indent=1))
+        else:
+            (root / name).write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+
+    return write
+
+
+def read_rows(root: Path) -> Any:
+    from stages.fetch.jsonl import read_lines
+    from stages.tokenize.source import count_rows
+
+    file = next(iter(root.iterdir()), root / "rows.jsonl")
+    found = list(read_lines(file, COLUMNS))
+    assert count_rows([file]) >= 0
+    return found
+
+
+def mindrecord(root: Path) -> None:
+    from stages.tokenize.records import RecordWriter
+
+    with RecordWriter(root / "train.mindrecord", {"prompt_ids": 4}, "int64", 9) as writer:
+        writer.write({"prompt_ids": np.arange(36).reshape(9, 4)})
+
+
+def read_mindrecord(root: Path) -> Any:
+    from stages.tokenize.records import check_pair
+
+    return check_pair(root / "train.mindrecord")
+
+
+def huggingface(root: Path) -> None:
+    from stages.fetch import tokenizer_files
+    from stages.fetch.builtin import write_model
+
+    if not (CACHE := root.parent / ".model").is_dir():
+        CACHE.mkdir()
+        tokenizer_files.write_trained([f"{row['question']}{row['answer']}" for row in ROWS], 300, CACHE)
+        shape = model(**SHAPE)
+        write_model(shape, tokenizer_files.ending_ids(CACHE), 0, CACHE)
+    shutil.copytree(CACHE, root, dirs_exist_ok=True)
+
+
+def read_huggingface(root: Path) -> Any:
+    """As plan, fetch, convert and tokenize do."""
+    from stages.fetch import local
+    from stages.fetch.stage import fetch_model
+    from stages.tokenize.chat import Turn, load_template
+    from stages.tokenize.tokenizer import build, load, special_ids
+    from stages.weights.names import name_map, read_shape, renamed
+    from stages.weights.sources import open_directory
+    from tests.stages.fetch.settings import fetch
+
+    shape = model(**SHAPE, source="local", path=str(root))
+    local.check_model(root, shape)
+    output = root / ".output"
+    output.mkdir()
+    fetch_model(shape, fetch(), output, root)
+    ids = special_ids(output, shape)
+    special_ids(output, None)
+    renamed(open_directory(output), name_map(read_shape(output)), shape, output)
+    tokenizer = load(output)
+    build(output)
+    added = tokenizer.get_added_tokens_decoder()
+    special = {token.content: index for index, token in added.items() if token.special}
+    load_template(output, special).render([Turn("user", "3+4?")], generation=True)
+    return ids, tokenizer.decode(tokenizer.encode("3+4=7 ü").ids)
+
+
+def store(root: Path) -> None:
+    from pipeline import history
+    from pipeline.store import Key, Store
+
+    keys = {stage: Key(stage, digits * 64) for stage, digits in (("fetch", "a"), ("grpo", "b"))}
+    for key in keys.values():
+        commit(Store(root), key, {"result.json": "{}", "rows/x.txt": "x" * 100})
+    artifacts = {stage: str(key) for stage, key in keys.items()}
+    for number in range(3):
+        run = f"20260101-00000{number}-aaaa"
+        history.record(root, run, "started", overrides=["seed=1"], config={"seed": 1}, artifacts=artifacts)
+        if number:
+            history.record(
+                root, run, "finished", result={"accuracy_sft": 0.1, "accuracy_grpo": 0.2, "gain": 0.1}
+            )
+    history.record(root, "20260101-000000-aaaa", "failed", stage="grpo", message="no")
+    history.record(root, "20260101-000000-aaaa", "named", name="mine")
+
+
+def read_store(root: Path) -> Any:
+    """As the commands that look after a store do; nothing is deleted."""
+    from pipeline import collect, history
+    from pipeline.commands import runs, show
+    from pipeline.live import overview
+    from pipeline.store import Store
+    from pipeline.verify import verify
+
+    found = Store(root)
+    list(verify(found, deep=True))
+    collect.collect(found, keep=1, delete=False)
+    options = _options(root)
+    runs(options)
+    overview(root)
+    for record in history.runs(root).values():
+        options.run = record.id
+        show(options)
+    return found.manifests("grpo")
+
+
+def _options(root: Path) -> Any:
+    from argparse import Namespace
+
+    return Namespace(
+        overrides=[f"store={root}"], config_dir=None, pin=None, unpin=None, name=None, json=False, run=""
+    )
+
+
+def watched(root: Path) -> None:
+    store(root)
+    logs = root / ".logs" / f"grpo-{'b' * 16}"
+    logs.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(root / "grpo")
+    line = {"time_s": 1.0, "step": 1, "total": 4, "unit": "step", "message": "reward 0.5"}
+    (logs / "progress.jsonl").write_text("".join(json.dumps({**line, "step": n}) + "\n" for n in range(4)))
+    work = root / ".work" / f"grpo-{'b' * 16}"
+    work.mkdir(parents=True, exist_ok=True)
+    row = {"step": 1, "time_s": 1.0, "reward": 0.5, "tokens_per_s": 3.0, "step_s": 1.0}
+    (work / "metrics.jsonl").write_text("".join(json.dumps({**row, "step": n}) + "\n" for n in range(1, 4)))
+    (work / "owner-1").write_text(json.dumps({"place": "here", "pid": 1, "started": 1, "beats": 0}))
+
+
+def read_watched(root: Path) -> Any:
+    from pipeline import attempt, history, watch
+    from pipeline.live import overview
+    from pipeline.progress import console
+
+    attempt.WATCH_S = 0.0  # an owner on another machine is watched for half a minute
+    overview(root)
+    for record in history.runs(root).values():
+        console().print(watch.view(record, watch.rows(root, record)))
+    return [attempt.is_held(path) for path in (root / ".work").iterdir()]
+
+
+def checkpoint(root: Path) -> None:
+    from stages.grpo.checkpoint_files import STATE, digest
+    from stages.weights.tensors import write_rank
+
+    listed = {}
+    for name in ("weights", "adam_m", "adam_v"):
+        file = root / name / "rank_0" / "model.safetensors"
+        write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
+        told = {"bytes": file.stat().st_size, "sha256": digest(file)}
+        listed[file.relative_to(root).as_posix()] = told
+    state = {"step": 3, "updates": 3, "position": 12, "best": {}, "files": listed}
+    (root / STATE).write_text(json.dumps(state))
+
+
+def read_checkpoint(root: Path) -> Any:
+    """As a run that goes on reads it; nothing of one with a flaw is used."""
+    from stages.grpo.checkpoint import read_set
+    from stages.grpo.checkpoint_files import flaw, identity, read_state
+
+    state = read_state(root)
+    identity(root)
+    if flaw(root) is None:
+        assert [read_set(root, name, None, 0) for name in ("weights", "adam_m", "adam_v")]
+    return state
+
+
+def metrics(root: Path) -> None:
+    (root / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": n, "reward": 0.5}) + "\n" for n in range(1, 5))
+    )
+
+
+def read_metrics(root: Path) -> Any:
+    from stages.grpo.metrics import StepLog
+
+    return StepLog(root / "metrics.jsonl", 3).rows
+
+
+def meta(root: Path) -> None:
+    from stages.weights.tensors import write_rank
+
+    for part, prefix in (("train", "policy_model"), ("reference", "reference")):
+        for rank in range(2):
+            place = root / part / f"rank_{rank}"
+            for step in (1, 2):
+                file = place / f"{prefix}_rank_{rank}-0_{step}.safetensors"
+                write_rank({"a": np.ones((2, 2), np.float32)}, file, None)
+            (place / "meta.json").write_text(
+                json.dumps({"last_epoch": 0, "last_step": 2, "last_ckpt_file": file.name})
+            )
+
+
+def read_meta(root: Path) -> Any:
+    from stages.mindrlhf.checkpoints import prepare_resume
+
+    return prepare_resume(root, 2)
+
+
+def name_map(root: Path) -> None:
+    from stages.convert import NAME_MAP
+    from stages.weights.names import name_map
+
+    huggingface(root)
+    shape = model(**SHAPE)
+    names = {name: list(parts) for name, parts in name_map(shape).items()}
+    (root / NAME_MAP).write_text(json.dumps({"dtype": None, "tensors": names}))
+
+
+def read_name_map(root: Path) -> Any:
+    from stages.convert import converted
+
+    shape = model(**SHAPE)
+    return converted(root, root, shape)
+
+
+def logs(root: Path) -> None:
+    for number, place in enumerate(sorted((DATA / "logs" / "failed").iterdir())[:12]):
+        for file in (path for path in sorted(place.rglob("*")) if path.is_file()):
+            target = root / (f"worker_{number}.log" if file.suffix == ".log" else f"{number}_{file.name}")
+            target.write_bytes(file.read_bytes()[-20_000:])
+
+
+def read_logs(root: Path) -> Any:
+    from launch.diagnose import as_json, diagnose
+
+    found = diagnose(root)
+    return found.lines(), as_json(found)
+
+
+FORMATS: dict[str, Format] = {
+    "safetensors": Format(weights, loaded, "model.safetensors", (*BYTES, *4 * (header,))),
+    "safetensors_index": Format(sharded, loaded, "*", (*TEXT, header)),
+    "ckpt": Format(lambda root: weights(root, "model.ckpt"), loaded, "model.ckpt"),
+    "strategy_merged": Format(strategy, read_strategy, "merged_ckpt_strategy.ckpt"),
+    "strategy_rank": Format(rank_strategy, read_strategy, "ckpt_strategy_rank_0.ckpt"),
+    "json_lines": Format(rows("rows.jsonl"), read_rows, "rows.jsonl", TEXT),
+    "json_array": Format(rows("rows.json"), read_rows, "rows.json", TEXT),
+    "parquet": Format(rows("rows.parquet"), read_rows, "rows.parquet"),
+    "mindrecord": Format(mindrecord, read_mindrecord, "train.mindrecord*"),
+    "huggingface": Format(huggingface, read_huggingface, "*.[jt][sx][ot]*", TEXT),
+    "store": Format(store, read_store, "*/*/manifest.json", TEXT),
+    "runs": Format(store, read_store, "runs.jsonl", TEXT),
+    "watch": Format(watched, read_watched, ".[lw]o*/*/*", TEXT),
+    "checkpoint": Format(checkpoint, read_checkpoint, "**/*.[js]*", (*TEXT, header)),
+    "metrics": Format(metrics, read_metrics, "metrics.jsonl", TEXT),
+    "mindrlhf_meta": Format(meta, read_meta, "*/*/*", (*TEXT, header)),
+    "name_map": Format(name_map, read_name_map, "name_map.json", TEXT),
+    "logs": Format(logs, read_logs, "*", TEXT),
+}  # fmt: skip
+
+
+def changeable(root: Path, pattern: str) -> Iterator[Path]:
+    """Files that a case may change, in a fixed order."""
+    yield from sorted(path for path in root.glob(pattern) if path.is_file() and not path.is_symlink())

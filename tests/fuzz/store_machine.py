@@ -1,0 +1,258 @@
+"""Run, kill, damage, gc, verify, resume, move, two at a time, clock jumps: and what must hold after each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pipeline import collect, history
+from pipeline.errors import REPORTED, StoreError
+from pipeline.store import Key
+from pipeline.verify import artifacts, quarantine, verify
+from tests.fuzz.worlds import DONE, FAILED, KILLED, REFUSED, STEPS, STRANGER, World, files_of, is_right
+
+POINTS = st.integers(0, 2)
+CRASHES = st.integers(0, 400)
+GARBAGE = (b"\n", b"{", b"null\n", b'{"run": 1, "event": "started"}\n', b"\xff\xfe\n", b"[]\n")
+CLOCKS = st.sampled_from((0.0, 0.0, 0.0, -1e6, 3600.0, 1e8))
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The model: which artifacts are right, what a kept run needs, what was done to the history."""
+
+    taken = 0
+    """Steps, of all machines together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="fuzz-store-"))
+        self.lost_history = False
+
+    @initialize()
+    def begin(self) -> None:
+        """An empty store."""
+        self.world = World(self.directory)
+
+    def teardown(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # --- what can be seen, apart from the code under test
+
+    def there(self) -> dict[Key, Path]:
+        """Artifacts whose directory is there."""
+        paths = {key: self.world.store.path(key) for key in self.world.keys}
+        return {key: path for key, path in paths.items() if path.is_dir()}
+
+    def right(self) -> set[Key]:
+        """Artifacts with their content untouched."""
+        return {key for key, path in self.there().items() if is_right(path, key)}
+
+    def whole(self) -> set[Key]:
+        """Artifacts that the store takes for whole."""
+        return {key for key in self.world.keys if self.world.store.problem(key, deep=True) is None}
+
+    def checkpoint(self, key: Key) -> int:
+        """The step from which an artifact's next attempt must go on."""
+        file = self.world.store.work_dir(key) / "checkpoint"
+        return int(file.read_text()) if file.exists() else 0
+
+    # --- what is done
+
+    @rule(point=POINTS, clock=CLOCKS)
+    def run(self, point: int, clock: float) -> None:
+        """A run that nobody disturbs makes just what is missing, goes on where it stopped, and succeeds."""
+        specs = self.world.plans[point].specs
+        missing = [spec.key for spec in specs if spec.key not in self.whole()]
+        since = {str(key): self.checkpoint(key) for key in missing}
+        before = len(self.world.events())
+        code = self.world.wait(self.world.start(self.world.run(point), clock=clock))
+        ran = self.world.events()[before:]
+        for _ in range(len(specs)):  # an input whose damage sizes do not show is found on the way
+            if code != FAILED:
+                break
+            code = self.world.wait(self.world.start(self.world.run(point), clock=clock))
+            ran = self.world.events()[before:]
+        assert code == DONE
+        assert all(spec.key in self.right() for spec in specs)
+        assert sorted(event.key for event in ran) == sorted(since), (ran, since)
+        assert {event.key: event.start for event in ran} == since
+
+    @rule(point=POINTS, crash=CRASHES, clock=CLOCKS)
+    def killed(self, point: int, crash: int, clock: float) -> None:
+        """Kill -9 at any system call."""
+        code = self.world.wait(self.world.start(self.world.run(point), crash, clock))
+        assert code in (DONE, KILLED, FAILED)
+
+    @rule(points=st.lists(POINTS, min_size=2, max_size=3), crash=CRASHES | st.none())
+    def together(self, points: list[int], crash: int | None) -> None:
+        """Several at a time, of which one may be killed: nothing is made twice while the locks hold."""
+        before, whole = len(self.world.events()), self.whole()
+        children = [
+            self.world.start(self.world.run(point), crash if number == 0 else None)
+            for number, point in enumerate(points)
+        ]
+        codes = [self.world.wait(child) for child in children]
+        assert all(code in (DONE, FAILED) for code in codes[1:]), codes
+        if all(code == DONE for code in codes):
+            ran = [event.key for event in self.world.events()[before:]]
+            assert len(ran) == len(set(ran)), ran
+            assert not {str(key) for key in whole} & set(ran)
+
+    @precondition(lambda self: self.there())
+    @rule(data=st.data(), way=st.sampled_from(("flip", "cut", "remove", "empty", "add", "retime")))
+    def damage(self, data: st.DataObject, way: str) -> None:
+        """A disk, a person or a cosmic ray."""
+        path = self.there()[data.draw(st.sampled_from(sorted(self.there(), key=str)))]
+        found = list(files_of(path))
+        if way == "add":
+            (path / STRANGER).write_text("x")
+            return
+        if not found:
+            return
+        file = data.draw(st.sampled_from(found))
+        file.chmod(0o644)
+        if way == "retime":
+            os.utime(file, (time.time() + 1e6,) * 2)
+        elif way == "remove":
+            file.unlink()
+        else:
+            content = bytearray(file.read_bytes())
+            if way == "flip" and content:
+                content[data.draw(st.integers(0, len(content) - 1))] ^= 1
+            file.write_bytes(
+                b"" if way == "empty" else content[: len(content) // 2] if way == "cut" else content
+            )
+
+    @rule(repair=st.booleans())
+    def verify(self, repair: bool) -> None:
+        """Verify --deep finds what is damaged, and nothing else; --repair moves exactly that away."""
+        right = self.right()
+        damaged = {
+            path for key, path in self.there().items() if key not in right or (path / STRANGER).exists()
+        }
+        found = list(verify(self.world.store, deep=True))
+        changed = {finding.path for finding in found}
+        assert damaged <= changed, (damaged, changed)
+        for path in changed - damaged:  # only the manifest's own text can be damaged besides
+            assert "manifest" in next(f.problem for f in found if f.path == path)
+        if repair:
+            for finding in found:
+                quarantine(self.world.store, finding)
+            assert not list(verify(self.world.store, deep=True))
+
+    @rule(keep=st.integers(0, 3), delete=st.booleans(), crash=CRASHES | st.none())
+    def gc(self, keep: int, delete: bool, crash: int | None) -> None:
+        """It removes what no kept run needs, and nothing that one does; nothing without a sound history."""
+        store, whole = self.world.store, self.whole()
+        known = history.runs(store.root)
+        needed = _needed(list(known.values()), keep)
+        if crash is not None and delete:
+            code = self.world.wait(self.world.start(lambda: _collect(self.world, keep), crash))
+            assert code in (DONE, REFUSED, KILLED)
+        else:
+            try:
+                collect.collect(store, keep, delete)
+            except StoreError:
+                assert self.lost_history or not known, "refused without a reason"
+                assert self.whole() == whole
+                return
+        assert {key for key in whole if str(key) in needed} <= self.whole()
+        assert self.whole() <= whole
+        if not delete:
+            assert self.whole() == whole
+        elif crash is None and not self.lost_history:
+            made = {artifact for run in known.values() for artifact in run.artifacts.values()}
+            left = [str(key) for key in self.whole() if str(key) in made and str(key) not in needed]
+            told = [(run.id, run.state, run.started, run.artifacts) for run in known.values()]
+            assert not left, (left, told)
+
+    @rule(event=st.sampled_from(("pinned", "unpinned", "named")), data=st.data())
+    def mark(self, event: str, data: st.DataObject) -> None:
+        """Somebody pins, unpins or names a run."""
+        known = sorted(history.runs(self.world.store.root))
+        if known:
+            more = {"name": "kept"} if event == "named" else {}
+            history.record(self.world.store.root, data.draw(st.sampled_from(known)), event, **more)
+
+    @rule(line=st.sampled_from(GARBAGE))
+    def scribble(self, line: bytes) -> None:
+        """Garbage at the end of the history, as a crash leaves it."""
+        with (self.world.store.root / history.FILE).open("ab") as file:
+            file.write(line)
+
+    @precondition(lambda self: (self.world.store.root / history.FILE).exists())
+    @rule(share=st.floats(0, 0.9))
+    def forget(self, share: float) -> None:
+        """The history loses its end."""
+        file = self.world.store.root / history.FILE
+        size = file.stat().st_size
+        if size:
+            os.truncate(file, int(size * share))
+            self.lost_history = True
+
+    @precondition(lambda self: self.lost_history)
+    @rule()
+    def go_on_without(self) -> None:
+        """What gc advises."""
+        (self.world.store.root / history.WITNESS).unlink(missing_ok=True)
+        self.lost_history = False
+
+    @rule()
+    def move(self) -> None:
+        """The store gets another place; nothing runs anew for that."""
+        before = self.whole()
+        self.world.move()
+        assert self.whole() == before
+
+    # --- what must always hold
+
+    @invariant()
+    def nothing_wrong_passes_for_right(self) -> None:
+        """What the store takes for whole is right, whatever happened."""
+        StoreMachine.taken += 1
+        if not hasattr(self, "world"):
+            return
+        store = self.world.store
+        for key in self.whole():
+            assert is_right(store.path(key), key), key
+            assert self.checkpoint(key) in range(STEPS + 1)
+
+    @invariant()
+    def every_command_answers(self) -> None:
+        """Whatever lies about in the store, what looks at it gets an answer."""
+        if hasattr(self, "world"):
+            store = self.world.store
+            try:
+                history.runs(store.root)
+                artifacts(store)
+            except REPORTED as error:
+                assert str(store.root) in str(error)
+
+
+def _needed(runs: list[history.Record], keep: int) -> set[str]:
+    """Artifacts of pinned and named runs and of the newest `keep` that differ: written down apart."""
+    needed: set[str] = set()
+    seen: list[tuple[str, ...]] = []
+    for run in sorted(runs, key=lambda one: one.started, reverse=True):
+        identity = tuple(sorted(run.artifacts.values()))
+        if run.pinned or run.name or run.state == "running":
+            needed |= set(identity)
+        elif identity in seen or len(seen) < keep:
+            seen.append(identity)
+            needed |= set(identity)
+    return needed
+
+
+def _collect(world: World, keep: int) -> int:
+    try:
+        collect.collect(world.store, keep, delete=True)
+    except StoreError:
+        return REFUSED
+    return DONE

@@ -1,0 +1,84 @@
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from stages.grpo.scoring import score_shared
+from stages.rewards import RewardConfig, score
+from stages.rewards.score import user_function
+
+
+class World:
+    """Gathers over threads in the place of workers."""
+
+    def __init__(self, size):
+        self.size, self.slots, self.meeting = size, [None] * size, threading.Barrier(size)
+
+    def of(self, rank):
+        def arrays(array):
+            self.slots[rank] = array
+            self.meeting.wait(30)
+            gathered = np.stack(self.slots)
+            self.meeting.wait(30)
+            return gathered
+
+        return types.SimpleNamespace(size=self.size, arrays=arrays)
+
+
+@pytest.fixture
+def drawing(monkeypatch):
+    """A reward that gives another value at every call, and a few failures."""
+    drawn = iter(np.random.default_rng(0).random(1000))
+    mine = types.ModuleType("my_draws")
+
+    def draw(completions, solutions):
+        if completions[0].endswith("7"):
+            raise ValueError(f"no sevens: {completions[0]} ü")
+        return [float(next(drawn))]
+
+    mine.draw = draw
+    monkeypatch.setitem(sys.modules, "my_draws", mine)
+    user_function.cache_clear()
+    yield "my_draws:draw"
+    user_function.cache_clear()
+
+
+def shared(config, texts, size):
+    """What each of so many workers gets."""
+    world, found = World(size), {}
+    lengths = np.arange(len(texts)) + 1
+
+    def work(rank):
+        found[rank] = score_shared(config, texts, texts, lengths, rank, world.of(rank))
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return [found[rank] for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_shares_together_are_what_one_worker_would_score(size):
+    config = RewardConfig(("accuracy", "answer_format"), (1.0, 0.3), None)
+    texts = [f"#### {i}" if i % 3 else str(i) for i in range(10)]
+    wanted = score(config, texts, texts, range(10))
+    for found in shared(config, texts, size):
+        np.testing.assert_array_equal(found.total, wanted.total)
+        assert found.parts.keys() == wanted.parts.keys() and found.failures == wanted.failures
+        for name, values in wanted.parts.items():
+            np.testing.assert_array_equal(found.parts[name], values)
+
+
+def test_a_reward_that_draws_lots_is_the_same_on_all_workers(drawing):
+    config = RewardConfig((drawing,), (2.0,), None)
+    texts = [str(i) for i in range(20)]
+    first, second = shared(config, texts, 2)
+    np.testing.assert_array_equal(first.total, second.total)
+    assert len(set(first.total.tolist())) == 19  # two failures count 0
+    for found in (first, second):
+        assert found.failures == found.faults == {drawing: 2}
+        assert found.said[drawing].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")

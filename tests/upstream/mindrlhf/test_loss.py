@@ -1,0 +1,132 @@
+"""mindrlhf's loss and gradient norm beside TRL's, and so beside ours: on the batch of tests/data/trl.
+
+tests/stages/grpo/test_trl.py holds our loss and gradients to the same numbers of TRL's.
+docs/engines/mindrlhf.md says where mindrlhf differs, and why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch import msrun
+from stages.grpo.algorithm.grpo import group_advantages
+from stages.mindrlhf.rehearsal import shim
+from stages.mindrlhf.stage import places_of
+from stages.mindrlhf.start import all_configs, dump
+from tests.stages.grpo import small
+from tests.stages.grpo.test_model import hf_name
+from tests.stages.grpo.test_trl import CASES, GOLDEN, model_config
+from tests.stages.mindrlhf.jobs import job_of
+from tests.upstream.conftest import Find
+
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+PROGRAM = Path(__file__).with_name("loss_program.py")
+REWARDS = np.array([[1, 0, 0, 1], [0.5, 0.25, 0, 1], [1, 1, 1, 1]], np.float32)
+NORM = "model.norm.weight"
+KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "vocab_size", "rms_norm_eps", "rope_theta")  # fmt: skip
+
+
+def configs(directory: Path, version: str, case: str) -> Path:
+    """Our files of a run with the golden batch's model; one pack an update."""
+    model, wanted = model_config(), CASES[case]
+    job = job_of(
+        "model=tiny",
+        "model.source=local",
+        f"model.path={directory}",
+        *[f"model.{key}={getattr(model, key)}" for key in KEYS],
+        f"model.tie_word_embeddings={model.tie_word_embeddings}",
+        "model.eos_token_id=[1]",
+        "model.pad_token_id=0",
+        "model.bos_token_id=0",
+        "layout=dp1_mp1_pp1",
+        f"engine.contract={version}",
+        "engine.pack_num=12",
+        "tokenize.max_prompt_length=8",
+        "rollout.max_tokens=8",
+        "engine.ref_model_batch_size=1",
+        "train.prompts_per_step=3",
+        "rollout.num_generations=4",
+        f"train.beta={wanted['beta']}",
+    )
+    places = places_of(job, directory, directory / "train.mindrecord")
+    places.configs.mkdir()
+    for name, values in all_configs(job, places, resume=False).items():
+        (places.configs / name).write_text(dump(values))
+    return places.configs / "grpo_config.yaml"
+
+
+def write_batch(file: Path, golden: dict[str, np.ndarray], temperature: float) -> None:
+    """The golden batch for the program.
+
+    mindrlhf knows no temperature in its log-probabilities (grpo_models.py:114, logprobs_of_labels); the last
+    norm's weight divided by it does the same to the logits.
+    """
+    weights = {f"weight/{name}": golden[f"weight/{hf_name(name)}"] for name in small.weights(model_config())}
+    (norm,) = (name for name in weights if hf_name(name[7:]) == NORM)
+    weights[norm] = weights[norm] / np.float32(temperature)
+    keys = ("prompt", "length", "completion", "mask", "old", "reference", "advantage")
+    np.savez(file, rewards=REWARDS.T.ravel(), **weights, **{key: golden[key] for key in keys})
+
+
+@pytest.mark.parametrize("case", ["grpo", "grpo_without_kl"])
+def test_loss_and_gradient_norm_are_trls(
+    case: str, checkout: Find, interpreter: Find, tmp_path: Path
+) -> None:
+    version = "e8a8fc1"  # the older one makes experience in one function, from prompts to samples
+    golden = dict(np.load(GOLDEN))
+    temperature = json.loads(str(golden["settings"]))["temperature"]
+    write_batch(tmp_path / "batch.npz", golden, temperature)
+    config = configs(tmp_path, version, case)
+    result = run(
+        config, checkout(f"mindrlhf-{version}"), checkout("mindformers-051d65f"), interpreter("mindspore")
+    )
+
+    mask = golden["mask"].reshape(-1, golden["mask"].shape[-1])
+    counted = int((mask.sum(1) > 1).sum())  # grpo_models.py:350, real_sample_num: one token is taken for none
+    assert result["counted"] == counted == 9 < len(mask)
+    share = len(mask) / counted
+    gradients = {key: value for key, value in golden.items() if key.startswith(f"{case}/gradient/")}
+    gradients[f"{case}/gradient/{NORM}"] = gradients[f"{case}/gradient/{NORM}"] * temperature
+    norm = np.sqrt(sum(float((value.astype(np.float64) ** 2).sum()) for value in gradients.values()))
+    assert float(result["loss"]) == pytest.approx(float(golden[f"{case}/loss"]) * share, rel=1e-4)
+    assert float(result["norm"]) == pytest.approx(norm * share, rel=1e-4)
+    assert not result["overflow"]
+
+    # compute_advantages adds 1e-6 to the deviation (grpo_experience_maker.py:584); TRL and we add 1e-4
+    deviation = REWARDS.std(1, ddof=1, keepdims=True)
+    expected = group_advantages(REWARDS, scale=True) * (deviation + 1e-4) / (deviation + 1e-6)
+    assert pytest.approx(expected, rel=1e-5, abs=1e-6) == result["advantages"].reshape(4, 3).T
+
+
+def run(config: Path, mindrlhf: Path, mindformers: Path, python: Path) -> dict[str, np.ndarray]:
+    """What mindrlhf computes, in a process of its own under msrun."""
+    place = config.parents[1]
+    shim.write_script(place / "answers.json", [])
+    paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
+    environment = msrun.environment(
+        python,
+        {
+            "PATH": os.environ["PATH"],
+            "HOME": str(place),
+            **shim.environment(place / "answers.json", paths),
+        },
+    )
+    command = msrun.command(
+        [str(PROGRAM), str(config), str(place / "batch.npz"), str(place / "result.npz")],
+        python=python,
+        workers=1,
+        master_addr="127.0.0.1",
+        master_port=msrun.find_port("127.0.0.1", None),
+        log_dir=place / "logs",
+    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=place, timeout=500)
+    log = place / "logs" / "worker_0.log"
+    assert done.returncode == 0, log.read_text()[-3000:] if log.exists() else done.stdout[-3000:]
+    return dict(np.load(place / "result.npz"))

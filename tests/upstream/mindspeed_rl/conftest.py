@@ -1,0 +1,84 @@
+"""Checkouts as upstream's guides lay them out: megatron, mindspeed and mindspeed_llm beside its packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stages.mindspeed_rl.config import Version
+from stages.mindspeed_rl.rehearsal.shim import environment
+from tests.upstream.conftest import Find
+
+NAMES: dict[Version, tuple[str, ...]] = {
+    "05a90d7": (
+        "mindspeed-rl-05a90d7", "mindspeed-llm-a2c0733b", "mindspeed-ac9f0e74", "megatron-core_v0.12.1"
+    ),
+    "667a547": (
+        "mindspeed-rl-c21465a", "mindspeed-llm-9930a505", "mindspeed-ca70c133", "megatron-core_v0.8.0"
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window's programs and an interpreter that runs them."""
+
+    version: Version
+    home: Path
+    """MindSpeed-RL."""
+    llm: Path
+    """MindSpeed-LLM."""
+    python: Path
+
+    @property
+    def overrides(self) -> list[str]:
+        """What names it to grpoflow, with what stands in for an NPU."""
+        return [
+            "engine=mindspeed_rl",
+            f"engine.mindspeed_rl_home={self.home}",
+            f"engine.mindspeed_llm_home={self.llm}",
+            f"engine.python={self.python}",
+            *[f'+engine.env.{name}="{value}"' for name, value in environment({}).items()],
+        ]
+
+
+@pytest.fixture(scope="session", params=list(NAMES))
+def window(
+    request: pytest.FixtureRequest,
+    checkout: Find,
+    interpreter: Find,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Window:
+    return make_window(request.param, checkout, interpreter, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def newest(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory) -> Window:
+    return make_window("05a90d7", checkout, interpreter, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def older(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory) -> Window:
+    return make_window("667a547", checkout, interpreter, tmp_path_factory)
+
+
+def make_window(
+    version: Version, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
+) -> Window:
+    python = interpreter("mindspeed")
+    rl, llm, mindspeed, megatron = map(checkout, NAMES[version])
+    root = tmp_path_factory.mktemp(f"window_{version}")
+    beside = [mindspeed / "mindspeed", megatron / "megatron"]
+    home = lay_out(root / "MindSpeed-RL", [*rl.iterdir(), llm / "mindspeed_llm", *beside])
+    return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *beside]), python)
+
+
+def lay_out(target: Path, parts: Iterable[Path]) -> Path:
+    """A directory of links: nothing is written into a checkout."""
+    target.mkdir()
+    for part in parts:
+        (target / part.name).symlink_to(part)
+    return target

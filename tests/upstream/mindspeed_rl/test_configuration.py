@@ -1,0 +1,132 @@
+"""Upstream's validation accepts every configuration that the engine accepts: all sizes, cards and layouts.
+
+Hydra's composition, parse_training_config with validate_rl_args, and Megatron's validate_args inside
+initialize_megatron, as stages/mindspeed_rl/rehearsal/validate.py calls them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.engines import mindspeed_rl
+from pipeline.errors import ConfigError
+from pipeline.layouts import find
+from stages.mindspeed_rl.job import Job, Places
+from stages.mindspeed_rl.rehearsal.validation import validate
+from stages.mindspeed_rl.train import places_of
+from stages.mindspeed_rl.train_yaml import dump, train_config
+from tests.upstream.mindspeed_rl.conftest import Window
+
+pytestmark = pytest.mark.upstream
+SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
+CARDS = (1, 8, 16, 24, 64)
+VARIANTS = (  # in turn, one for each size and number of cards
+    (),
+    ("layout.train.recompute=true", "engine.micro_batch_size=1"),
+    ("layout.train.select_recompute=true", "layout.train.enable_parallel_optimizer=false"),
+    ("engine.use_remove_padding=true", "layout.train.opt_offload=true"),
+    ("engine.use_integrated_worker=false", "train.schedule=cosine", "train.warmup_steps=10"),
+    ("layout.train.use_seq_parallel=false", "engine.mini_batch_size=96", "train.max_grad_norm=null"),
+)
+
+
+def jobs(version: str, *overrides: str) -> list[Job]:
+    """Of every layout that the engine accepts; `grpoflow layouts` lists the same."""
+    fixed = ["engine=mindspeed_rl", "model.path=/models/qwen", f"engine.contract={version}"]
+    batch = ["train.prompts_per_step=384", "launcher.cards_per_node=64"]
+    try:
+        found, _ = find([*fixed, *batch, *overrides])
+    except ConfigError:
+        return []
+    return [mindspeed_rl.job(choice.config) for choice in found]
+
+
+def write(directory: Path, job: Job, tokenizer: Path, resume: bool) -> dict[str, Any]:
+    root = places_of(directory)
+    places = Places(root.root, tokenizer, root.weights)
+    values = train_config(job, places, resume)
+    directory.mkdir(parents=True)
+    (directory / "train.yaml").write_text(dump(values))
+    return values
+
+
+def expected(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Megatron must have made of each role, counted from the file alone."""
+    network = values["model"][values["megatron_training"]["model"]]
+    found = {}
+    for role in ("actor", "ref"):
+        if f"{role}_config" not in values:
+            continue
+        cut, resource = values[f"{role}_config"], "actor" if role == "actor" else "reference"
+        cards = values["rl_config"][f"{resource}_resource"]["num_npus"]
+        parts = cut["tensor_model_parallel_size"], cut["pipeline_model_parallel_size"]
+        context = cut.get("context_parallel_size", 1)
+        found[role] = {
+            "world_size": cards,
+            "data_parallel_size": cards // (parts[0] * parts[1] * context),
+            "num_layers": network["num_layers"],
+            "seq_length": values["megatron_training"]["seq_length"],
+            "tensor_model_parallel_size": parts[0],
+            "pipeline_model_parallel_size": parts[1],
+            "context_parallel_size": context,
+            "padded_vocab_size": network["padded_vocab_size"],
+            "num_query_groups": network["num_query_groups"],
+            "sequence_parallel": values["megatron_training"]["sequence_parallel"],
+            "use_distributed_optimizer": values["megatron_training"]["use_distributed_optimizer"],
+            "recompute_granularity": values["megatron_training"].get("recompute_granularity"),
+        }
+    return found
+
+
+def check(window: Window, given: list[Job], directory: Path) -> None:
+    """Upstream accepts them all, and makes of them what the file says."""
+    tokenizer = directory / "tokenizer"
+    tokenizer.mkdir()
+    rendered = {
+        directory / str(number): write(directory / str(number), job, tokenizer, resume=number % 2 == 1)
+        for number, job in enumerate(given)
+    }
+    told = validate(window.python, window.home, list(rendered), nodes=1)
+    for place, values in rendered.items():
+        answer = told[str(place)]
+        assert answer.get("error") is None, f"{values['actor_config']}\n{answer['error']}"
+        roles = answer["roles"]
+        assert {role: roles[role] for role in expected(values)} == expected(values), values["actor_config"]
+
+
+def own_size(version: str) -> Job:
+    (job,) = jobs(version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1")
+    return job
+
+
+@pytest.mark.core
+def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_path: Path) -> None:
+    check(window, [own_size(window.version)], tmp_path)
+    wrong = {
+        "key": ("rl_config", "no_such_key", 1),
+        "cards": ("actor_config", "tensor_model_parallel_size", 3),
+        "length": ("generate_config", "max_model_len", 128),
+    }
+    for name, (section, key, value) in wrong.items():
+        values = write(tmp_path / name, own_size(window.version), tmp_path, resume=False)
+        values[section][key] = value
+        (tmp_path / name / "train.yaml").write_text(dump(values))
+    told = validate(window.python, window.home, [tmp_path / name for name in wrong], nodes=1)
+    said = {name: told[str(tmp_path / name)]["error"] for name in wrong}
+    assert "no_such_key" in said["key"]
+    assert "must be divisible by" in said["cards"]
+    assert "Sequence length exceeds vLLM max_model_len" in said["length"]
+
+
+@pytest.mark.timeout(1500)
+def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window: Window, tmp_path: Path) -> None:
+    given = []
+    for number, (size, cards) in enumerate(itertools.product(SIZES, CARDS)):
+        variant = VARIANTS[number % len(VARIANTS)]
+        given += jobs(window.version, f"model=qwen2_5_{size}", f"cards={cards}", *variant)
+    assert len(given) > 100
+    check(window, given, tmp_path)
