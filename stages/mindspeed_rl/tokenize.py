@@ -223,8 +223,8 @@ def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
     for word in template.get("stop_words") or ():
         if plain.tokenizer.token_to_id(word) is None:
             rule = (
-                f"its stop word {word} is no token of this model: preprocess_data.py would add it, with an id "
-                "that nothing was trained on (utils/tokenizer.py, replace_token_from_template)"
+                f"its stop word {word} is no token of this model: preprocess_data.py would add it, with an "
+                "id that nothing was trained on (utils/tokenizer.py, replace_token_from_template)"
             )
             remedy = "choose a template for this model: qwen_r1"
             raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
