@@ -82,11 +82,25 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
-    config = read(Config, derive(compose_cached(overrides, config_dir)))
+    config = read(Config, derive(give_way(compose_cached(overrides, config_dir), overrides)))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
     return config
+
+
+def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Shorten a warm-up that nobody typed where fewer steps were typed: only what is typed can contradict."""
+    changed = copy.deepcopy(dict(values))
+    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
+    for name in ("sft", "train"):
+        section = changed.get(name)
+        if f"{name}.steps" not in typed or f"{name}.warmup_steps" in typed or not isinstance(section, dict):
+            continue
+        steps, warmup = section.get("steps"), section.get("warmup_steps")
+        if isinstance(steps, int) and isinstance(warmup, int):
+            section["warmup_steps"] = min(warmup, max(steps, 0))
+    return changed
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,13 @@ def test_the_default_splits_for_training_and_replicates_for_generation() -> None
     assert config.split.roles == ("train",)
 
 
+def test_a_warm_up_that_nobody_typed_gives_way_to_fewer_steps() -> None:
+    assert load(["train.steps=3"]).train.warmup_steps == 3
+    assert load(["sft.steps=4"]).sft.warmup_steps == 4
+    assert load(["train.steps=30", "sft.steps=800"]).train.warmup_steps == load([]).train.warmup_steps
+    assert "train.warmup_steps=5" in told("train.steps=3", "train.warmup_steps=5")
+
+
 def test_without_sft_every_role_is_split() -> None:
     assert load(["sft.enabled=false"]).split.roles == ("train", "generate", "reference")
 

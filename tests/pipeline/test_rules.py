@@ -190,7 +190,7 @@ RULES = {
         "train.validate_every=5 train.validation_prompts=5969", "train.validation_prompts",
         "leaves 31 of 6000 prompts", "train.validate_every=5 train.validation_prompts=5968",
     ),
-    "sft_warmup": rule("sft.steps=19", "sft.warmup_steps", "at most sft.steps=19", "sft.steps=20"),
+    "sft_warmup": rule("sft.warmup_steps=701", "sft.warmup_steps", "at most sft.steps=700", "sft.warmup_steps=700"),
     "sft_micro_batches": rule(
         "sft.micro_batch_num=3", "sft.batch_size", "multiple of sft.micro_batch_num=3", "sft.micro_batch_num=4"
     ),
