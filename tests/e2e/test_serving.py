@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from stages.grpo.checkpoint_files import digest
+
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
@@ -70,7 +72,9 @@ def test_the_best_checkpoint_of_a_run_that_broke_off(copy: Path, tmp_path: Path)
     best = attempt / "checkpoints" / "step_000002"
     shutil.copytree(split / "train", best / "weights")  # the fetched weights, cut for two cards
     shutil.copytree(strategy / "train_strategy", best / "train_strategy")
-    state = json.dumps({"best": {"step": 2, "accuracy": 0.75, "misses": 1}})
+    written = {str(file.relative_to(best)): file for file in sorted(best.rglob("*")) if file.is_file()}
+    files = {name: {"bytes": file.stat().st_size, "sha256": digest(file)} for name, file in written.items()}
+    state = json.dumps({"best": {"step": 2, "accuracy": 0.75, "misses": 1}, "files": files})
     for step in (best, best.with_name("step_000003")):
         step.mkdir(exist_ok=True)
         (step / "state.json").write_text(state)
@@ -82,6 +86,6 @@ def test_the_best_checkpoint_of_a_run_that_broke_off(copy: Path, tmp_path: Path)
     done = typed("export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
     assert done.returncode == 0, done.stderr
     assert "step 2, held-out accuracy 0.750, the best so far" in done.stderr
-    written, expected = (load_file(place / "model.safetensors") for place in (tmp_path / "out", fetched))
-    assert written.keys() == expected.keys()
-    assert all(np.array_equal(written[name], expected[name]) for name in expected)
+    exported, expected = (load_file(place / "model.safetensors") for place in (tmp_path / "out", fetched))
+    assert exported.keys() == expected.keys()
+    assert all(np.array_equal(exported[name], expected[name]) for name in expected)

@@ -60,12 +60,22 @@ two = three = one
 """
 
 
+BROKEN = """
+import sys
+
+def any(completions, solutions):
+    if "grpo" in sys.argv:
+        raise RuntimeError("this reward is broken")
+    return [0.0 for _ in completions]
+"""
+
+
 @pytest.fixture(scope="module")
 def swept(finished: tuple[Path, Finished], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
-    """Four points for one card each on two cards; the first one's reward cannot be imported."""
+    """Four points for one card each on two cards; the first one's reward breaks in training alone."""
     place = tmp_path_factory.mktemp("swept")
     (place / "sweep_rewards.py").write_text(REWARDS)
-    (place / "sweep_broken.py").write_text('raise RuntimeError("this reward is broken")')
+    (place / "sweep_broken.py").write_text(BROKEN)
     store = Path(shutil.copytree(finished[0], place / "store", symlinks=True))
     for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
         shutil.rmtree(store / stage)
