@@ -25,27 +25,28 @@ SUFFIX = "\nPut the final answer in \\boxed{}.\n"
 """tokenize.prompt_suffix of engine=mindrlhf."""
 ADDENDS = ArithConfig(min_addends=2, max_addends=3, worked_share=0.0)
 BATCH, LEARNING_RATE = 64, 2e-3
-STEPS = 320
-"""200 give an eighth of right greedy answers, 320 nearly all."""
+LEARNED, HALF_LEARNED = 320, 250
+"""Steps after which nearly all greedy answers are right, and about half of them."""
 RIGHT = 0.7
 """Share of right sums in the training text: what sampling then earns lies a little below it."""
 
 
-def make(directory: Path) -> Path:
+def make(directory: Path, steps: int = LEARNED) -> Path:
     """The model as a Hugging Face directory, made where it is not yet there.
 
     Args:
         directory: where models of this kind are kept, each under the digest of what it is made from.
+        steps: of supervised training.
     """
     digest = hashlib.sha256(Path(__file__).read_bytes() + Path(arith.__file__).read_bytes()).hexdigest()[:16]
-    target = directory / f"boxed-{digest}"
+    target = directory / f"boxed-{digest}-{steps}"
     if target.is_dir():
         return target
     part = directory / f".{target.name}-{os.getpid()}"
     part.mkdir(parents=True)
     model = read(ModelConfig, compose(["model=tiny"])["model"], "model")
     build_model(model, iter([text for row in _rows(3000) for text in row]), 0, part)
-    _train(part)
+    _train(part, steps)
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
     return target
@@ -75,7 +76,7 @@ def _rows(count: int) -> list[tuple[str, str]]:
     return rows
 
 
-def _train(directory: Path) -> None:
+def _train(directory: Path, steps: int) -> None:
     """Next-token training on the answers, in place."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -87,10 +88,10 @@ def _train(directory: Path) -> None:
     end, pad = model.config.eos_token_id, model.config.pad_token_id
     encoded = [
         (tokenizer(question)["input_ids"], tokenizer(answer)["input_ids"] + [end])
-        for question, answer in _rows(STEPS * BATCH)
+        for question, answer in _rows(steps * BATCH)
     ]
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
     for start in range(0, len(encoded), BATCH):
         rows = encoded[start : start + BATCH]
         longest = max(len(question) + len(answer) for question, answer in rows)

@@ -1,0 +1,115 @@
+"""What else mindrlhf can be asked for on one machine, and what can go wrong there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stages.weights.tensors import load
+from tests.e2e import sweeping
+from tests.e2e.outside import artifact, living, result
+from tests.upstream.mindrlhf.conftest import Upstream
+from tests.upstream.mindrlhf.runs import STEPS, Recipe, command, finish, logs, run
+from tests.upstream.mindrlhf.test_run import check_finished
+
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+
+
+def test_flat_files_two_iterations_recompute_and_a_reference_that_follows(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """ms_safetensors, num_iterations 2, the policy copied into the reference after each step, weights off the
+    card while they are resharded."""
+    done = finish(
+        upstream("e8a8fc1"),
+        tmp_path,
+        "engine.load_ckpt_format=ms_safetensors",
+        "engine.reshard_mem_opt_level=1",
+        "train.num_iterations=2",
+        "train.ref_model_sync_steps=1",
+        "train.ref_model_mixup_alpha=1.0",
+        "train.steps=12",
+        "layout.train.recompute=true",
+    )
+    check_finished(done.store, updates=4)
+
+
+def test_two_workers_share_the_prompts_and_hold_the_same_weights(upstream: Upstream, tmp_path: Path) -> None:
+    done = finish(upstream("e8a8fc1"), tmp_path, "layout=dp2_mp1_pp1")
+    check_finished(done.store, updates=1)  # a pack for each of the two
+    ranks = [load(artifact(done.store, "grpo") / "train" / f"rank_{rank}") for rank in (0, 1)]
+    assert ranks[0].keys() == ranks[1].keys()
+    for name, value in ranks[0].items():
+        assert (value == ranks[1][name]).all(), name
+    assert "run grpo train end" in logs(done.store, worker=1)[0]
+
+
+def test_a_sweep_of_two_points(upstream: Upstream, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    done = sweeping.run(store, *upstream("e8a8fc1").overrides("train.learning_rate=1e-4,2e-4"))
+    assert done.exit_code == 0, done.stderr
+    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
+    count = sweeping.count(store)
+    assert (count["fetch"], count["tokenize"], count["grpo"], count["export"]) == (1, 1, 2, 2)
+    told = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
+    assert [one["steps"] for one in told] == [STEPS, STEPS]
+
+
+def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """A user's own change of the checkout; it breaks in the second step."""
+    recipe = upstream("e8a8fc1")
+    home = Path(shutil.copytree(recipe.home, tmp_path / "mindrlhf"))
+    source, flag = home / "mindrlhf/reward/reward_fn.py", tmp_path / "asked"
+    text, line = source.read_text(encoding="utf-8"), "    rewards, answer_parsed_lst = accuracy_reward("
+    assert text.count(line) == 1
+    broken = (
+        "    import os\n"
+        f"    if os.path.exists({str(flag)!r}):\n"
+        "        raise ZeroDivisionError('my reward')\n"
+        f"    open({str(flag)!r}, 'w').close()\n"
+    )
+    source.write_text(text.replace(line, broken + line), encoding="utf-8")
+    mine = Recipe(recipe.model, home, recipe.engine)
+    store = tmp_path / "store"
+    failed = run(store, mine.overrides())
+    assert failed.exit_code == 1
+    assert "ZeroDivisionError: my reward" in failed.stderr and "worker_0.log" in failed.stderr
+    assert not list(store.glob("grpo/*/manifest.json")) and living(store) == []
+    source.write_text(text, encoding="utf-8")
+    done = run(store, mine.overrides())
+    assert done.exit_code == 0, done.stderr
+    assert result(store, "grpo")["resumed_from"] == [0, 1]
+    check_finished(store)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: needs root")
+def test_a_full_disk_ends_the_run_and_the_same_command_goes_on(upstream: Upstream, tmp_path: Path) -> None:
+    """The checkpoints' disk holds two moments; then somebody frees space."""
+    store = tmp_path / "store"
+    work = store / ".work"
+    work.mkdir(parents=True)
+    line = command(store, upstream("e8a8fc1").overrides("train.keep_checkpoints=5"))
+    script = (
+        'mount -t tmpfs -o size=44m none "$1" && shift && "$@" 2>"$ERRORS"; echo "code $?";'
+        ' mount -o remount,size=1g "$WORK" && "$@"'
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, "bash", str(work), *line],
+        env={**os.environ, "ERRORS": str(tmp_path / "first"), "WORK": str(work)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    said = (tmp_path / "first").read_text()
+    assert done.stdout.startswith("code 1\n"), said
+    assert "grpoflow gc" in said, said  # the cause is known: the disk is full
+    assert done.returncode == 0, done.stderr
+    assert result(store, "grpo")["resumed_from"] is not None
+    check_finished(store)
