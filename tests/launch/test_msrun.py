@@ -33,8 +33,9 @@ def test_msrun_missing_is_told(tmp_path: Path) -> None:
         )
 
 
-def test_msrun_leaves_the_cores_to_its_workers(tmp_path: Path) -> None:
+def test_msrun_leaves_the_cores_to_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own waiting loop would take a whole core."""
+    monkeypatch.delenv("PYTHONPATH")  # which makes msrun rest in all other tests
     program = tmp_path / "worker.py"
     program.write_text("import time; time.sleep(6)")
     used = []
@@ -47,8 +48,8 @@ def test_msrun_leaves_the_cores_to_its_workers(tmp_path: Path) -> None:
                 used.append((process.pid, process.cpu_times().user + process.cpu_times().system))
 
     job.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL, on_poll=look)
-    waiting = used[-1][1] - used[len(used) // 2][1]  # the second half: imports are over
-    assert waiting < 0.5, f"{waiting:.1f} s of CPU in about 3 s of waiting"
+    waiting = used[-1][1] - used[len(used) * 3 // 4][1]  # the last quarter: imports are over
+    assert waiting < 0.5, f"{waiting:.1f} s of CPU in the last of 6 s of waiting"
 
 
 # A worker of real msrun, without MindSpore: msrun itself only needs its children to end.

@@ -142,7 +142,7 @@ def test_a_history_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
     path = run(store, "one", "grpo")
     (tmp_path / history.FILE).unlink()
     (tmp_path / history.FILE).mkdir()
-    with pytest.raises(StoreError, match="Is a directory"):
+    with pytest.raises(StoreError, match="is a directory, not a file"):
         collect(store, keep=0, delete=True)
     assert exists(path)
 
