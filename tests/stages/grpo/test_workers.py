@@ -87,7 +87,7 @@ def specify(root, stage, config):
 def launch(root, program, workers, config):
     logs = root / "logs"
     logs.mkdir(exist_ok=True)
-    job.run(program, workers=workers, job=root.name, log_dir=logs, launcher=config.launcher)
+    job.run(program, workers=workers, job=str(root), log_dir=logs, launcher=config.launcher)
 
 
 def prepare(root, overrides):
