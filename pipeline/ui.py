@@ -45,7 +45,14 @@ EXIT_DONE = 0
 def ui(options: Namespace) -> int:
     """Serve until told to stop."""
     root = Path(load(options.overrides, options.config_dir).store).absolute()
-    os.umask(0o077)  # its history and its keys are nobody else's
+    umask = os.umask(0o077)  # its history and its keys are nobody else's
+    try:
+        return _serve(root, options)
+    finally:
+        os.umask(umask)
+
+
+def _serve(root: Path, options: Namespace) -> int:
     try:
         (root / ADDRESS).parent.mkdir(parents=True, exist_ok=True)
         (root / ADDRESS).parent.chmod(0o700)

@@ -261,10 +261,8 @@ def test_a_run_says_why_when_the_scheduler_gives_it_nothing(
     assert record.failed_stage == "fetch"
 
 
-def test_a_port_or_socket_that_is_taken_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(os, "umask", lambda mask: mask)  # the command's, not this process's
+def test_a_port_or_socket_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    umask = os.umask(0o027)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -273,6 +271,7 @@ def test_a_port_or_socket_that_is_taken_is_told(
         for line in lines:
             assert main(["ui", *line, f"store={tmp_path}"]) == 2
             assert f"{line[0]}={line[1]}" in capsys.readouterr().err
+    assert os.umask(umask) == 0o027  # what is private is the command's, not its process's
 
 
 def test_the_browser_is_started_without_the_token_on_its_command_line(ui: Ui) -> None:
