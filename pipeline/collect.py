@@ -32,7 +32,7 @@ class Garbage:
     path: Path
     bytes: int
     kind: str
-    """artifact, work (files and checkpoints of an attempt), logs, quarantine, or rehearsal (what one left)."""
+    """artifact, work (files and checkpoints of an attempt), logs, quarantine, or rehearsal."""
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:

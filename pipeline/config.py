@@ -27,6 +27,7 @@ from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.identity import NotInIdentity
 from stages.layout import LayoutConfig
 from stages.mindformers.config import MindformersConfig
 from stages.mindrlhf.config import MindrlhfEngine
@@ -53,7 +54,7 @@ class Config:
     model: ModelConfig
     layout: LayoutConfig
     dataset: DatasetConfig
-    fetch: FetchConfig
+    fetch: Annotated[FetchConfig, NotInIdentity()]
     tokenize: TokenizeConfig
     convert: ConvertConfig
     split: SplitConfig

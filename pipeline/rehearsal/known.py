@@ -11,11 +11,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline import rehearsal
+from pipeline.config import Config
 from pipeline.disk_cache import recall, remember
 from pipeline.errors import ConfigError, StoreError
-from pipeline.fingerprint import canonical, without, without_paths
+from pipeline.fingerprint import canonical, without
 from pipeline.graph import Plan
 from pipeline.store import DIGITS, Store, told
+from stages.identity import identity as counting
 
 HERE = frozenset({"store", "launcher", "report", "fetch", "cards"})
 """Sections about a machine, or about what follows training."""
@@ -33,7 +35,7 @@ def fingerprint(plan: Plan) -> str:
         if home is not None
     }
     content = {
-        "config": without(without_paths(config), ORIGIN),
+        "config": without(counting(Config, config), ORIGIN),
         "data": plan.spec("fetch_dataset").key.fingerprint,
         "external": sorted(plan.spec("grpo").external.values()),
         "checkouts": homes,
