@@ -30,8 +30,8 @@ def test_the_default_splits_for_training_and_replicates_for_generation() -> None
         ("experiment=mindrlhf_7b engine.max_model_len=2048", 1024),
         ("experiment=mindrlhf_7b rollout.max_tokens=128 engine.max_model_len=640", 640),
         (
-            "experiment=mindrlhf_deepseek_v3 model.path=. rollout.max_tokens=100 tokenize.max_prompt_length=99",
-            256,
+            "experiment=mindrlhf_deepseek_v3 model.path=. rollout.max_tokens=9 tokenize.max_prompt_length=9",
+            128,
         ),
         ("experiment=mindrlhf_7b engine.max_num_seqs=1500", 1500),
     ],
