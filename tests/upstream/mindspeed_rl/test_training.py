@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Finished, run_plain
+from tests.e2e.conftest import run_plain
 from tests.upstream.mindspeed_rl.conftest import Window, lay_out
 
 pytestmark = pytest.mark.upstream
@@ -16,13 +16,9 @@ RECIPE = [
     "layout=dp1_mp1_pp1", "train.steps=2", "train.checkpoint_every=2", "train.prompts_per_step=4",
     "rollout.num_generations=2", "rollout.max_tokens=64", "tokenize.max_prompt_length=700",
     "engine.micro_batch_size=1", "engine.workers=1", "engine.cpus_per_npu=1",
-    "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000']",
+    "engine.ray_options=['--num-cpus=6','--object-store-memory=80000000','--include-dashboard=false']",
 ]  # fmt: skip
 LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
-
-
-def run(window: Window, home: Path, store: Path) -> Finished:
-    return run_plain(store, *window.overrides, f"engine.mindspeed_rl_home={home}", *RECIPE)
 
 
 def mended(window: Window, root: Path) -> Path:
@@ -37,7 +33,8 @@ def mended(window: Window, root: Path) -> Path:
 
 @pytest.mark.timeout(900)
 def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(window: Window, tmp_path: Path) -> None:
-    done = run(window, mended(window, tmp_path), tmp_path / "store")
+    home = mended(window, tmp_path)
+    done = run_plain(tmp_path / "store", *window.overrides, f"engine.mindspeed_rl_home={home}", *RECIPE)
     assert done.exit_code == 1
     assert "MindSpeed-RL's MindSpore back end wants MSAdapter in the place of PyTorch" in done.stderr
     assert "a machine without NPUs gets no further" in done.stderr
@@ -47,10 +44,3 @@ def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(window: Window
     assert stop[window.version] in said
     assert "in train\n    actor_worker.wait_all_ref_objs_run_over()" in said  # after its data set was built
     assert not list((tmp_path / "store").glob("grpo/*/manifest.json"))
-
-
-@pytest.mark.timeout(900)
-def test_05a90d7_as_it_is_gets_no_free_port_and_the_run_says_so(newest: Window, tmp_path: Path) -> None:
-    done = run(newest, newest.home, tmp_path / "store")
-    assert done.exit_code == 1
-    assert "names self in a static method of its MindSpore launcher" in done.stderr
