@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from pipeline.cli import main
+from pipeline.config import load
+from stages.context import Context
+from stages.fetch.stage import run as fetch
 from tests.e2e.conftest import run_plain
 from tests.upstream.mindspeed_rl.conftest import Window, lay_out
 
@@ -44,3 +49,27 @@ def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(window: Window
     assert stop[window.version] in said
     assert "in train\n    actor_worker.wait_all_ref_objs_run_over()" in said  # after its data set was built
     assert not list((tmp_path / "store").glob("grpo/*/manifest.json"))
+
+
+@pytest.mark.timeout(900)
+def test_a_rehearsal_passes_and_says_that_training_was_not_rehearsed(
+    older: Window, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    fetch(Context("fetch", load(RECIPE[:2]).plain(), {}, model, tmp_path, tmp_path / "progress"))
+    recipe = [
+        *older.overrides,
+        *RECIPE,
+        "model.source=local",
+        f"model.path={model}",
+        f"store={tmp_path}/store",
+    ]
+    assert main(["rehearse", *recipe]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("rehearsal passed proven=4 failed=0 unproven=4 report=")
+    report = json.loads((Path(last.rpartition("=")[2]).parent / "report.json").read_text())
+    unproven = {proof["what"]: proof["told"] for proof in report["proofs"] if proof["state"] == "unproven"}
+    assert "no iteration was rehearsed: the MindSpore back end runs on MSAdapter" in unproven["training"]
+    main(["plan", *recipe])
+    assert "not rehearsed" not in capsys.readouterr().out
