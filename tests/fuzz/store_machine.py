@@ -253,12 +253,12 @@ def _needed(runs: list[history.Record], keep: int) -> set[str]:
     """Artifacts of pinned and named runs and of the newest `keep` that differ: written down apart."""
     needed: set[str] = set()
     seen: list[tuple[str, ...]] = []
-    for run in sorted(runs, key=lambda one: one.started, reverse=True):
+    for run in reversed(runs):  # as the history tells them, whatever the clocks said
         identity = tuple(sorted(run.artifacts.values()))
         if run.pinned or run.name or run.state == "running":
             needed |= set(identity)
         elif identity in seen or len(seen) < keep:
-            seen.append(identity)
+            seen += [identity] if identity not in seen else []
             needed |= set(identity)
     return needed
 
