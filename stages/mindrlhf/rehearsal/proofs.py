@@ -68,6 +68,8 @@ def _varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
     told = ", ".join(f"{low:g} to {high:g}" for low, high in spans)
     if varied:
         return Proof(what, "proven", f"per step: {told}")
+    if spans and all(low != 0 for low, _ in spans):
+        cause = "the reward functions of the checkout pay every completion alike, right or wrong"
     lengths = [int(row["length"]) for row in samples]
     shown = next((row for row in samples if row["length"] == min(lengths)), None)
     example = f"; for example {shown['completion']!r} with solution {shown['solution']!r}" if shown else ""

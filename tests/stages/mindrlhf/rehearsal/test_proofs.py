@@ -47,6 +47,13 @@ def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path
     assert r"a \\boxed{1}" in varied.told
 
 
+def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path: Path) -> None:
+    paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
+    _, varied, *_ = proofs.of_training(_grpo(tmp_path, paid, paid), 3, "the cause")
+    assert varied.state == "failed"
+    assert "the cause" not in varied.told and "pay every completion alike" in varied.told
+
+
 @pytest.mark.parametrize(
     ("step", "what"),
     [
