@@ -11,6 +11,7 @@ from pipeline.attempt import attempt
 from pipeline.cli import main
 from pipeline.collect import collect
 from pipeline.errors import StoreError
+from pipeline.rehearsal import known
 from pipeline.store import Key, Store
 from tests.pipeline.artifacts import commit
 
@@ -237,3 +238,20 @@ def test_an_artifact_that_gc_was_killed_in_is_no_artifact(
     assert not path.exists()
     assert "quarantine" in [item.kind for item in collect(store, keep=0, delete=True)]
     assert not list((tmp_path / ".quarantine").iterdir())
+
+
+def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    left, living = (tmp_path / ".rehearsals" / name for name in ("left", "living"))
+    for place in (left, living):
+        (place / "scratch").mkdir(parents=True)
+        (place / "scratch" / "log").write_text("x" * 1000)
+        (place / known.REPORT).write_text("{}")
+    with known.alone(living):
+        assert [(item.path, item.kind) for item in collect(store, keep=1, delete=True)] == [
+            (left / "scratch", "rehearsal")
+        ]
+        assert (living / "scratch" / "log").exists()
+    assert not (left / "scratch").exists() and (left / known.REPORT).exists()
+    run(store, "new", "grpo")
+    assert [item.path for item in collect(store, keep=1, delete=True)] == [living / "scratch"]
