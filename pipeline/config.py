@@ -27,6 +27,7 @@ from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.identity import NotInIdentity
 from stages.layout import LayoutConfig
 from stages.mindformers.config import MindformersConfig
 from stages.mindrlhf.config import MindrlhfEngine
@@ -53,7 +54,7 @@ class Config:
     model: ModelConfig
     layout: LayoutConfig
     dataset: DatasetConfig
-    fetch: FetchConfig
+    fetch: Annotated[FetchConfig, NotInIdentity()]
     tokenize: TokenizeConfig
     convert: ConvertConfig
     split: SplitConfig
@@ -135,7 +136,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
         engines.of(engine["name"]).derive(derived)
-    except (KeyError, TypeError, AttributeError, ZeroDivisionError):
+    except (ConfigError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived
     return derived
 

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.build import describe, disk_shortage
-from pipeline.fingerprint import without_paths
+from pipeline.config import Config
 from pipeline.graph import Plan, StageSpec
 from pipeline.progress import elapsed
 from pipeline.store import Manifest, Store
+from stages.identity import identity
 from stages.memory import RoleMemory, shown
 
 
@@ -166,7 +167,7 @@ def _differences(spec: StageSpec, manifest: Manifest) -> list[str]:
         if manifest.code_version != spec.version
         else []
     )
-    old, new = flat(without_paths(manifest.config)), flat(without_paths(spec.config))
+    old, new = flat(identity(Config, manifest.config)), flat(identity(Config, spec.config))
     found += [
         f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}"
         for key in sorted(old.keys() | new.keys())

@@ -15,28 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
-from stages.engine_config import LOCATIONS
 from stages.files import open_regular, read_json
-
-PATH_KEYS = frozenset(
-    {
-        ("model", "path"),
-        ("model", "tokenizer_path"),
-        ("dataset", "path"),
-        ("dataset", "test_path"),
-        ("train", "resume_from"),
-        ("sft_data", "path"),
-        ("mindformers", "home"),
-    }
-    | {(section, key) for section in ("engine", "mindformers") for key in LOCATIONS}
-)
-"""Config keys that say where something lies; the content's digest stands in the place of the user's files."""
-NO_MATTER = frozenset({("train", "loggers"), ("engine", "sft"), ("reward", "max_failures")})
-"""Config keys that change nothing of what a stage computes: who else is told of it, who trained the weights
-that it starts from (an input with a fingerprint of its own), and when it gives up."""
-MEANS = frozenset({"fetch"})
-"""Sections that say how something comes here, and change nothing of what it holds."""
-
 
 DIGESTS = ".digests.json"
 """The cache's file in a store."""
@@ -62,7 +41,7 @@ def fingerprint(
     Args:
         stage: the stage's name.
         version: its code version, raised by hand when its output changes.
-        config: the part of the configuration that it reads.
+        config: what counts of the part of the configuration that it reads (stages/identity.py).
         inputs: input name -> fingerprint.
         external: name of a user's file -> SHA-256 of its content.
 
@@ -72,17 +51,11 @@ def fingerprint(
     content = {
         "stage": stage,
         "version": version,
-        "config": without_paths(config),
+        "config": config,
         "inputs": dict(inputs),
         "external": dict(external),
     }
     return hashlib.sha256(canonical(content).encode()).hexdigest()
-
-
-def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` without what only says where something lies or how it comes here."""
-    kept = {section: values for section, values in config.items() if section not in MEANS}
-    return without(kept, PATH_KEYS | NO_MATTER)
 
 
 def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, Any]:

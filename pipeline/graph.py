@@ -17,6 +17,7 @@ from pipeline.engines.stage import Stage
 from pipeline.fingerprint import fingerprint, without
 from pipeline.store import Key
 from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.identity import identity
 from stages.rewards import user_code
 from stages.rewards.config import BUILTIN, RewardConfig
 
@@ -135,11 +136,6 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
         ConfigError: a user's file cannot be read.
     """
     values = config.plain()
-    # younger than stores in use: a Qwen2's artifacts keep their identities
-    absent = frozenset({("model", "deepseek_v3")} if config.model.deepseek_v3 is None else ())
-    absent |= {("engine", "sft")}  # what it changes shows in the inputs
-    if config.engine.name == "mindrlhf" and config.engine.tokenizer == "qwen":  # younger, too
-        absent |= {("engine", "tokenizer")}
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in stages(config):
@@ -150,15 +146,15 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
         external = {str(path): digest(path) for path in stage.external}
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
         version = VERSIONS[stage.name] if stage.engine is None else OUTSIDE_VERSIONS[stage.engine]
-        identity = fingerprint(
+        digits = fingerprint(
             stage.name,
             version,
-            _named(without(part, stage.unread | absent), names or {}),
+            identity(Config, _named(without(part, stage.unread), names or {})),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
         specs[stage.name] = StageSpec(
-            Key(stage.name, identity),
+            Key(stage.name, digits),
             version,
             part,
             inputs,

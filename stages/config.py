@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
-import functools
 import math
 import types
 import typing
@@ -21,6 +20,7 @@ from typing import Any, TypeVar
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.errors import ConfigError, Problem
+from stages.identity import field_types
 
 T = TypeVar("T")
 
@@ -55,16 +55,11 @@ def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
     return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
 
 
-@functools.cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls, include_extras=True)
-
-
 def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(values, Mapping):
         problems.append(Problem(path or cls.__name__, values, "must be a group of keys"))
         return None
-    hints = _hints(cls)
+    hints = field_types(cls)
     names = [field.name for field in dataclasses.fields(cls)]
     defaults = {f.name for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
     before = len(problems)
@@ -114,7 +109,7 @@ def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
 
 def _named(options: list[Any], value: Any, path: str, problems: list[Problem]) -> Any:
     """One of several dataclasses: the one whose `name: Literal[...]` holds the value's name."""
-    names = {name: option for option in options for name in typing.get_args(_hints(option)["name"])}
+    names = {name: option for option in options for name in typing.get_args(field_types(option)["name"])}
     name = value.get("name") if isinstance(value, Mapping) else value
     if not isinstance(name, str) or name not in names:
         problems.append(Problem(_join(path, "name"), name, f"must be one of {', '.join(names)}"))

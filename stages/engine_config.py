@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Gt
+
+from stages.identity import NotInIdentity
 
 
 @dataclass(frozen=True)
@@ -18,25 +20,26 @@ class LocalEngine:
     device_target: Literal["CPU", "Ascend", "GPU"]
     """What sft, grpo and evaluate compute on, as MindSpore's set_device names it; never run on any but CPU.
     Each of several workers takes the device that MindSpore's msrun gives it."""
-    sft: Literal["local", "mindformers"]
+    sft: Annotated[Literal["local", "mindformers"], NotInIdentity()]
     """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
-    mindformers, before everything else (section mindformers)."""
+    mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
+    identity of its own."""
 
 
 @dataclass(frozen=True)
 class OutsideProgram:
     """What every program that is not ours is told about this machine."""
 
-    python: str | None
+    python: Annotated[str | None, NotInIdentity(every_node=True)]
     """Interpreter with the program's packages, by path or name, or a script around one; null: the first
     python on PATH that is not grpoflow's."""
-    env_scripts: tuple[str, ...]
+    env_scripts: Annotated[tuple[str, ...], NotInIdentity(every_node=True)]
     """Shell files sourced before the start, in the child only: CANN's and ATB's set_env.sh."""
-    env: Mapping[str, str]
+    env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables added to its environment."""
-    container: tuple[str, ...]
+    container: Annotated[tuple[str, ...], NotInIdentity()]
     """Command prefix that runs the start script elsewhere, for example [docker, exec, NAME]; empty: none."""
-    silence_timeout_s: Annotated[float, Gt(0)] | None
+    silence_timeout_s: Annotated[Annotated[float, Gt(0)] | None, NotInIdentity()]
     """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
 
 
@@ -44,11 +47,5 @@ class OutsideProgram:
 class OutsideEngine(OutsideProgram):
     """What every engine that is a program of its own has."""
 
-    sft: Literal["off", "mindformers"]
+    sft: Annotated[Literal["off", "mindformers"], NotInIdentity()]
     """Supervised training before everything else: none, or by mindformers (section mindformers)."""
-
-
-HOMES = ("mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home")
-"""The engines' checkouts, which every node of a run must have."""
-LOCATIONS = (*(field.name for field in fields(OutsideProgram)), *HOMES)
-"""Where and how an engine runs on this machine: no part of an artifact's identity."""

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt
 
 from stages.errors import Problem
 from stages.fetch.sources import ModelRepositoryConfig
+from stages.identity import AbsentWhen, NotInIdentity
 
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -70,11 +71,11 @@ class ModelConfig:
     source: Literal["builtin", "local", "modelscope"]
     """builtin: random weights from the seed; local: a Hugging Face directory at `path`; modelscope: `hub`.
     null in a YAML file: local when there is a path, else modelscope."""
-    path: str | None
+    path: Annotated[str | None, NotInIdentity()]
     """The user's Hugging Face directory (source=local)."""
     hub: ModelRepositoryConfig | None
     """Where it is on ModelScope."""
-    tokenizer_path: str | None
+    tokenizer_path: Annotated[str | None, NotInIdentity()]
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
     hidden_size: Positive
     num_hidden_layers: Positive
@@ -105,7 +106,7 @@ class ModelConfig:
     Concat alone)."""
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
-    deepseek_v3: DeepseekV3Config | None
+    deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)]
     """What makes it a DeepSeek-V3; null: a Qwen2."""
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch import engine as launch
 from pipeline.errors import Problem
-from stages.engine_config import HOMES
+from stages.identity import on_every_node
 
 if TYPE_CHECKING:
     from pipeline.config import Config
@@ -64,7 +64,4 @@ def installed(config: Config) -> list[str]:
     programs: list[Any] = [config.engine]
     if config.engine.sft == "mindformers":
         programs.append(config.mindformers)
-    named = ("python", "home", *HOMES)
-    paths = [getattr(program, name, None) for program in programs for name in named]
-    paths += [path for program in programs for path in getattr(program, "env_scripts", ())]
-    return list(dict.fromkeys(path for path in paths if path is not None))
+    return list(dict.fromkeys(path for program in programs for path in on_every_node(program)))

@@ -14,13 +14,11 @@ from stages.layout import ROLES
 from stages.memory import RoleMemory, warnings
 from stages.mindspeed_rl import contract, rules
 from stages.mindspeed_rl import memory as cards
-from stages.mindspeed_rl.config import LOCATIONS, MindspeedRlEngine
+from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.mindspeed_rl.job import Job
 
 if TYPE_CHECKING:
     from pipeline.config import Config
-
-_PLACES = frozenset(("engine", key) for key in LOCATIONS)
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
@@ -55,7 +53,6 @@ def stages(config: Config) -> tuple[Stage, ...]:
             # Per checkpoint weights, and float32 weights with both moments; one more while it is written.
             bytes_written=7 * size * (1 + config.train.keep_checkpoints),
             computes=True,
-            unread=_PLACES,
             engine="mindspeed_rl_grpo",
         ),
         Stage(

@@ -18,6 +18,7 @@ from stages.fetch.sources import (
     check_url,
     moving,
 )
+from stages.identity import NotInIdentity
 from stages.model_config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
@@ -74,9 +75,9 @@ class DatasetConfig:
     source: Literal["builtin", "local", "url", "modelscope"]
     """builtin: generated from the seed; local: the user's files at `path`; url, modelscope: `files`.
     null in a YAML file: local when there is a path, else modelscope when there is a hub, else url."""
-    path: str | None
+    path: Annotated[str | None, NotInIdentity()]
     """Directory with train.jsonl and test.jsonl (or .json, .parquet), or the training file."""
-    test_path: str | None
+    test_path: Annotated[str | None, NotInIdentity()]
     """Held-out file; None: test.jsonl (or .json, .parquet) in the same directory."""
     hub: RepositoryConfig | None
     """The repository on ModelScope that `files` are in (source=modelscope)."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.errors import Problem
+from stages.identity import NotInIdentity
 from stages.layout import RoleLayout
 
 Positive = Annotated[int, Ge(1)]
@@ -111,7 +112,7 @@ class TrainConfig(OptimizerConfig):
     """Steps between checkpoints; 0: none."""
     keep_checkpoints: Positive
     """Complete checkpoints that stay; older ones are removed."""
-    resume_from: str | None
+    resume_from: Annotated[str | None, NotInIdentity()]
     """A checkpoint of another run of the same model (…/checkpoints/step_000020), of any layout: training goes
     on after its step as if it were this run's own; null: from the start."""
     completions_every: Positive
@@ -126,7 +127,7 @@ class TrainConfig(OptimizerConfig):
     """The result is the model of the best check instead of the last step's."""
     patience: Positive | None
     """Stop after so many checks in a row without a better accuracy; null: never early."""
-    loggers: tuple[Literal["wandb", "swanlab"], ...]
+    loggers: Annotated[tuple[Literal["wandb", "swanlab"], ...], NotInIdentity()]
     """Packages that are given every number of metrics.jsonl besides TensorBoard; a finished run is not logged
     afterwards. Offline, into the artifact (wandb/, swanlab/), unless WANDB_MODE or SWANLAB_MODE says
     otherwise."""

@@ -9,6 +9,7 @@ from annotated_types import Ge
 
 from stages.engine_config import OutsideProgram
 from stages.grpo.config import AdamConfig, NonNegative, Positive
+from stages.identity import Checkout
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     What is said of this machine is the engine's, unless said otherwise.
     """
 
-    home: str | None
+    home: Annotated[str | None, Checkout()]
     """The checkout; null: plan and --dry-run write a placeholder, run refuses."""
     epochs: Positive
     """Passes over the examples (shipped YAML: 2)."""

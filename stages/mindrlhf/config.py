@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from stages.engine_config import OutsideEngine
+from stages.identity import AbsentWhen, Checkout
 
 Positive = Annotated[int, Ge(1)]
 Version = Literal["0cd087455", "e8a8fc1"]
@@ -21,11 +22,11 @@ class MindrlhfEngine(OutsideEngine):
 
     name: Literal["mindrlhf"]
     """mindrlhf: the user's checkout of mindspore-ai/mindrlhf."""
-    mindrlhf_home: str | None
+    mindrlhf_home: Annotated[str | None, Checkout()]
     """The checkout; null: plan and --dry-run assume contract e8a8fc1, run refuses."""
-    mindformers_home: str | None
+    mindformers_home: Annotated[str | None, Checkout()]
     """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
-    msadapter_home: str | None
+    msadapter_home: Annotated[str | None, Checkout()]
     """msadapter's library directory, which vllm-mindspore needs; null: not put on PYTHONPATH."""
     contract: Literal["auto", "0cd087455", "e8a8fc1"]
     """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
@@ -34,7 +35,7 @@ class MindrlhfEngine(OutsideEngine):
     use_vllm: Annotated[int, Ge(0), Le(2)]
     """0: MindFormers generates, with one seed per replica, so that layout.generate.data_parallel must be at
     least 2; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging, 0cd087455 only)."""
-    tokenizer: Literal["auto", "qwen", "file"]
+    tokenizer: Annotated[Literal["auto", "qwen", "file"], AbsentWhen("qwen")]
     """What turns ids into text for rewards. qwen: mindrlhf's own class, Qwen2.5's ids built in; file: the
     model's tokenizer.json; auto: qwen for Qwen2.5's vocabulary, file for every other."""
     epochs: Positive
@@ -57,7 +58,7 @@ class MindrlhfEngine(OutsideEngine):
     block_size: Positive
     """Tokens per block of vLLM's cache (mindrlhf's default 16)."""
     max_num_seqs: Positive
-    """Sequences that vLLM decodes at once (mindrlhf's default 1024)."""
+    """Sequences that vLLM decodes at once; null: 1024, or max_model_len where it is shorter."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
     """Share of the card that vLLM may take (shipped YAML: 0.5)."""
     device_memory_gib: Annotated[int, Ge(1)]

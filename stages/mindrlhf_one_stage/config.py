@@ -9,6 +9,7 @@ from annotated_types import Ge
 
 from stages.engine_config import OutsideEngine
 from stages.grpo.config import Positive
+from stages.identity import Checkout
 
 Window = Literal["32599d0", "875f92b", "2d0e84d"]
 WINDOWS: tuple[Window, ...] = ("2d0e84d", "875f92b", "32599d0")
@@ -22,9 +23,9 @@ class OneStageEngine(OutsideEngine):
 
     name: Literal["mindrlhf_one_stage"]
     """mindrlhf_one_stage: a checkout of mindspore-ai/mindrlhf from 32599d0 to before f251809."""
-    mindrlhf_home: str | None
+    mindrlhf_home: Annotated[str | None, Checkout()]
     """The checkout; null: plan and --dry-run assume contract 2d0e84d, run refuses."""
-    mindformers_home: str | None
+    mindformers_home: Annotated[str | None, Checkout()]
     """Checkout of mindformers that goes on PYTHONPATH; null: the interpreter's own mindformers."""
     contract: Literal["auto", "32599d0", "875f92b", "2d0e84d"]
     """Version of arguments and behaviour; auto: recognised from the checkout's own files."""

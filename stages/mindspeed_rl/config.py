@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from stages.engine_config import OutsideEngine
+from stages.identity import Checkout, NotInIdentity
 
 Positive = Annotated[int, Ge(1)]
 Port = Annotated[int, Ge(1024), Le(65535)]
@@ -24,22 +25,22 @@ class MindspeedRlEngine(OutsideEngine):
 
     name: Literal["mindspeed_rl"]
     """mindspeed_rl: the user's checkout of Ascend/MindSpeed-RL."""
-    mindspeed_rl_home: str | None
+    mindspeed_rl_home: Annotated[str | None, Checkout()]
     """The checkout, with megatron, mindspeed and mindspeed_llm copied in as its guide says; null: plan and
     --dry-run assume contract 05a90d7, run refuses."""
-    mindspeed_llm_home: str | None
+    mindspeed_llm_home: Annotated[str | None, Checkout(every_node=False)]
     """Checkout of Ascend/MindSpeed-LLM whose convert_ckpt.py converts weights; contract 667a547 brings its
     own converter and needs none."""
-    convert_python: str | None
+    convert_python: Annotated[str | None, NotInIdentity()]
     """Interpreter of the converter: upstream wants an environment of its own for it; null: engine.python."""
-    convert_env: Mapping[str, str]
+    convert_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables added to engine.env for the converter."""
     contract: Literal["auto", "667a547", "05a90d7"]
     """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
     prompt_type: str
     """Template of configs/model/templates.json that questions are put into; its verifiers look for the answer
     form that qwen_r1 asks for."""
-    workers: Positive
+    workers: Annotated[Positive, NotInIdentity()]
     """Processes of preprocess_data.py (shipped YAML: 8)."""
     verifier_function: tuple[str, ...]
     """Rule rewards by the names that models/rule_verifier.py registers (shipped YAML: base_acc)."""
@@ -69,30 +70,22 @@ class MindspeedRlEngine(OutsideEngine):
     """Tokens of one vLLM step; null: 8192 (shipped YAML of 7B), or max_model_len if that is more."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
     """Share of the card that vLLM may take (shipped YAML of 7B: 0.4)."""
-    device_memory_gib: Positive
+    device_memory_gib: Annotated[Positive, NotInIdentity()]
     """Memory of a card (A2 and one die of A3: 64, of which the driver keeps some)."""
     use_remove_padding: bool
     """Train without padding (shipped YAML of 32B); contract 05a90d7 only."""
     guarantee_order: bool
     """Keep the order of samples from generation to training: repeatable, and slower (shipped YAML: false)."""
-    runtime_env: Mapping[str, str]
+    runtime_env: Annotated[Mapping[str, str], NotInIdentity()]
     """Variables of every Ray worker, besides configs/envs/runtime_env.yaml's: HCCL_SOCKET_IFNAME, for one."""
-    cpus_per_npu: Positive
+    cpus_per_npu: Annotated[Positive, NotInIdentity()]
     """CPUs that Ray reserves beside each card; a run waits for ever on a machine with fewer (default 8)."""
-    ray_address: str | None
+    ray_address: Annotated[str | None, NotInIdentity()]
     """HOST:PORT of a Ray cluster that is there already: it is used and left running; null: one is started for
     the run on the launcher's machines, and stopped after it."""
-    ray_dashboard_port: Port | None
+    ray_dashboard_port: Annotated[Port | None, NotInIdentity()]
     """Port of the dashboard of a cluster that is started; null: a free one."""
-    ray_options: tuple[str, ...]
+    ray_options: Annotated[tuple[str, ...], NotInIdentity()]
     """More options of every `ray start`, for example [--num-cpus=640]."""
-    ray_wait_timeout_s: Annotated[float, Gt(0)]
+    ray_wait_timeout_s: Annotated[Annotated[float, Gt(0)], NotInIdentity()]
     """All cards must be registered by then."""
-
-
-LOCATIONS = (
-    "mindspeed_rl_home", "mindspeed_llm_home", "convert_python", "convert_env", "workers", "runtime_env",
-    "cpus_per_npu", "ray_address", "ray_dashboard_port", "ray_options", "ray_wait_timeout_s",
-    "device_memory_gib",
-)  # fmt: skip
-"""Fields besides stages.engine_config.LOCATIONS that change nothing of a result."""

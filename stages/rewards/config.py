@@ -11,6 +11,7 @@ from typing import Annotated
 from annotated_types import Ge
 
 from stages.errors import Problem
+from stages.identity import NotInIdentity
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)
@@ -29,7 +30,7 @@ class RewardConfig:
     """One factor per function; mindrlhf's verifier_weight."""
     length: LengthConfig | None
     """For the rewards by length; None: there are none."""
-    max_failures: Annotated[int, Ge(0)] | None = None
+    max_failures: Annotated[Annotated[int, Ge(0)] | None, NotInIdentity()] = None
     """Completions of a step for which one function may raise, take too long or return no finite number (they
     count 0); one more ends the run. Of evaluate's prompts as many, or a tenth. null: a tenth of a step."""
 

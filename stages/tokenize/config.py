@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge
 
 from stages.errors import Problem
+from stages.identity import NotInIdentity
 
 Positive = Annotated[int, Ge(1)]
 
@@ -50,7 +51,7 @@ class TokenizeConfig:
 class SftDataConfig:
     """Examples of the user's for supervised training (stage sft, whoever runs it)."""
 
-    path: str | None
+    path: Annotated[str | None, NotInIdentity()]
     """JSON lines, a JSON array or Parquet; null: the training questions with their whole answers."""
     kind: Literal["alpaca", "conversations"]
     """What its rows are, see tokenize.kind; turns take the chat template in any case."""

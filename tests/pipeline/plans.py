@@ -15,6 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import strategies as st
 
 from pipeline.config import Config
+from stages.identity import AbsentWhen, NotInIdentity, field_types
 
 FOREIGN = {
     "store", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir", "resume_from",
@@ -40,7 +41,7 @@ class Leaf:
 
 def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Every key of plain `values` of `cls` that no other machine decides."""
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+    for name, hint in types_of(cls).items():
         if name in FOREIGN or (path == () and name == "launcher"):
             continue
         below = values[name]
@@ -51,6 +52,17 @@ def leaves(values: Mapping[str, Any], cls: type = Config, path: tuple[str, ...] 
             yield from leaves(below, fits[0], (*path, name))
         elif not nested:
             yield Leaf((*path, name), hint, below)
+
+
+def types_of(cls: type) -> dict[str, Any]:
+    """Types of a dataclass's fields with their bounds, without a marker around a whole type."""
+    found = {}
+    for name, hint in field_types(cls).items():
+        marked = typing.get_origin(hint) is Annotated and isinstance(
+            hint.__metadata__[0], NotInIdentity | AbsentWhen
+        )
+        found[name] = typing.get_args(hint)[0] if marked else hint
+    return found
 
 
 def values_of(leaf: Leaf) -> st.SearchStrategy[Any]:

@@ -1,22 +1,32 @@
 import hashlib
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 import pipeline.fingerprint
+from pipeline.config import Config, load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
+from pipeline.graph import plan
+from stages.identity import identity
 
-CONFIG = {"model": {"hidden_size": 128, "path": "/here"}, "seed": 0}
+CONFIG = {"model": {"hidden_size": 128}, "seed": 0}
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").read_text())
+"""Overrides -> stage -> fingerprint, of releases before."""
 
 
-def test_paths_do_not_count_and_values_do() -> None:
+@pytest.mark.parametrize("line", GOLDEN, ids=lambda line: line or "defaults")
+def test_artifacts_of_stores_in_use_are_found(line: str) -> None:
+    """A change here computes everybody's artifacts again: name it in CHANGELOG, and why it must be."""
+    specs = plan(load(line.split()), lambda path: "x").specs
+    assert {spec.name: spec.key.fingerprint[:16] for spec in specs} == GOLDEN[line]
+
+
+def test_every_value_counts_but_those_that_say_they_do_not() -> None:
     base = fingerprint("fetch", 1, CONFIG, {}, {})
     assert len(base) == 64
-    assert (
-        fingerprint("fetch", 1, {"seed": 0, "model": {"path": "/there", "hidden_size": 128}}, {}, {}) == base
-    )
     changed = [
         fingerprint("fetch", 2, CONFIG, {}, {}),
         fingerprint("convert", 1, CONFIG, {}, {}),
@@ -25,6 +35,24 @@ def test_paths_do_not_count_and_values_do() -> None:
         fingerprint("fetch", 1, CONFIG, {}, {"0:config.json": "00"}),
     ]
     assert len({base, *changed}) == 6
+
+
+def test_what_is_no_part_of_identity_is_said_on_the_field() -> None:
+    values = {
+        "fetch": {"retries": 1},
+        "model": {"path": "/here", "hidden_size": 128, "deepseek_v3": None},
+        "engine": {"name": "mindrlhf", "mindrlhf_home": "/there", "tokenizer": "qwen", "epochs": 2},
+        "mindformers": {"home": "/there", "env": {"A": "b"}, "epochs": 2},
+        "seed": 0,
+    }
+    assert identity(Config, values) == {
+        "model": {"hidden_size": 128},
+        "engine": {"name": "mindrlhf", "epochs": 2},
+        "mindformers": {"epochs": 2},
+        "seed": 0,
+    }
+    of_an_engine_that_is_gone = {"engine": {"name": "gone", "home": "/there"}, "gone": 1}
+    assert identity(Config, of_an_engine_that_is_gone) == of_an_engine_that_is_gone
 
 
 def test_fingerprint_is_the_documented_hash() -> None:

@@ -39,6 +39,7 @@ import stages.tokenize.config
 from pipeline.config import Config, load
 from stages.config import read
 from stages.errors import ConfigError
+from tests.pipeline.plans import types_of
 from tests.pipeline.rule_cases import check, problems, rule, without_entry, without_source
 
 MODULES = (
@@ -303,7 +304,7 @@ RULES = {
     ),
     "vllm_length": rule(
         "engine.max_model_len=1023", "engine.max_model_len", "rollout.max_tokens = 1024 must fit",
-        "engine.max_model_len=1024 engine.max_num_seqs=512", SEVEN,
+        "engine.max_model_len=1024", SEVEN,
     ),
     "vllm_positions": rule(
         "engine.max_model_len=32769", "engine.max_model_len", "max_position_embeddings=32768",
@@ -546,7 +547,7 @@ def test_what_an_engine_forbids_has_a_source() -> None:
 
 def bounded(cls: type, values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any, Any, Any]]:
     """(path, bound, a value beyond it, the value at it) of every bound of a section and of those below it."""
-    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+    for name, hint in types_of(cls).items():
         inner = [one for one in (hint, *typing.get_args(hint)) if typing.get_origin(one) is Annotated]
         for one in inner:
             step = 1 if typing.get_args(one)[0] is int else 1e-6

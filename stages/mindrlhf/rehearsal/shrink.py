@@ -33,6 +33,7 @@ RENDERED = frozenset(
         "rl_config.save_ckpt_interval",
         "generate_config.max_model_len",
         "generate_config.max_num_batched_tokens",
+        "generate_config.max_num_seqs",
         "generate_config.max_prompt_length",
         "generate_config.sampling_config.max_tokens",
         "generate_config.sampling_config.min_tokens",
@@ -102,7 +103,8 @@ def set_lengths(small: dict[str, Any], tokens: int) -> None:
     engine, rollout = small["engine"], small["rollout"]
     rollout["max_tokens"] = tokens
     rollout["min_tokens"] = min(rollout["min_tokens"], tokens)
-    engine["seq_length"] = _row(engine["pack_num"], small["tokenize"]["max_prompt_length"], tokens)
+    row = _row(engine["pack_num"], small["tokenize"]["max_prompt_length"], tokens)
+    engine |= {"seq_length": row, "max_num_seqs": min(engine["max_num_seqs"], row)}
 
 
 def _prompt(own: int, tokens: int, pack_num: int) -> int:

@@ -1,0 +1,94 @@
+"""What of a configuration is no part of an artifact's identity: said on the field, read in this one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class NotInIdentity:
+    """Marks a field that changes nothing of what a stage makes.
+
+    It says where something lies, how it comes here, who else is told, or when to give up. Of the user's files
+    the content counts, by digest (Stage.external).
+    """
+
+    every_node: bool = False
+    """Whether it names what each node of a run must have, at the same path."""
+
+
+@dataclass(frozen=True)
+class Checkout(NotInIdentity):
+    """Marks a directory with an engine's sources."""
+
+    every_node: bool = True
+
+
+@dataclass(frozen=True)
+class AbsentWhen:
+    """Marks a field younger than stores in use: with this value their artifacts keep their identities."""
+
+    value: Any
+
+
+def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of a configuration.
+
+    Args:
+        cls: its dataclass.
+        values: plain data of some or all of its fields; keys that `cls` does not know count.
+    """
+    known = field_types(cls)
+    counting = {}
+    for key, value in values.items():
+        hint = known.get(key)
+        if hint is not None and any(_drops(marker, value) for marker in _markers(hint)):
+            continue
+        inner = _dataclass(hint, value)
+        counting[key] = value if inner is None else identity(inner, value)
+    return counting
+
+
+def on_every_node(section: Any) -> Iterator[str]:
+    """The paths in a section (a dataclass of the configuration) that every node of a run must have."""
+    cls: Any = type(section)
+    for key, hint in field_types(cls).items():
+        if any(isinstance(marker, NotInIdentity) and marker.every_node for marker in _markers(hint)):
+            value = getattr(section, key)
+            yield from (value,) if isinstance(value, str) else value or ()
+
+
+@functools.cache
+def field_types(cls: Any) -> dict[str, Any]:
+    """Types of a dataclass's fields, with their markers and bounds."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+def _markers(hint: Any) -> tuple[Any, ...]:
+    return hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
+
+
+def _drops(marker: Any, value: Any) -> bool:
+    if isinstance(marker, AbsentWhen):
+        return bool(value == marker.value)
+    return isinstance(marker, NotInIdentity)
+
+
+def _dataclass(hint: Any, value: Any) -> Any:
+    """The dataclass that plain `value` was made from: of a union by name, the one of that name."""
+    if not isinstance(value, Mapping):
+        return None
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint if dataclasses.is_dataclass(hint) else None
+    options: list[Any] = [option for option in typing.get_args(hint) if dataclasses.is_dataclass(option)]
+    if len(options) > 1:
+        options = [one for one in options if value.get("name") in typing.get_args(field_types(one)["name"])]
+    return options[0] if options else None
