@@ -72,13 +72,13 @@ def kept(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) -> lis
     """Living, pinned and named runs, and the newest `keep` of the others that differ in artifacts.
 
     Args:
-        runs: all of them.
+        runs: all of them, oldest first: in the history's order, which no clock decides.
         keep: how many of those that nothing else keeps.
         busy: STAGE-DIGITS of artifacts that somebody builds now; a run that has one lives.
     """
     chosen: list[Record] = []
     recent: set[tuple[str, ...]] = set()
-    for run in sorted(runs, key=lambda run: run.started, reverse=True):
+    for run in reversed(list(runs)):
         identity = tuple(sorted(run.artifacts.values()))
         if run.state == "running" or run.pinned or run.name or not busy.isdisjoint(_flat(run)):
             chosen.append(run)

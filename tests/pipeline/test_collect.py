@@ -1,5 +1,6 @@
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,19 @@ def test_repeating_a_run_does_not_push_others_out(tmp_path: Path) -> None:
         run(store, "second", "grpo")
     collect(store, keep=2, delete=True)
     assert exists(first)
+
+
+def test_the_newest_run_is_the_history_s_last_whatever_the_clocks_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = Store(tmp_path), time.time()
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time", lambda: now + 1e6)
+        old = run(store, "future", "grpo")
+        clock.setattr(time, "time", lambda: now - 1e6)
+        new = run(store, "past", "grpo")
+    collect(store, keep=1, delete=True)
+    assert exists(new) and not exists(old)
 
 
 def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
