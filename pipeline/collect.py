@@ -20,6 +20,7 @@ from pipeline import history
 from pipeline.attempt import is_held
 from pipeline.errors import StoreError
 from pipeline.history import Record
+from pipeline.rehearsal import known as rehearsals
 from pipeline.store import Store, told
 from pipeline.verify import artifacts
 
@@ -31,7 +32,7 @@ class Garbage:
     path: Path
     bytes: int
     kind: str
-    """artifact, work (files and checkpoints of an attempt), logs, or quarantine."""
+    """artifact, work (files and checkpoints of an attempt), logs, quarantine, or rehearsal."""
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
@@ -50,10 +51,10 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
         busy = _busy(store)
         with history.exclusive(store.root) if delete else contextlib.nullcontext():
             known = history.runs(store.root)
-            if not known and not artifacts(store):
-                return []
-            _must_be_sure(store, known.values(), busy, history.doubt(store.root, known))
-            garbage = list(_garbage(store, known.values(), keep, busy))
+            garbage = [Garbage(path, _bytes(path), "rehearsal") for path in rehearsals.left(store)]
+            if known or artifacts(store):
+                _must_be_sure(store, known.values(), busy, history.doubt(store.root, known))
+                garbage += _garbage(store, known.values(), keep, busy)
             for item in garbage if delete else ():
                 _remove(store, item)
     except OSError as error:
@@ -71,13 +72,13 @@ def kept(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) -> lis
     """Living, pinned and named runs, and the newest `keep` of the others that differ in artifacts.
 
     Args:
-        runs: all of them.
+        runs: all of them, oldest first: in the history's order, which no clock decides.
         keep: how many of those that nothing else keeps.
         busy: STAGE-DIGITS of artifacts that somebody builds now; a run that has one lives.
     """
     chosen: list[Record] = []
     recent: set[tuple[str, ...]] = set()
-    for run in sorted(runs, key=lambda run: run.started, reverse=True):
+    for run in reversed(list(runs)):
         identity = tuple(sorted(run.artifacts.values()))
         if run.state == "running" or run.pinned or run.name or not busy.isdisjoint(_flat(run)):
             chosen.append(run)
@@ -131,6 +132,9 @@ def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) ->
 def _remove(store: Store, item: Garbage) -> None:
     """Remove a directory; an artifact is no artifact any more before its first file goes."""
     path = item.path
+    if item.kind == "rehearsal":
+        with rehearsals.alone(path.parent):
+            return shutil.rmtree(path)
     if item.kind == "artifact":
         path = store.root / ".quarantine" / f"{_name(path).replace('/', '-')}-{uuid.uuid4().hex[:8]}"
         path.parent.mkdir(parents=True, exist_ok=True)

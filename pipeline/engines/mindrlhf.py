@@ -19,6 +19,9 @@ from stages.split_config import check_split
 if TYPE_CHECKING:
     from pipeline.config import Config
 
+MOST_SEQUENCES = 1024
+"""mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
+
 
 def stages(config: Config) -> tuple[Stage, ...]:
     """What mindrlhf does itself is skipped; which that is depends on what it loads."""
@@ -85,7 +88,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """The contract of the user's checkout, and the files that mindrlhf reads."""
+    """The contract of the user's checkout, the files that mindrlhf reads, and as many sequences as fit."""
     engine, convert, split = values["engine"], values["convert"], values["split"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
@@ -96,6 +99,9 @@ def derive(values: dict[str, Any]) -> None:
     elif engine["load_ckpt_format"] == "ckpt":
         convert |= {"materialize": True, "format": "ckpt"}
         split["format"] = "ckpt"
+    if engine["max_num_seqs"] is None:
+        engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
+        engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
 
 
 def problems(config: Config) -> Iterator[Problem]:

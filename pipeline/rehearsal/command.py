@@ -34,16 +34,17 @@ def rehearse(options: Namespace) -> int:
         raise ConfigError(refused)
     store.open()
     place = known.directory(store, known.fingerprint(plan))
-    scratch = _empty(options.keep, place / "scratch")
-    (place / known.REPORT).unlink(missing_ok=True)
-    proofs = []
-    for proof in _proofs(parts, plan, scratch):
-        _tell(f"{proof.state}: {proof.what}: {proof.told}")
-        proofs.append(proof)
-    page = report.write(place, proofs, options.overrides, time.monotonic() - began)
-    passed = report.has_passed(proofs)
-    if passed and options.keep is None:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with known.alone(place):
+        scratch = _empty(options.keep, place / known.SCRATCH)
+        (place / known.REPORT).unlink(missing_ok=True)
+        proofs = []
+        for proof in _proofs(parts, plan, scratch):
+            _tell(f"{proof.state}: {proof.what}: {proof.told}")
+            proofs.append(proof)
+        page = report.write(place, proofs, options.overrides, time.monotonic() - began)
+        passed = report.has_passed(proofs)
+        if passed and options.keep is None:
+            shutil.rmtree(scratch, ignore_errors=True)
     report.show(proofs)
     if not passed:
         print(f"what it left, with the logs: {scratch}")

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from pipeline import rehearsal
 from pipeline.config import Config
 from pipeline.disk_cache import recall, remember
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, StoreError
 from pipeline.fingerprint import canonical, without
 from pipeline.graph import Plan
-from pipeline.store import DIGITS, Store
+from pipeline.store import DIGITS, Store, told
 from stages.identity import identity as counting
 
 HERE = frozenset({"store", "launcher", "report", "fetch", "cards"})
 """Sections about a machine, or about what follows training."""
 ORIGIN = frozenset({("model", "source"), ("model", "hub"), ("dataset", "source"), ("dataset", "hub")})
-REPORT = "report.json"
+ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
 
 
 def fingerprint(plan: Plan) -> str:
@@ -42,7 +45,35 @@ def fingerprint(plan: Plan) -> str:
 
 def directory(store: Store, identity: str) -> Path:
     """Where a rehearsal's report lies."""
-    return store.root / ".rehearsals" / identity[:DIGITS]
+    return store.root / ROOM / identity[:DIGITS]
+
+
+@contextlib.contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """Let no other process rehearse, or clear away, in the directory of one rehearsal.
+
+    Raises:
+        StoreError: another one does, or it cannot be written.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place / "lock", mode=0o664)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
+    except OSError as error:
+        raise told(error, place) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def left(store: Store) -> Iterator[Path]:
+    """Scratch directories of rehearsals that failed or were ended, none of them in use."""
+    for scratch in sorted((store.root / ROOM).glob(f"*/{SCRATCH}")):
+        with contextlib.suppress(StoreError), alone(scratch.parent):
+            yield scratch
 
 
 def notes(plan: Plan, store: Store) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -102,9 +103,10 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     yield _accepted(planned)
     told = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
     yield Proof("checkpoint complete", "proven" if moment else "failed", told)
+    moments = _first_moments(planned, stages, moment)
     grpo = stages.build(planned, "grpo")
     yield proofs.of_resume(grpo, moment)
-    yield from proofs.of_training(grpo, len(known), _cause(planned, stages))
+    yield from proofs.of_training(grpo, len(known), _cause(planned, stages), moments)
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
     yield from proofs.of_export(checkpoint, exported, model, planned.config.model)
@@ -166,6 +168,13 @@ def _train_and_kill(planned: Plan, stages: Scratch) -> Moment | None:
 
     stages.kill(planned, "grpo", is_due)
     return seen[0] if seen else None
+
+
+def _first_moments(planned: Plan, stages: Scratch, moment: Moment | None) -> float:
+    if moment is None:
+        return math.nan
+    root = stages.work(planned.spec("grpo")) / "checkpoints"
+    return proofs.first_moments(checkpoints.file(root, "optimizer", 0, moment))
 
 
 def _accepted(planned: Plan) -> Proof:

@@ -58,7 +58,7 @@ class MindrlhfEngine(OutsideEngine):
     block_size: Positive
     """Tokens per block of vLLM's cache (mindrlhf's default 16)."""
     max_num_seqs: Positive
-    """Sequences that vLLM decodes at once (mindrlhf's default 1024)."""
+    """Sequences that vLLM decodes at once; null: 1024, or max_model_len where it is shorter."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
     """Share of the card that vLLM may take (shipped YAML: 0.5)."""
     device_memory_gib: Annotated[int, Ge(1)]

@@ -300,4 +300,9 @@ def _reward(job: Job) -> Iterator[Problem]:
                 "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts "
                 "only numbers in \\boxed{} (grpo_experience_maker.py, _init_reward_fn)"
             )
-        yield Problem(f"reward.functions[{i}]", name, rule, "use reward=boxed, or train with engine=local")
+        remedy = "use reward=boxed, or train with engine=local"
+        if ":" in name:
+            remedy += (
+                "; or write it into your checkout, as qwen_accuracy_reward (mindrlhf/reward/reward_fn.py)"
+            )
+        yield Problem(f"reward.functions[{i}]", name, rule, remedy)

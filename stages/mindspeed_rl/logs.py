@@ -15,7 +15,7 @@ _ITERATION = re.compile(r"\biteration: (\d+) / (\d+) \|(.*)")
 _PAIR = re.compile(rf"([\w./-]+) : ({NUMBER})(?=\s|\||$)")
 COLOURS = re.compile("\x1b\\[[0-9;]*m")
 """Colours that Ray puts around a worker's name."""
-_VERIFIER = re.compile(r"(\w+)_rewards/mean")
+_VERIFIER = re.compile(r"(?:grpo/)?(\w+)_rewards/mean")  # with grpo/ in 667a547 (rule_verifier.py:169)
 NAMES = {
     "grpo/rewards/mean": "reward",  # 667a547, and a reward model's
     "grpo/rewards/max": "reward_max",

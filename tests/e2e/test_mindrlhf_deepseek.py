@@ -66,7 +66,7 @@ def overrides(model: Path) -> list[str]:
           for name, value in (("data_parallel", 1), ("model_parallel", 2), ("expert_parallel", 1))],
         f"engine.mindrlhf_home={HOME / 'e8a8fc1'}", f"engine.python={sys.executable}",
         "train.prompts_per_step=8", "train.checkpoint_every=2", "tokenize.chat_template=false",
-        "tokenize.sft_length=640", "engine.max_num_seqs=64",
+        "tokenize.sft_length=640",
     ]  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from tests.fuzz.formats import FORMATS, changeable
 from tests.fuzz.mutations import put
 
 LONGEST_S = 20.0
+"""Processor time that a case may take, and a fifth of the time by the clock, in which others compute, too."""
 MOST_BYTES = 1 << 30
 """More memory than a case may take, of files of kilobytes."""
 KEY = re.compile(r"^[a-z_]+(\.[a-z_]+)+")
@@ -82,18 +83,24 @@ def limits() -> Iterator[None]:
     """Bounds of time and memory of this process."""
 
     def late(*_: Any) -> None:
-        raise HangError(f"longer than {LONGEST_S} s")
+        raise HangError(f"longer than {LONGEST_S} s of processor time, or {5 * LONGEST_S} s in all")
 
     before = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    previous = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    timers = {
+        signal.SIGALRM: (signal.ITIMER_REAL, 5 * LONGEST_S),
+        signal.SIGPROF: (signal.ITIMER_PROF, LONGEST_S),
+    }
+    previous = {number: signal.signal(number, late) for number in timers}
+    for timer, most in timers.values():
+        signal.setitimer(timer, most)
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, before[1]))
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, previous[number])
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 

@@ -46,7 +46,8 @@ def machine(first: int, seconds: float) -> tuple[int, list[str]]:
         try:
             run_state_machine_as_test(seed(number)(store_machine.StoreMachine), settings=many)
         except Exception as error:
-            finds.append("".join(traceback.format_exception(error))[-6000:])
+            told = "".join(traceback.format_exception(error))
+            finds.append(f"{number}: {told[:3000]}\n…\n{told[-4000:]}" if len(told) > 7000 else told)
             break
         number += 1
     return store_machine.StoreMachine.taken, finds

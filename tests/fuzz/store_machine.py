@@ -6,20 +6,26 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pipeline import collect, history
+from pipeline import attempt, collect, history
 from pipeline.errors import REPORTED, StoreError
-from pipeline.store import Key
+from pipeline.store import MANIFEST, Key
 from pipeline.verify import artifacts, quarantine, verify
 from tests.fuzz.worlds import DONE, FAILED, KILLED, REFUSED, STEPS, STRANGER, World, files_of, is_right
 
+T = TypeVar("T")
+WAYS = st.sampled_from(("flip", "cut", "remove", "empty", "add", "retime"))
 POINTS = st.integers(0, 2)
 CRASHES = st.integers(0, 400)
 GARBAGE = (b"\n", b"{", b"null\n", b'{"run": 1, "event": "started"}\n', b"\xff\xfe\n", b"[]\n")
+NUMBERS = st.integers(0, 10_000)
+"""Which of what there is: nothing drawn depends on a store, in which chance decides between processes."""
 CLOCKS = st.sampled_from((0.0, 0.0, 0.0, -1e6, 3600.0, 1e8))
 
 
@@ -33,6 +39,9 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="fuzz-store-"))
         self.lost_history = False
+        self.marred: set[int] = set()
+        """Directories (by inode) of artifacts whose manifest's own text was changed."""
+        self.watched_s, attempt.WATCH_S = attempt.WATCH_S, 0.2
 
     @initialize()
     def begin(self) -> None:
@@ -41,6 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Remove everything."""
+        attempt.WATCH_S = self.watched_s
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # --- what can be seen, apart from the code under test
@@ -105,18 +115,18 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(ran) == len(set(ran)), ran
             assert not {str(key) for key in whole} & set(ran)
 
-    @precondition(lambda self: self.there())
-    @rule(data=st.data(), way=st.sampled_from(("flip", "cut", "remove", "empty", "add", "retime")))
-    def damage(self, data: st.DataObject, way: str) -> None:
+    @rule(what=NUMBERS, where=NUMBERS, way=WAYS)
+    def damage(self, what: int, where: int, way: str) -> None:
         """A disk, a person or a cosmic ray."""
-        path = self.there()[data.draw(st.sampled_from(sorted(self.there(), key=str)))]
-        found = list(files_of(path))
-        if way == "add":
+        path = _one_of(sorted(self.there().values()), what)
+        if path is not None and way == "add":
             (path / STRANGER).write_text("x")
             return
-        if not found:
+        file = path and _one_of(list(files_of(path)), where)
+        if path is None or file is None:
             return
-        file = data.draw(st.sampled_from(found))
+        if file == path / MANIFEST and way != "retime":
+            self.marred.add(path.stat().st_ino)
         file.chmod(0o644)
         if way == "retime":
             os.utime(file, (time.time() + 1e6,) * 2)
@@ -125,7 +135,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             content = bytearray(file.read_bytes())
             if way == "flip" and content:
-                content[data.draw(st.integers(0, len(content) - 1))] ^= 1
+                content[where % len(content)] ^= 1
             file.write_bytes(
                 b"" if way == "empty" else content[: len(content) // 2] if way == "cut" else content
             )
@@ -140,8 +150,8 @@ class StoreMachine(RuleBasedStateMachine):
         found = list(verify(self.world.store, deep=True))
         changed = {finding.path for finding in found}
         assert damaged <= changed, (damaged, changed)
-        for path in changed - damaged:  # only the manifest's own text can be damaged besides
-            assert "manifest" in next(f.problem for f in found if f.path == path)
+        for finding in found:
+            assert finding.path in damaged or finding.path.stat().st_ino in self.marred, finding
         if repair:
             for finding in found:
                 quarantine(self.world.store, finding)
@@ -173,13 +183,13 @@ class StoreMachine(RuleBasedStateMachine):
             told = [(run.id, run.state, run.started, run.artifacts) for run in known.values()]
             assert not left, (left, told)
 
-    @rule(event=st.sampled_from(("pinned", "unpinned", "named")), data=st.data())
-    def mark(self, event: str, data: st.DataObject) -> None:
+    @rule(event=st.sampled_from(("pinned", "unpinned", "named")), what=NUMBERS)
+    def mark(self, event: str, what: int) -> None:
         """Somebody pins, unpins or names a run."""
-        known = sorted(history.runs(self.world.store.root))
-        if known:
+        run = _one_of(list(history.runs(self.world.store.root)), what)
+        if run is not None:
             more = {"name": "kept"} if event == "named" else {}
-            history.record(self.world.store.root, data.draw(st.sampled_from(known)), event, **more)
+            history.record(self.world.store.root, run, event, **more)
 
     @rule(line=st.sampled_from(GARBAGE))
     def scribble(self, line: bytes) -> None:
@@ -187,22 +197,20 @@ class StoreMachine(RuleBasedStateMachine):
         with (self.world.store.root / history.FILE).open("ab") as file:
             file.write(line)
 
-    @precondition(lambda self: (self.world.store.root / history.FILE).exists())
     @rule(share=st.floats(0, 0.9))
     def forget(self, share: float) -> None:
         """The history loses its end."""
         file = self.world.store.root / history.FILE
-        size = file.stat().st_size
-        if size:
+        if file.exists() and (size := file.stat().st_size):
             os.truncate(file, int(size * share))
             self.lost_history = True
 
-    @precondition(lambda self: self.lost_history)
     @rule()
     def go_on_without(self) -> None:
         """What gc advises."""
-        (self.world.store.root / history.WITNESS).unlink(missing_ok=True)
-        self.lost_history = False
+        if self.lost_history:
+            (self.world.store.root / history.WITNESS).unlink(missing_ok=True)
+            self.lost_history = False
 
     @rule()
     def move(self) -> None:
@@ -236,16 +244,21 @@ class StoreMachine(RuleBasedStateMachine):
                 assert str(store.root) in str(error)
 
 
+def _one_of(things: Sequence[T], number: int) -> T | None:
+    """The numbered one, round and round; None where there are none."""
+    return things[number % len(things)] if things else None
+
+
 def _needed(runs: list[history.Record], keep: int) -> set[str]:
     """Artifacts of pinned and named runs and of the newest `keep` that differ: written down apart."""
     needed: set[str] = set()
     seen: list[tuple[str, ...]] = []
-    for run in sorted(runs, key=lambda one: one.started, reverse=True):
+    for run in reversed(runs):  # as the history tells them, whatever the clocks said
         identity = tuple(sorted(run.artifacts.values()))
         if run.pinned or run.name or run.state == "running":
             needed |= set(identity)
         elif identity in seen or len(seen) < keep:
-            seen.append(identity)
+            seen += [identity] if identity not in seen else []
             needed |= set(identity)
     return needed
 

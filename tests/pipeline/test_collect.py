@@ -1,5 +1,6 @@
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pipeline.attempt import attempt
 from pipeline.cli import main
 from pipeline.collect import collect
 from pipeline.errors import StoreError
+from pipeline.rehearsal import known
 from pipeline.store import Key, Store
 from tests.pipeline.artifacts import commit
 
@@ -66,6 +68,19 @@ def test_repeating_a_run_does_not_push_others_out(tmp_path: Path) -> None:
         run(store, "second", "grpo")
     collect(store, keep=2, delete=True)
     assert exists(first)
+
+
+def test_the_newest_run_is_the_history_s_last_whatever_the_clocks_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, now = Store(tmp_path), time.time()
+    with monkeypatch.context() as clock:
+        clock.setattr(time, "time", lambda: now + 1e6)
+        old = run(store, "future", "grpo")
+        clock.setattr(time, "time", lambda: now - 1e6)
+        new = run(store, "past", "grpo")
+    collect(store, keep=1, delete=True)
+    assert exists(new) and not exists(old)
 
 
 def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
@@ -223,3 +238,20 @@ def test_an_artifact_that_gc_was_killed_in_is_no_artifact(
     assert not path.exists()
     assert "quarantine" in [item.kind for item in collect(store, keep=0, delete=True)]
     assert not list((tmp_path / ".quarantine").iterdir())
+
+
+def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    left, living = (tmp_path / ".rehearsals" / name for name in ("left", "living"))
+    for place in (left, living):
+        (place / "scratch").mkdir(parents=True)
+        (place / "scratch" / "log").write_text("x" * 1000)
+        (place / known.REPORT).write_text("{}")
+    with known.alone(living):
+        assert [(item.path, item.kind) for item in collect(store, keep=1, delete=True)] == [
+            (left / "scratch", "rehearsal")
+        ]
+        assert (living / "scratch" / "log").exists()
+    assert not (left / "scratch").exists() and (left / known.REPORT).exists()
+    run(store, "new", "grpo")
+    assert [item.path for item in collect(store, keep=1, delete=True)] == [living / "scratch"]

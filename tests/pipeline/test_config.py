@@ -23,6 +23,33 @@ def test_the_default_splits_for_training_and_replicates_for_generation() -> None
     assert config.split.roles == ("train",)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "sequences"),
+    [
+        ("experiment=mindrlhf_7b", 1024),
+        ("experiment=mindrlhf_7b engine.max_model_len=2048", 1024),
+        ("experiment=mindrlhf_7b rollout.max_tokens=128 engine.max_model_len=640", 640),
+        (
+            "experiment=mindrlhf_deepseek_v3 model.path=. rollout.max_tokens=9 tokenize.max_prompt_length=9",
+            128,
+        ),
+        ("experiment=mindrlhf_7b engine.max_num_seqs=1500", 1500),
+    ],
+)
+def test_as_many_sequences_as_fit_when_nobody_typed_a_number(overrides: str, sequences: int) -> None:
+    engine = load(overrides.split()).engine
+    assert engine.name == "mindrlhf" and engine.max_num_seqs == sequences
+
+
+def test_a_typed_number_of_sequences_does_not_give_way() -> None:
+    assert "engine.max_num_seqs=1024: at most" in told(
+        "experiment=mindrlhf_7b",
+        "rollout.max_tokens=128",
+        "engine.max_model_len=640",
+        "engine.max_num_seqs=1024",
+    )
+
+
 def test_a_warm_up_that_nobody_typed_gives_way_to_fewer_steps() -> None:
     assert load(["train.steps=3"]).train.warmup_steps == 3
     assert load(["sft.steps=4"]).sft.warmup_steps == 4

@@ -304,7 +304,7 @@ RULES = {
     ),
     "vllm_length": rule(
         "engine.max_model_len=1023", "engine.max_model_len", "rollout.max_tokens = 1024 must fit",
-        "engine.max_model_len=1024 engine.max_num_seqs=512", SEVEN,
+        "engine.max_model_len=1024", SEVEN,
     ),
     "vllm_positions": rule(
         "engine.max_model_len=32769", "engine.max_model_len", "max_position_embeddings=32768",

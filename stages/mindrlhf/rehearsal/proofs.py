@@ -30,20 +30,31 @@ UNPROVEN = (
 )
 
 
-def of_training(grpo: Path, answered: int, cause: str) -> Iterator[Proof]:
+def first_moments(optimizer: Path) -> float:
+    """Norm of Adam's first moments in a checkpoint, which are 0 until a gradient was not.
+
+    Source: adam_m.* of mindrlhf utils/adam.py:155, utils/utils.py:168 (0cd087455), 176 (e8a8fc1).
+    """
+    tensors = read_header(optimizer).tensors.values()
+    moments = [one for one in tensors if one.name.startswith("adam_m.")]
+    return math.hypot(*(float(np.linalg.norm(as_float32(_raw(one), one.dtype))) for one in moments))
+
+
+def of_training(grpo: Path, answered: int, cause: str, moments: float) -> Iterator[Proof]:
     """Rewards, loss and gradients.
 
     Args:
         grpo: the stage's artifact.
         answered: prompts whose other completions were the dataset's own answers.
         cause: why rewards may not vary, as far as it is known.
+        moments: see first_moments; it speaks for gradients where no norm of them is logged (0cd087455).
     """
     metrics = read_rows(grpo / "metrics.jsonl")
     samples = read_rows(grpo / "completions.jsonl") if (grpo / "completions.jsonl").exists() else []
     yield _rewarded(metrics, samples, answered)
     yield _varied(metrics, samples, cause)
     yield _finite(metrics)
-    yield _gradients(metrics)
+    yield _gradients(metrics, moments)
 
 
 def _rewarded(metrics: Rows, samples: Rows, answered: int) -> Proof:
@@ -68,6 +79,8 @@ def _varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
     told = ", ".join(f"{low:g} to {high:g}" for low, high in spans)
     if varied:
         return Proof(what, "proven", f"per step: {told}")
+    if spans and all(low != 0 for low, _ in spans):
+        cause = "the reward functions of the checkout pay every completion alike, right or wrong"
     lengths = [int(row["length"]) for row in samples]
     shown = next((row for row in samples if row["length"] == min(lengths)), None)
     example = f"; for example {shown['completion']!r} with solution {shown['solution']!r}" if shown else ""
@@ -80,13 +93,17 @@ def _finite(metrics: Rows) -> Proof:
     return Proof("loss finite", "proven" if all(map(math.isfinite, losses)) and losses else "failed", told)
 
 
-def _gradients(metrics: Rows) -> Proof:
+def _gradients(metrics: Rows, moments: float) -> Proof:
+    what = "gradient norm above 0"
+    if metrics and not any("grad_norm" in row for row in metrics):
+        told = f"this version logs none; the first moments of its optimizer have norm {moments:.3g}"
+        return Proof(what, "proven" if math.isfinite(moments) and moments > 0 else "failed", told)
     norms = [row.get("grad_norm", math.nan) for row in metrics]
     told = ", ".join(f"{norm:.3g}" for norm in norms)
     moved = [row.get("grad_norm", 0) > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
     fine = bool(moved) and all(moved) and all(map(math.isfinite, norms))
     why = "" if fine else "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
-    return Proof("gradient norm above 0", "proven" if fine else "failed", told + why)
+    return Proof(what, "proven" if fine else "failed", told + why)
 
 
 def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:

@@ -118,17 +118,19 @@ def figures(iteration, divergence, options, verifiers, head):
     reward = iteration / 8
     values = {"timing/all": 1.0, "timing/update": 0.25, "timing/rollout": 0.5, "actor/entropy": 1.0}
     values |= {"actor/kl_loss": float(np.mean(divergence)) / 1000, "actor/pg_loss": 1 / iteration}
+    scores, role = ("", "actor/") if head else ("grpo/", "")
     for name in options.verifier_function:
         if name in verifiers:  # an unknown one is passed over without a word
-            values[f"grpo/{name}_rewards/mean"] = reward
-    values |= {"grpo/lr": 1e-6, "grpo/score/mean": reward, "grpo/score/max": 1.0, "grpo/score/min": 0.0}
+            values[f"{scores}{name}_rewards/mean"] = reward
+    values |= {f"{role}grad_norm": 0.5, "actor/lr" if head else "grpo/lr": 1e-6}
+    values |= {"grpo/score/mean": reward, "grpo/score/max": 1.0, "grpo/score/min": 0.0}
     if not head:
         values |= {f"grpo/rewards/{key}": values[f"grpo/score/{key}"] for key in ("mean", "max", "min")}
     values |= {"response_length/mean": 20.5, "response_length/max": 28.0, "response_length/min": 3.0}
     values |= {"prompt_length/mean": 12.0, "prompt_length/max": 14.0, "prompt_length/min": 10.0}
-    values |= {"e2e_tps" if head else "tokens/p/s": 250.0, "vllm_throughput": 500.0}
+    values |= {"e2e_tps": 250.0, "update_tps": 900.0, "vllm_tps": 500.0}
     return "".join(
-        f"{key} : {format(value, 'e' if key == 'grpo/lr' else '.4f')} | " for key, value in values.items()
+        f"{key} : {format(value, 'e' if 'lr' in key else '.4f')} | " for key, value in values.items()
     )[:-2]
 
 

@@ -102,6 +102,20 @@ def test_the_embedded_engine_is_refused(
     assert "runs on a CPU itself" in capsys.readouterr().err
 
 
+def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fake, "proofs", [LOST])
+    assert _rehearse(tmp_path) == 1
+    with known.alone(_place(tmp_path)):
+        assert _rehearse(tmp_path) == 1
+        assert "is being rehearsed by another process" in capsys.readouterr().err
+        assert (_place(tmp_path) / "scratch" / "local" / "left").exists()
+        assert (_place(tmp_path) / known.REPORT).exists()
+    monkeypatch.setattr(fake, "proofs", [READ])
+    assert _rehearse(tmp_path) == 0
+
+
 def test_keep_wants_an_empty_directory_and_leaves_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,8 @@ HEAD = (
 )
 WINDOW = (
     "(train pid=9) 2025-06-10 01:02:03 - INFO - [2025-06-10 01:02:03] iteration: 1 / 4 | "
-    "grpo/lr : 2.000000e-07 | grad_norm : 1.5000 | grpo/score/mean : 0.7000 | grpo/rewards/mean : -0.5000 | "
+    "grpo/base_acc_rewards/mean : 0.2500 | grpo/lr : 2.000000e-07 | "
+    "grad_norm : 1.5000 | grpo/score/mean : 0.7000 | grpo/rewards/mean : -0.5000 | "
     "grpo/rewards/max : 1.0000 | grpo/rewards/min : -1.0000 | timing/all : nan "
 )
 
@@ -38,6 +39,7 @@ def test_the_earlier_window_tells_rewards_besides_scores() -> None:
     assert found is not None
     assert (found.row["reward"], found.row["reward_max"], found.row["reward_min"]) == (-0.5, 1.0, -1.0)
     assert (found.row["lr"], found.row["grad_norm"]) == (2e-07, 1.5)
+    assert found.row["reward/base_acc"] == 0.25
     assert math.isnan(found.row["step_s"])
 
 

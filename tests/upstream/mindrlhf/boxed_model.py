@@ -1,4 +1,4 @@
-"""A model of a million weights that answers additions in \\boxed{}, right about half the time.
+"""A model of a million weights that answers additions in \\boxed{}, right often enough.
 
 Of a random model every completion earns nothing, so that advantages, gradients and updates are zero and a run
 of mindrlhf proves little. Supervised training in torch takes about a minute; the result is kept beside the
@@ -25,28 +25,28 @@ SUFFIX = "\nPut the final answer in \\boxed{}.\n"
 """tokenize.prompt_suffix of engine=mindrlhf."""
 ADDENDS = ArithConfig(min_addends=2, max_addends=3, worked_share=0.0)
 BATCH, LEARNING_RATE = 64, 2e-3
-LEARNED, HALF_LEARNED = 320, 250
-"""Steps after which nearly all greedy answers are right, and about half of them."""
+STEPS = 250
+"""Of supervised training: of 256 questions 0.75 greedy answers are right then, and 0.30 sampled ones, so that
+rewards vary and there is something left to learn."""
 RIGHT = 0.7
-"""Share of right sums in the training text: what sampling then earns lies a little below it."""
+"""Share of right sums in the training text."""
 
 
-def make(directory: Path, steps: int = LEARNED) -> Path:
+def make(directory: Path) -> Path:
     """The model as a Hugging Face directory, made where it is not yet there.
 
     Args:
         directory: where models of this kind are kept, each under the digest of what it is made from.
-        steps: of supervised training.
     """
     digest = hashlib.sha256(Path(__file__).read_bytes() + Path(arith.__file__).read_bytes()).hexdigest()[:16]
-    target = directory / f"boxed-{digest}-{steps}"
+    target = directory / f"boxed-{digest}"
     if target.is_dir():
         return target
     part = directory / f".{target.name}-{os.getpid()}"
     part.mkdir(parents=True)
     model = read(ModelConfig, compose(["model=tiny"])["model"], "model")
     build_model(model, iter([text for row in _rows(3000) for text in row]), 0, part)
-    _train(part, steps)
+    _train(part)
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
     return target
@@ -76,22 +76,23 @@ def _rows(count: int) -> list[tuple[str, str]]:
     return rows
 
 
-def _train(directory: Path, steps: int) -> None:
+def _train(directory: Path) -> None:
     """Next-token training on the answers, in place."""
     import torch
     from torch.nn.functional import cross_entropy
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    torch.set_num_threads(1)  # so small a model gains nothing by two, which wait for each other
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(directory)
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     end, pad = model.config.eos_token_id, model.config.pad_token_id
     encoded = [
         (tokenizer(question)["input_ids"], tokenizer(answer)["input_ids"] + [end])
-        for question, answer in _rows(steps * BATCH)
+        for question, answer in _rows(STEPS * BATCH)
     ]
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, STEPS)
     for start in range(0, len(encoded), BATCH):
         rows = encoded[start : start + BATCH]
         longest = max(len(question) + len(answer) for question, answer in rows)

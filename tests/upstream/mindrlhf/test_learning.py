@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.outside import rows
-from tests.upstream.mindrlhf.boxed_model import HALF_LEARNED, make
 from tests.upstream.mindrlhf.conftest import Upstream
-from tests.upstream.mindrlhf.runs import Recipe, finish
-from tests.upstream.sources import UPSTREAM
+from tests.upstream.mindrlhf.runs import finish
 
 pytestmark = pytest.mark.upstream
 STEPS = 40
@@ -18,10 +16,8 @@ STEPS = 40
 
 @pytest.mark.timeout(3600)
 def test_forty_steps_raise_greedy_accuracy(upstream: Upstream, tmp_path: Path) -> None:
-    recipe = upstream("e8a8fc1")
-    model = make(UPSTREAM / "models" if UPSTREAM.is_dir() else tmp_path, HALF_LEARNED)
     done = finish(
-        Recipe(model, recipe.home, recipe.engine),
+        upstream("e8a8fc1"),
         tmp_path,
         "dataset.train_rows=320",  # 8 a step
         "dataset.test_rows=256",

@@ -45,16 +45,21 @@ def recipe(tmp_path: Path, checkout: Find, interpreter: Find) -> list[str]:
     ]  # fmt: skip
 
 
+def told_of(out: str, state: str | None = None) -> dict[str, str]:
+    """What the report of a rehearsal says that printed `out`, of the proofs in a state."""
+    report = json.loads((Path(out.rpartition("=")[2].strip()).parent / "report.json").read_text())
+    return {proof["what"]: proof["told"] for proof in report["proofs"] if state in (None, proof["state"])}
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_recipe_passes_and_plan_knows(
     checkout: Find, recipe: list[str], version: Version, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = [*recipe, f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"]
     assert main(["rehearse", *recipe]) == 0
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last.startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
-    report = json.loads((Path(last.rpartition("=")[2]).parent / "report.json").read_text())
-    told = {proof["what"]: proof["told"] for proof in report["proofs"]}
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1].startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
+    told = told_of(out)
     assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_2; went on from 0_2, 3 steps in all"
     assert told["rewards varied"] == "per step: 0 to 1, 0 to 1, 0 to 1"
     main(["plan", *recipe])
@@ -66,11 +71,30 @@ def test_a_reward_that_is_never_earned_fails_with_its_cause(
 ) -> None:
     broken = ["dataset.solution=answer", f"engine.mindrlhf_home={checkout('mindrlhf-e8a8fc1')}"]
     assert main(["rehearse", *recipe, *broken]) == 1
-    out = capsys.readouterr().out
-    report = json.loads((Path(out.rpartition("=")[2].strip()).parent / "report.json").read_text())
-    failed = {proof["what"]: proof["told"] for proof in report["proofs"] if proof["state"] == "failed"}
+    failed = told_of(capsys.readouterr().out, "failed")
     assert failed.keys() == {"rewards varied", "gradient norm above 0"}
     assert "reward.functions=qwen_accuracy: can't be earned" in failed["rewards varied"]
+
+
+@pytest.mark.parametrize(("pays", "code"), [("0.5 * reward", 0), ("0.5", 1)])
+def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
+    tmp_path: Path,
+    checkout: Find,
+    recipe: list[str],
+    pays: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mine = Path(shutil.copytree(checkout("mindrlhf-e8a8fc1"), tmp_path / "mine"))
+    file, line = mine / "mindrlhf/reward/reward_fn.py", '(completions, solution, model_name="qwen")\n'
+    before, after = file.read_text(encoding="utf-8").split(line)
+    file.write_text(f"{before}{line}    rewards = [{pays} for reward in rewards]\n{after}", encoding="utf-8")
+    assert main(["rehearse", *recipe, f"engine.mindrlhf_home={mine}"]) == code
+    told = told_of(capsys.readouterr().out)["rewards varied"]
+    if code == 0:
+        assert told == "per step: 0 to 0.5, 0 to 0.5, 0 to 0.5"
+    else:
+        assert "pay every completion alike" in told
 
 
 def test_a_checkout_with_a_moved_place_is_refused(

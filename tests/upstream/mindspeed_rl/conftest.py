@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from stages.mindspeed_rl.config import Version
 from stages.mindspeed_rl.rehearsal.shim import environment
+from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS
 from tests.upstream.conftest import Find
 
 NAMES: dict[Version, tuple[str, ...]] = {
@@ -42,6 +45,18 @@ class Window:
             f"engine.mindspeed_llm_home={self.llm}",
             f"engine.python={self.python}",
             *[f'+engine.env.{name}="{value}"' for name, value in environment({}).items()],
+        ]
+
+    def standin(self, root: Path) -> list[str]:
+        """What names the stand-in of the same window to grpoflow instead, with upstream's templates."""
+        home = Path(shutil.copytree(HOME, root / "checkouts"))
+        own = home / WINDOWS[self.version].name
+        templates = "configs/model/templates.json"
+        shutil.copyfile(self.home / templates, own / templates)
+        return [
+            f"engine.mindspeed_rl_home={own}",
+            f"engine.mindspeed_llm_home={home / 'llm'}",
+            f"engine.python={sys.executable}",
         ]
 
 

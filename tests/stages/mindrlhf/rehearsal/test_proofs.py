@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from stages.mindrlhf.checkpoints import Moment
 from stages.mindrlhf.rehearsal import proofs
@@ -34,17 +36,24 @@ def _states(found: Any) -> dict[str, str]:
 
 
 def test_a_run_that_learns_is_proven(tmp_path: Path) -> None:
-    found = _states(proofs.of_training(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause"))
+    found = _states(proofs.of_training(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
     assert set(found.values()) == {"proven"}
     assert len(found) == 4
 
 
 def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path: Path) -> None:
-    rewarded, varied, finite, norms = proofs.of_training(_grpo(tmp_path, SAME, SAME), 3, "the cause")
+    rewarded, varied, finite, norms = proofs.of_training(_grpo(tmp_path, SAME, SAME), 3, "the cause", 0.0)
     assert (rewarded.state, finite.state, norms.state) == ("proven", "proven", "failed")
     assert varied.state == "failed"
     assert "the cause" in varied.told
     assert r"a \\boxed{1}" in varied.told
+
+
+def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path: Path) -> None:
+    paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
+    _, varied, *_ = proofs.of_training(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
+    assert varied.state == "failed"
+    assert "the cause" not in varied.told and "pay every completion alike" in varied.told
 
 
 @pytest.mark.parametrize(
@@ -56,11 +65,30 @@ def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path
     ],
 )
 def test_one_bad_step_fails_it(tmp_path: Path, step: dict[str, float], what: str) -> None:
-    assert _states(proofs.of_training(_grpo(tmp_path, GOOD, step), 3, ""))[what] == "failed"
+    assert _states(proofs.of_training(_grpo(tmp_path, GOOD, step), 3, "", 0.0))[what] == "failed"
+
+
+@pytest.mark.parametrize(("moments", "state"), [(1e-9, "proven"), (0.0, "failed"), (float("nan"), "failed")])
+def test_where_no_norm_is_logged_the_optimizers_moments_count(
+    tmp_path: Path, moments: float, state: str
+) -> None:
+    silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
+    found = _states(proofs.of_training(_grpo(tmp_path, silent, silent), 3, "", moments))
+    assert found["gradient norm above 0"] == state
+
+
+def test_first_moments_are_those_of_adam_alone(tmp_path: Path) -> None:
+    file = tmp_path / "optimizer.safetensors"
+    save_file(
+        {"adam_m.a": np.array([3.0], np.float32), "adam_m.b": np.array([[4.0]], np.float32),
+         "adam_v.a": np.array([7.0], np.float32), "a": np.array([9.0], np.float32)},
+        file,
+    )  # fmt: skip
+    assert proofs.first_moments(file) == 5.0
 
 
 def test_no_step_at_all_is_no_proof(tmp_path: Path) -> None:
-    assert set(_states(proofs.of_training(_grpo(tmp_path), 3, "")).values()) == {"failed"}
+    assert set(_states(proofs.of_training(_grpo(tmp_path), 3, "", 0.0)).values()) == {"failed"}
 
 
 @pytest.mark.parametrize(

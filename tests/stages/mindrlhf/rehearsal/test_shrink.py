@@ -24,6 +24,7 @@ RECIPES = {
         "train.num_iterations=2", "train.ref_model_sync_steps=4", "train.ref_model_mixup_alpha=1.0",
         "engine.batch_size=2", "engine.pack_num=4", "engine.seq_length=8192", "train.prompts_per_step=64",
         "layout.train.recompute=true", "engine.load_ckpt_format=ms_safetensors", "seed=7",
+        "engine.max_num_seqs=4096",
     ],
     "older": ["experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf", "engine.contract=0cd087455"],
 }  # fmt: skip

@@ -1,0 +1,105 @@
+"""Single lines of upstream, run by themselves: `python lines.py HOME < REQUEST.json`; the last line answers.
+
+Runs in the engine's interpreter with what stands in for an NPU on PYTHONPATH, and needs nothing of grpoflow.
+Modules are imported without the packages around them, which want Megatron.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+PACKAGES = ("", ".datasets", ".utils", ".workers", ".workers.scheduler", ".config_cls")
+UNREACHED = (
+    "config_cls.megatron_config", "config_cls.rl_config", "config_cls.generate_config",
+    "config_cls.mindstudio_config", "workers.base_worker", "workers.scheduler.launcher",
+)  # fmt: skip
+"""What launcher_ms.py imports besides."""
+
+
+def import_alone(home: Path) -> None:
+    """Import packages without their __init__, and UNREACHED as what is hidden besides."""
+    for name in (f"mindspeed_rl{end}" for end in PACKAGES):
+        module = sys.modules[name] = ModuleType(name)
+        module.__path__ = [str(home.joinpath(*name.split(".")))]
+        module.__spec__ = ModuleSpec(name, None, is_package=True)
+    for name in (f"mindspeed_rl.{end}" for end in UNREACHED):
+        module = sys.modules[name] = ModuleType(name)
+        module.__getattr__ = import_module("sitecustomize")._attribute  # type: ignore[method-assign]
+
+
+def kept(prefix: str, limit: int) -> list[dict[str, int]]:
+    """Lengths of the rows that training reads."""
+    read: Any = import_module("mindspeed_rl.datasets.indexed_dataset").get_packed_indexed_dataset
+    found = read(prefix, limit)
+    return [{name: len(row) for name, row in found[number].items()} for number in range(len(found))]
+
+
+def encode(home: Path, tokenizer: str, name: str, questions: list[str]) -> list[list[int]]:
+    """Prompts in a template of the checkout, as R1AlpacaStyleInstructionHandler makes them."""
+    place = str(home / "configs/model/templates.json")
+    tools: Any = import_module("mindspeed_rl.utils.tokenizer")
+    templates: Any = import_module("mindspeed_rl.datasets.templates")
+    chosen = tools.get_tokenizer(tokenizer, prompt_type=name, prompt_type_path=place).tokenizer
+    template, prompts = templates.get_model_template(name, place), []
+    for question in questions:
+        said = [{"role": "user", "content": question}, {"role": "assistant", "content": "4"}]
+        ((source, _),) = template.encode_multiturn(chosen, said, "", "")
+        prompts.append(source)
+    return prompts
+
+
+def line(values: dict[str, float], iteration: int, steps: int) -> str:
+    """What is logged of an iteration."""
+    loggers: Any = import_module("mindspeed_rl.utils.loggers")
+    return str(loggers.Loggers("line").handle_msg(values, "INFO", iteration, steps))
+
+
+def meet(variables: dict[str, str]) -> int:
+    """The actor at which workers meet, with the variables that it has when Ray starts it."""
+    scheduler: Any = import_module("mindspeed_rl.workers.scheduler.scheduler_ms")
+    before = dict(os.environ)
+    os.environ.update({**variables, "WORLD_SIZE": "2"})
+    try:
+        return int(scheduler.WorkerGroupSchedulerMS.__ray_metadata__.modified_class().port_)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def free_port() -> int:
+    """Of the machine on which the launcher runs."""
+    launcher: Any = import_module("mindspeed_rl.workers.scheduler.launcher_ms")
+    return int(launcher.RayActorGroupMs._get_free_port())
+
+
+def tell(asked: Callable[[], Any]) -> Any:
+    """Its answer, or how it failed."""
+    try:
+        return asked()
+    except Exception:
+        return traceback.format_exc()
+
+
+def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """Answers by the request's names."""
+    import_alone(home)
+    return {
+        "kept": kept(**request["kept"]),
+        "prompts": {name: encode(home, name=name, **request["encode"]) for name in request["templates"]},
+        "line": line(**request["line"]),
+        "meets": [tell(lambda variables=variables: meet(variables)) for variables in request["meet"]],
+        "port": tell(free_port),
+    }
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps(main(Path(sys.argv[1]), json.load(sys.stdin))))

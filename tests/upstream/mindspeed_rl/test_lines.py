@@ -1,0 +1,165 @@
+"""Single lines of upstream that once were taken for something else, run by themselves, in both windows."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from launch.diagnose import diagnose
+from pipeline.config import load
+from stages.context import Context
+from stages.errors import ConfigError
+from stages.fetch.jsonl import Row
+from stages.fetch.stage import run as fetch
+from stages.mindspeed_rl import contract, tokenize
+from stages.mindspeed_rl.logs import read_line
+from stages.mindspeed_rl.rehearsal.shim import environment
+from stages.mindspeed_rl.train_yaml import runtime_env, train_config
+from tests.stages.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places, write_index
+from tests.upstream.mindspeed_rl.conftest import Window
+
+pytestmark = [pytest.mark.upstream, pytest.mark.core]
+PROGRAM = Path(__file__).with_name("lines.py")
+LONGEST, LENGTHS = 5, (4, 5, 6, 5)
+QUESTIONS = ["What is 1 + 1?", "  spaces  and\nlines \n", "{{content}} {{ x }} <think>"]
+BASE = ["engine=mindspeed_rl", "model.max_position_embeddings=8192"]
+STANDIN = """
+import json, sys, types
+sys.path.insert(0, sys.argv[1])
+import standin_train
+options = types.SimpleNamespace(verifier_function=["base_acc", "acc"])
+values = standin_train.figures(3, [0.5, 1.0], options, ["base_acc", "acc"], sys.argv[2] == "head")
+standin_train.say(values, 3, 500)
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What was asked of a window, and its answers."""
+
+    window: Window
+    said: str
+    """The stand-in's line of an iteration."""
+    fetched: Path
+    answers: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def told(window: Window, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """One process for all of them."""
+    root = tmp_path_factory.mktemp("lines")
+    contract_of = f"engine.contract={window.version}"
+    fetched = root / "fetched"
+    fetched.mkdir()
+    fetch(Context("fetch", load(BASE).plain(), {}, fetched, root, root / "progress"))
+    for column in tokenize.COLUMNS:
+        write_index(root / f"data_packed_{column}_document", [[1] * length for length in LENGTHS])
+    job = job_of(*SEVEN, contract_of, f"tokenize.max_prompt_length={LONGEST}")
+    variables = runtime_env(job)["env_vars"]
+    said = standin_line(WINDOWS[window.version].name)
+    request = {
+        "kept": {
+            "prefix": str(root / "data"),
+            "limit": train_config(job, places(), resume=False)["rl_config"]["max_prompt_length"],
+        },
+        "templates": sorted(contract.prompt_types(str(window.home))),
+        "encode": {"tokenizer": str(fetched), "questions": QUESTIONS},
+        "line": {"values": dict(pairs(said)), "iteration": 3, "steps": 500},
+        "meet": [variables, {name: value for name, value in variables.items() if name != "RANK"}],
+    }
+    yield Told(window, said, fetched, ask(window, request))
+
+
+def ask(window: Window, request: dict[str, Any]) -> dict[str, Any]:
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    command = [str(window.python), str(PROGRAM), str(window.home)]
+    done = subprocess.run(
+        command, input=json.dumps(request), env={**mine, **environment({})}, capture_output=True, text=True,
+        timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def standin_line(home: str) -> str:
+    command = [sys.executable, "-c", STANDIN, str(HOME), home]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    return done.stderr.splitlines()[-1]
+
+
+def pairs(line: str) -> list[tuple[str, float]]:
+    return [(name, float(value)) for name, value in re.findall(r"([\w./-]+) : (\S+)", line)]
+
+
+def found_in(tmp_path: Path, log: str) -> str | None:
+    (tmp_path / "worker_0.log").write_text(log)
+    first = diagnose(tmp_path).first
+    return first.failure.name if first is not None and first.failure is not None else None
+
+
+def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(
+    told: Told, tmp_path: Path
+) -> None:
+    rendered, without = told.answers["meets"]
+    assert isinstance(rendered, int) and rendered > 0
+    assert "KeyError: 'RANK'" in without and found_in(tmp_path, without) == "mindspeed_rl_rank"
+
+
+def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(told: Told, tmp_path: Path) -> None:
+    if told.window.version == "667a547":
+        assert told.answers["port"] > 0 and contract.broken_port(str(told.window.home)) is None
+        return
+    assert contract.broken_port(str(told.window.home)) == "mindspeed_rl/workers/scheduler/launcher_ms.py:158"
+    assert found_in(tmp_path, told.answers["port"]) == "mindspeed_rl_port"
+
+
+def test_prompts_up_to_the_longest_length_are_kept(told: Told) -> None:
+    wanted = [length for length in LENGTHS if length <= LONGEST]
+    assert told.answers["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in wanted]
+
+
+def test_every_template_of_the_checkout_asks_what_evaluate_asks(told: Told, tmp_path: Path) -> None:
+    config = load([*BASE, f"engine.mindspeed_rl_home={told.window.home}"])
+    known, refused = Tokenizer.from_file(str(told.fetched / "tokenizer.json")).get_vocab_size(), set()
+    rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]
+    assert ("qwen3" in told.answers["prompts"]) is (told.window.version == "05a90d7")
+    for name, theirs in told.answers["prompts"].items():
+        values = {**config.plain(), "engine": {**config.plain()["engine"], "prompt_type": name}}
+        context = Context(
+            "tokenize", values, {"fetch": told.fetched}, tmp_path, tmp_path, tmp_path / "progress"
+        )
+        try:
+            encoder = tokenize._encoder(context, config.dataset)
+        except ConfigError:
+            refused.add(name)
+            assert any(max(row) >= known for row in theirs), name  # a word that the model never saw
+            continue
+        encoded, _ = encoder.encode(rows, with_answers=False)
+        assert [list(one.prompt) for one in encoded] == theirs, name
+    assert refused == {"llama3"}
+
+
+def test_the_stand_in_writes_an_iterations_line_as_upstream_does(told: Told) -> None:
+    assert told.answers["line"].partition("] ")[2] == told.said.partition("] ")[2]
+    source = "\n".join(
+        file.read_text(encoding="utf-8") for file in (told.window.home / "mindspeed_rl").rglob("*.py")
+    )
+    for name, _ in pairs(told.said):
+        generic = re.sub(r"\w+_rewards", "{fun_verifier}_rewards", name).replace(
+            "actor/grad", "{self.role}/grad"
+        )
+        assert any(f"{quote}{one}{quote}" in source for one in (name, generic) for quote in "'\""), name
+    row = read_line(told.said, cards=2)
+    assert row is not None
+    assert {"reward/base_acc", "reward/acc", "lr", "grad_norm", "rollout_tokens_per_s"} <= set(row.row)
