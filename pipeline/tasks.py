@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 import luigi
 from luigi.configuration import get_config
 
-from pipeline import signals, ui_address
 from pipeline.errors import REPORTED, ConfigError
-from pipeline.graph import StageSpec
-from pipeline.progress import count
-from pipeline.run import Run, prepare_plan
-from pipeline.store import DIGITS
+from pipeline.plan.graph import StageSpec
+from pipeline.run import signals
+from pipeline.run.progress import count
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store import ui_address
+from pipeline.store.store import DIGITS
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
 TELL_EVERY_S = 1.0

@@ -44,7 +44,7 @@ class LuigiLauncher(Launcher):
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         """Called once by Hydra; what runs are Luigi's tasks, and the task function is told the points."""
-        from pipeline.sweep import Sweep
+        from pipeline.sweep.build import Sweep
 
         wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
         options = list(OmegaConf.select(config, "hydra.overrides.hydra"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
     from pipeline.engines.stage import Load, Stage
     from pipeline.errors import Problem
     from stages.memory import RoleMemory
@@ -46,6 +46,12 @@ class Engine(Protocol):
     def load(self, config: Config) -> Load:
         """What layouts are ranked by."""
 
+    def rehearsed(self, config: Config) -> Mapping[str, str | None]:
+        """Setting -> directory of every checkout whose code a rehearsal executes.
+
+        Raises ConfigError where there is no rehearsal, with the reason.
+        """
+
 
 def of(name: str) -> Engine:
     """The engine of that name; imported only when it is asked for: a plan of another need not load it."""
@@ -57,6 +63,26 @@ def of(name: str) -> Engine:
 def supervised() -> ModuleType:
     """Supervised training for any engine (engine.sft=mindformers); imported only when it is asked for."""
     return importlib.import_module(f"{__name__}.mindformers")
+
+
+def parts(config: Config) -> tuple[str, ...]:
+    """Who computes in a run, in order: mindformers (engine.sft), the engine; local only where it is alone."""
+    if config.engine.sft != "mindformers":
+        return (config.engine.name,)
+    return ("mindformers",) if config.engine.name == "local" else ("mindformers", config.engine.name)
+
+
+def rehearsed(config: Config) -> dict[str, str | None]:
+    """Setting -> directory of every checkout whose code a rehearsal of the run executes.
+
+    Raises:
+        ConfigError: a part of it cannot be rehearsed.
+    """
+    found: dict[str, str | None] = {}
+    for name in parts(config):
+        engine = supervised() if name == "mindformers" else of(name)
+        found.update(engine.rehearsed(config))
+    return found
 
 
 def needs(config: Config) -> Iterator[Problem]:

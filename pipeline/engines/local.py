@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.stage import TOKENIZE, Load, Stage, rank_bytes
-from pipeline.errors import Problem
+from pipeline.errors import ConfigError, Problem
 from stages.grpo import checkpoint_files
 from stages.grpo import rules as trainer
 from stages.sft_config import check_examples, check_sft
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
     from stages.memory import RoleMemory
 
 
@@ -146,3 +146,9 @@ def load(config: Config) -> Load:
     length = config.tokenize.max_prompt_length + rollout.max_tokens
     tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations
     return Load(tokens, train.num_iterations, memory_bytes() // config.layout.train.cards)
+
+
+def rehearsed(config: Config) -> Mapping[str, str | None]:
+    """There is none."""
+    rule = "engine=local runs on a CPU itself: `grpoflow run` with a small model is its rehearsal"
+    raise ConfigError([Problem("engine", config.engine.name, rule)])

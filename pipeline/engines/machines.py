@@ -11,7 +11,7 @@ from pipeline.errors import Problem
 from stages.identity import on_every_node
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 
 def machines(

@@ -5,7 +5,7 @@ Its result is a Hugging Face directory, which every later stage reads in the pla
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from stages.mindformers.job import Job
 from stages.strategy.layouts import warnings
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 BEFORE = ("fetch", "fetch_dataset", "tokenize")
 """Stages that it waits for, or that run beside it."""
@@ -85,3 +85,8 @@ def notes(config: Config) -> Iterator[str]:
 def run_of(config: Config) -> Job:
     """The sections that a run is rendered from."""
     return Job(config.model, config.layout.train, config.tokenize, config.mindformers, config.seed)
+
+
+def rehearsed(config: Config) -> Mapping[str, str | None]:
+    """The one that trains."""
+    return {"mindformers.home": config.mindformers.home}

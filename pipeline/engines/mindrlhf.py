@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.machines import machines
@@ -17,7 +17,7 @@ from stages.mindrlhf.job import Job
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 MOST_SEQUENCES = 1024
 """mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
@@ -153,3 +153,10 @@ def job(config: Config) -> Job:
     """The sections that a mindrlhf run is rendered from."""
     assert config.engine.name == "mindrlhf"
     return part(Job, config)
+
+
+def rehearsed(config: Config) -> Mapping[str, str | None]:
+    """Both, for the wheel of mindformers lacks research/."""
+    assert config.engine.name == "mindrlhf"
+    engine = config.engine
+    return {"engine.mindrlhf_home": engine.mindrlhf_home, "engine.mindformers_home": engine.mindformers_home}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
-from pipeline.errors import Problem
+from pipeline.errors import ConfigError, Problem
 from stages.memory import RoleMemory, warnings
 from stages.mindrlhf_one_stage import contract, rules
 from stages.mindrlhf_one_stage import memory as cards
@@ -15,7 +15,7 @@ from stages.mindrlhf_one_stage.config import OneStageEngine
 from stages.mindrlhf_one_stage.job import ROLES, Job
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
@@ -115,3 +115,12 @@ def job(config: Config) -> Job:
 def _engine(config: Config) -> OneStageEngine:
     assert config.engine.name == "mindrlhf_one_stage"
     return config.engine
+
+
+def rehearsed(config: Config) -> Mapping[str, str | None]:
+    """There is none."""
+    rule = (
+        "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what wou"
+        "ld stand in for a card there is not known"
+    )
+    raise ConfigError([Problem("engine", config.engine.name, rule)])

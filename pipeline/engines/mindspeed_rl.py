@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.mindspeed_rl.job import Job
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
@@ -135,3 +135,13 @@ def _reads(*names: str) -> frozenset[tuple[str, str]]:
     return frozenset(
         ("engine", one.name) for one in fields(MindspeedRlEngine) if one.name not in ("name", *names)
     )
+
+
+def rehearsed(config: Config) -> Mapping[str, str | None]:
+    """What is executed; the older window's converter lies in MindSpeed-RL itself."""
+    assert config.engine.name == "mindspeed_rl"
+    engine = config.engine
+    found = {"engine.mindspeed_rl_home": engine.mindspeed_rl_home}
+    if engine.contract != "667a547":
+        found["engine.mindspeed_llm_home"] = engine.mindspeed_llm_home
+    return found

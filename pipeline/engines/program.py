@@ -23,9 +23,9 @@ from stages.grpo.metrics import StepLog, read_rows
 from stages.program import START_FILE, Program, Tell
 
 if TYPE_CHECKING:
-    from pipeline.attempt import Attempt
-    from pipeline.graph import Plan, StageSpec
-    from pipeline.store import Store
+    from pipeline.plan.graph import Plan, StageSpec
+    from pipeline.store.attempt import Attempt
+    from pipeline.store.store import Store
 
 StageProcess = Callable[[str], Outcome]
 

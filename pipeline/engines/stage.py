@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from stages.layout import ROLES
 
 if TYPE_CHECKING:
-    from pipeline.config import Config
+    from pipeline.config.load import Config
 
 T = TypeVar("T")
 

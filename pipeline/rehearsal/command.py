@@ -9,11 +9,14 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline import rehearsal, signals
+from pipeline import rehearsal
 from pipeline.errors import REPORTED, ConfigError, Problem
-from pipeline.graph import Plan
-from pipeline.rehearsal import known, report
-from pipeline.run import prepare_plan
+from pipeline.plan import rehearsed
+from pipeline.plan.graph import Plan
+from pipeline.rehearsal import report
+from pipeline.run import signals
+from pipeline.run.run import prepare_plan
+from pipeline.store import rehearsals
 from stages.rehearsal import Proof
 
 EXIT_PASSED, EXIT_FAILED = 0, 1
@@ -33,10 +36,10 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    place = known.directory(store, known.fingerprint(plan))
-    with known.alone(place):
-        scratch = _empty(options.keep, place / known.SCRATCH)
-        (place / known.REPORT).unlink(missing_ok=True)
+    place = rehearsals.directory(store, rehearsed.fingerprint(plan))
+    with rehearsals.alone(place):
+        scratch = _empty(options.keep, place / rehearsals.SCRATCH)
+        (place / rehearsals.REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
             _tell(f"{proof.state}: {proof.what}: {proof.told}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.config import Config
 from pipeline.errors import Problem
-from pipeline.graph import Plan
+from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
 from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
@@ -23,11 +22,6 @@ from stages.rehearsal import Proof
 
 KILLED_AFTER = 2
 """Steps whose checkpoint is whole when the run is killed."""
-
-
-def checkouts(config: Config) -> Mapping[str, str | None]:
-    """The one that trains."""
-    return {"mindformers.home": config.mindformers.home}
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pipeline import reward_check
-from pipeline.config import Config
-from pipeline.engines.mindrlhf import job
+from pipeline.config.load import Config
+from pipeline.engines.mindrlhf import job, rehearsed
 from pipeline.errors import Problem
-from pipeline.graph import Plan
+from pipeline.plan import reward_check
+from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
 from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
-from pipeline.store import Store
+from pipeline.store.store import Store
 from stages.config import read
 from stages.mindrlhf import checkpoints
 from stages.mindrlhf.checkpoints import Moment
@@ -32,19 +32,12 @@ KILLED_AFTER = 2
 """Steps whose checkpoint is whole when the run is killed."""
 
 
-def checkouts(config: Config) -> Mapping[str, str | None]:
-    """Both, for the wheel of mindformers lacks research/."""
-    assert config.engine.name == "mindrlhf"
-    engine = config.engine
-    return {"engine.mindrlhf_home": engine.mindrlhf_home, "engine.mindformers_home": engine.mindformers_home}
-
-
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Checkouts, interpreter, tokenizer, memory."""
     config = plan.config
     assert config.engine.name == "mindrlhf"
     engine = config.engine
-    missing = [setting for setting, home in checkouts(config).items() if home is None]
+    missing = [setting for setting, home in rehearsed(config).items() if home is None]
     for setting in missing:
         yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
     if config.model.deepseek_v3 is not None:

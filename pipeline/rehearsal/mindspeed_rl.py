@@ -11,10 +11,10 @@ import numpy as np
 from launch import diagnose, doctor
 from launch import engine as launch
 from launch.scripts import EngineStart
-from pipeline.config import Config
-from pipeline.engines.mindspeed_rl import job
+from pipeline.config.load import Config
+from pipeline.engines.mindspeed_rl import job, rehearsed
 from pipeline.errors import Problem, StageFailed
-from pipeline.graph import Plan
+from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
@@ -47,22 +47,12 @@ UNPROVEN = (
 )
 
 
-def checkouts(config: Config) -> Mapping[str, str | None]:
-    """What is executed; the older window's converter lies in MindSpeed-RL itself."""
-    assert config.engine.name == "mindspeed_rl"
-    engine = config.engine
-    found = {"engine.mindspeed_rl_home": engine.mindspeed_rl_home}
-    if engine.contract != "667a547":
-        found["engine.mindspeed_llm_home"] = engine.mindspeed_llm_home
-    return found
-
-
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Checkouts and their places, interpreter, tokenizer."""
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    for setting, home in checkouts(config).items():
+    for setting, home in rehearsed(config).items():
         if home is None:
             yield Problem(
                 setting, None, "is required: a rehearsal executes it", "give the checkout's directory"

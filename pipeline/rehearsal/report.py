@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.table import Table
 
 from pipeline.errors import StoreError
-from pipeline.progress import console, elapsed
-from pipeline.rehearsal.known import REPORT
+from pipeline.store.rehearsals import REPORT
+from pipeline.terminal import console, elapsed
 from stages.rehearsal import Proof
 
 MARKDOWN = "report.md"

@@ -11,14 +11,14 @@ from typing import Any
 
 from launch import job, process
 from launch.errors import ProcessFailed
-from pipeline import rules
-from pipeline.build import build
-from pipeline.config import Config
+from pipeline.config import rules
+from pipeline.config.load import Config
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.fingerprint import DIGESTS, DigestCache
-from pipeline.graph import Plan, StageSpec, plan
-from pipeline.progress import count
-from pipeline.store import Store
+from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.run.build import build
+from pipeline.run.progress import count
+from pipeline.store.store import Store
 from stages.config import read
 
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}

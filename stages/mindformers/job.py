@@ -70,7 +70,7 @@ class Job:
 
 
 def check(job: Job) -> list[Problem]:
-    """Every rule that a run breaks; those of layouts, which all engines share, stand in pipeline/rules.py."""
+    """Every rule that a run breaks; those of layouts, of all engines, stand in pipeline/config/rules.py."""
     return list(_problems(job))
 
 

@@ -62,7 +62,7 @@ class Job:
 
     @property
     def version(self) -> Version:
-        """The contract; pipeline.config has resolved `auto`."""
+        """The contract; pipeline.config.load has resolved `auto`."""
         assert self.engine.contract != "auto"
         return self.engine.contract
 

@@ -2,7 +2,7 @@
 
 Each rule names its place in mindrlhf e8a8fc1; 0cd087455 and DeepSeek-V3's tutorial do the same unless the
 rule says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
-pipeline/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
+pipeline/config/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
 """
 
 from __future__ import annotations

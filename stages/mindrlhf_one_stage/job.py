@@ -41,7 +41,7 @@ class Job:
 
     @property
     def window(self) -> Window:
-        """The contract; pipeline.config has resolved `auto`."""
+        """The contract; pipeline.config.load has resolved `auto`."""
         assert self.engine.contract != "auto"
         return self.engine.contract
 

@@ -1,7 +1,7 @@
 """What grpo_one_stage.py needs and does not check.
 
 Each rule names its place in mindrlhf 32599d0 to 9202c8f. Rules that every engine shares, heads and equal card
-counts among them, stand in pipeline/rules.py.
+counts among them, stand in pipeline/config/rules.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What MindSpeed-RL checks when the cards are already taken, what it skips silently, and what it can't do.
 
 Each rule names its place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless it says otherwise.
-Rules that every engine shares, heads and equal card counts among them, stand in pipeline/rules.py.
+Rules that every engine shares, heads and equal card counts among them, stand in pipeline/config/rules.py.
 """
 
 from __future__ import annotations

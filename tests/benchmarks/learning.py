@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config import Config
-from pipeline.config import load as compose
+from pipeline.config.load import Config
+from pipeline.config.load import load as compose
 from stages.export import export
 from stages.grpo.data import Vocabulary, read_prompts
 from stages.grpo.optimizer import learning_rate

@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.grpo import memory
 from tests.benchmarks.figures import Figure, at_most, write
 

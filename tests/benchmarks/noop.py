@@ -14,9 +14,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from pipeline.graph import Plan
-from pipeline.run import prepare_plan
-from pipeline.store import Store
+from pipeline.plan.graph import Plan
+from pipeline.run.run import prepare_plan
+from pipeline.store.store import Store
 from tests.benchmarks.figures import Figure, at_most, paired_medians, wall_s, write
 from tests.pipeline.artifacts import commit_spec
 

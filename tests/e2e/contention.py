@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.fingerprint import file_digest
-from pipeline.run import prepare_plan
-from pipeline.store import MANIFEST, Key, Store
-from pipeline.verify import artifacts, verify
+from pipeline.run.run import prepare_plan
+from pipeline.store.store import MANIFEST, Key, Store
+from pipeline.store.verify import artifacts, verify
 from tests.e2e.conftest import CHEAP, Finished, command
 
 REPOSITORY = Path(__file__).parents[2]

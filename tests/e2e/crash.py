@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from launch.process import JOB_VARIABLE, end_job
-from pipeline.store import Store
-from pipeline.verify import verify
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from tests.e2e.conftest import command, manifests, run
 
 

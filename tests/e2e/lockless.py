@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from luigi.cmdline import luigi_run
 
-from pipeline.store import Store
+from pipeline.store.store import Store
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.store import Store
-from pipeline.verify import verify
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from tests.e2e import crash
 from tests.e2e.conftest import CHEAP, Finished
 

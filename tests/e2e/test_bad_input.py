@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import Store
-from pipeline.verify import artifacts, verify
+from pipeline.store.store import Store
+from pipeline.store.verify import artifacts, verify
 from tests.e2e.conftest import Finished, command, run
 
 
@@ -44,7 +44,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 AS_ANOTHER_USER = """
 import os, sys
 from pipeline.cli import main
-import luigi.cmdline, launch.environment, pipeline.build, pipeline.commands, pipeline.tasks
+import luigi.cmdline, launch.environment, pipeline.run.build, pipeline.cli.commands, pipeline.tasks
 main(["plan", *sys.argv[1:]])  # whatever the interpreter loads lazily, it loads while it may
 os.setgroups([])
 os.setgid(65534)
@@ -135,7 +135,7 @@ def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path: Path) 
     data.mkdir()
     for name in ("train", "test"):
         (data / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n' * 40)
-    from pipeline.run import prepare_plan
+    from pipeline.run.run import prepare_plan
 
     overrides = ["dataset=gsm8k", f"dataset.path={data}", f"store={tmp_path / 'store'}"]
     before = prepare_plan(overrides)[0].spec("tokenize").key

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.explain import explain
-from pipeline.run import prepare_plan
-from pipeline.store import MANIFEST, Store
-from pipeline.verify import quarantine, verify
+from pipeline.plan.explain import explain
+from pipeline.run.run import prepare_plan
+from pipeline.store.store import MANIFEST, Store
+from pipeline.store.verify import quarantine, verify
 from tests.e2e.conftest import CHEAP, manifests, run
 from tests.e2e.test_chain import CHAIN
 

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from pipeline.errors import StageFailed
-from pipeline.run import Run, prepare_plan
-from pipeline.store import Store
-from pipeline.verify import verify
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from stages.config import read
 from stages.fetch.config import TOKENIZER_FILES
 from stages.fetch.stage import build_model
@@ -29,7 +29,7 @@ TOKEN = "ms-0123456789-secret"
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 BUILD = """
 import json, sys
-from pipeline.run import Run, prepare_plan
+from pipeline.run.run import Run, prepare_plan
 arguments = json.loads(sys.argv[1])
 Run(*prepare_plan(arguments), arguments).build("fetch")
 """

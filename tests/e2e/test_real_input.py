@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import Store
-from pipeline.verify import verify
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from stages.weights.header import read_header
 from tests.e2e.conftest import run_plain
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from pipeline.store import Store
-from pipeline.verify import verify
+from pipeline.store.store import Store
+from pipeline.store.verify import verify
 from tests.e2e import crash, sweeping
 from tests.e2e.conftest import CHEAP, Finished
 

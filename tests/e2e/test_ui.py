@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pipeline.ui_address import Place, write
+from pipeline.store.ui_address import Place, write
 from tests.e2e.conftest import CHEAP
 
 CLI = [sys.executable, "-m", "pipeline.cli"]

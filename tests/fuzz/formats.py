@@ -172,8 +172,8 @@ def read_huggingface(root: Path) -> Any:
 
 
 def store(root: Path) -> None:
-    from pipeline import history
-    from pipeline.store import Key, Store
+    from pipeline.store import history
+    from pipeline.store.store import Key, Store
 
     keys = {stage: Key(stage, digits * 64) for stage, digits in (("fetch", "a"), ("grpo", "b"))}
     for key in keys.values():
@@ -192,11 +192,11 @@ def store(root: Path) -> None:
 
 def read_store(root: Path) -> Any:
     """As the commands that look after a store do; nothing is deleted."""
-    from pipeline import collect, history
-    from pipeline.commands import runs, show
-    from pipeline.live import overview
-    from pipeline.store import Store
-    from pipeline.verify import verify
+    from pipeline.cli.commands import runs, show
+    from pipeline.store import collect, history
+    from pipeline.store.store import Store
+    from pipeline.store.verify import verify
+    from pipeline.ui.live import overview
 
     found = Store(root)
     list(verify(found, deep=True))
@@ -233,9 +233,10 @@ def watched(root: Path) -> None:
 
 
 def read_watched(root: Path) -> Any:
-    from pipeline import attempt, history, watch
-    from pipeline.live import overview
-    from pipeline.progress import console
+    from pipeline.run.progress import console
+    from pipeline.store import attempt, history
+    from pipeline.ui import watch
+    from pipeline.ui.live import overview
 
     attempt.WATCH_S = 0.0  # an owner on another machine is watched for half a minute
     overview(root)

@@ -13,10 +13,10 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pipeline import attempt, collect, history
 from pipeline.errors import REPORTED, StoreError
-from pipeline.store import MANIFEST, Key
-from pipeline.verify import artifacts, quarantine, verify
+from pipeline.store import attempt, collect, history
+from pipeline.store.store import MANIFEST, Key
+from pipeline.store.verify import artifacts, quarantine, verify
 from tests.fuzz.worlds import DONE, FAILED, KILLED, REFUSED, STEPS, STRANGER, World, files_of, is_right
 
 T = TypeVar("T")

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from launch.process import Outcome
-from pipeline import attempt, build, history
-from pipeline import run as running
-from pipeline.config import Config, load
+from pipeline.config.load import Config, load
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import fingerprint
-from pipeline.graph import Plan, StageSpec
-from pipeline.store import MANIFEST, Key, Store
+from pipeline.plan.graph import Plan, StageSpec
+from pipeline.run import build
+from pipeline.run import run as running
+from pipeline.store import attempt, history
+from pipeline.store.store import MANIFEST, Key, Store
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.config import LauncherConfig
-from pipeline.config import load
+from pipeline.config.load import load
 
 SSH = """#!/bin/bash
 [ "$1" = -G ] && { echo "hostname $2"; exit; }

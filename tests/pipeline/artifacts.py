@@ -8,9 +8,9 @@ from typing import Any
 
 from safetensors.numpy import save
 
-from pipeline.attempt import attempt
-from pipeline.graph import StageSpec
-from pipeline.store import Key, Manifest, Store
+from pipeline.plan.graph import StageSpec
+from pipeline.store.attempt import attempt
+from pipeline.store.store import Key, Manifest, Store
 from stages.must_hold import lacking
 
 

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.errors import ConfigError, Problem
 
 DEFAULT = ("engine=local",)

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file as tensors_of
 
-from pipeline.graph import OUTSIDE_VERSIONS, VERSIONS
-from pipeline.store import MANIFEST
+from pipeline.plan.graph import OUTSIDE_VERSIONS, VERSIONS
+from pipeline.store.store import MANIFEST
 
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 COMMAND = "python -m tests.pipeline.stage_digests"
-REMEDY = f"raise it in pipeline/graph.py and run {COMMAND}"
+REMEDY = f"raise it in pipeline/plan/graph.py and run {COMMAND}"
 WRITE = "STAGE_DIGESTS_WRITE"
 """Variable that lets `check` write what it would compare."""
 CHECKS = (
@@ -50,9 +50,9 @@ REPOSITORY = Path(__file__).parents[2]
 
 def of_stages() -> dict[str, dict[str, Any]]:
     """Stage -> version and digest, of a tiny model and a few rows."""
-    from pipeline.config import load
+    from pipeline.config.load import load
     from pipeline.fingerprint import file_digest
-    from pipeline.graph import plan
+    from pipeline.plan.graph import plan
     from stages.__main__ import entry
     from stages.context import Context
     from tests.pipeline.test_accepted import BEFORE_TRAINING, TINY

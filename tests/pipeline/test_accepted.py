@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
-from pipeline import at_hand, rules
-from pipeline.compose_cache import compose_cached
-from pipeline.config import Config, derive
+from pipeline.config import rules
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.graph import Plan, plan
-from pipeline.store import Store
+from pipeline.plan import at_hand
+from pipeline.plan.graph import Plan, plan
+from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.config import read
 from stages.context import Context

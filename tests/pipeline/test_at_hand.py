@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from pipeline import history
 from pipeline.cli import main
 from pipeline.errors import ConfigError
-from pipeline.run import Run, prepare_plan
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store import history
 from stages.config import read
 from stages.errors import InputError
 from stages.fetch import arith, tokenizer_files

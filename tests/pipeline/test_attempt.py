@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import attempt as attempts
-from pipeline.attempt import attempt, is_held
-from pipeline.store import Key, Store
+from pipeline.store import attempt as attempts
+from pipeline.store.attempt import attempt, is_held
+from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit, manifest_of
 
 KEY = Key("grpo", "ab" * 32)
@@ -19,7 +19,7 @@ def killed(store: Store) -> Path:
     """The seat of a process that was killed while it had a checkpoint and half a file."""
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from pipeline.attempt import attempt; from pipeline.store import Key, Store\n"
+        "from pipeline.store.attempt import attempt; from pipeline.store.store import Key, Store\n"
         "with attempt(Store(Path(sys.argv[1])), Key('grpo', 'ab' * 32)) as seat:\n"
         "    (seat.work / 'checkpoint').write_text('step 3')\n"
         "    (seat.staging / 'half').write_text('half')\n"

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import build as building
-from pipeline.attempt import attempt
-from pipeline.build import build
 from pipeline.errors import StageFailed
-from pipeline.explain import explain
-from pipeline.graph import StageSpec
-from pipeline.progress import Display
-from pipeline.run import prepare_plan
-from pipeline.store import Manifest, Store
-from pipeline.verify import verify
+from pipeline.plan.explain import explain
+from pipeline.plan.graph import StageSpec
+from pipeline.run import build as building
+from pipeline.run.build import build
+from pipeline.run.progress import Display
+from pipeline.run.run import prepare_plan
+from pipeline.store.attempt import attempt
+from pipeline.store.store import Manifest, Store
+from pipeline.store.verify import verify
 from tests.pipeline.artifacts import manifest_of
 
 ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
@@ -97,7 +97,7 @@ def test_an_artifact_without_its_result_is_found_and_built_again(
     """Committed by an earlier version, which looked at the exit code alone."""
     spec, store = planned(data)
     with monkeypatch.context() as careless:
-        careless.setattr("pipeline.store.lacking", lambda *found: None)
+        careless.setattr("pipeline.store.store.lacking", lambda *found: None)
         with attempt(store, spec.key) as seat:
             (seat.staging / "train.jsonl").write_text(ROW)
             store.commit(seat.staging, manifest_of(spec.key, config=dict(spec.config)))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED
 from pipeline.cli import main
+from pipeline.plan.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED
 
 DATA = Path(__file__).parents[1] / "data"
 MINDRLHF, ONE_STAGE = DATA / "mindrlhf_standin", DATA / "mindrlhf_one_stage_standin"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from pipeline import history
 from pipeline.cli import main
+from pipeline.store import history
 from stages.weights.sources import rank_directories
 
 COMMANDS = [
@@ -74,7 +74,7 @@ def test_plan_warns_of_what_may_change_and_asks_no_hub(
 
 def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
     heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
-    modules = "sys, pipeline.cli, pipeline.commands, pipeline.watch"
+    modules = "sys, pipeline.cli, pipeline.cli.commands, pipeline.ui.watch"
     code = f"import {modules}; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import collect as module
-from pipeline import history
-from pipeline.attempt import attempt
 from pipeline.cli import main
-from pipeline.collect import collect
 from pipeline.errors import StoreError
-from pipeline.rehearsal import known
-from pipeline.store import Key, Store
+from pipeline.store import collect as module
+from pipeline.store import history, rehearsals
+from pipeline.store.attempt import attempt
+from pipeline.store.collect import collect
+from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
 
 
@@ -246,12 +245,12 @@ def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path: Path) -> Non
     for place in (left, living):
         (place / "scratch").mkdir(parents=True)
         (place / "scratch" / "log").write_text("x" * 1000)
-        (place / known.REPORT).write_text("{}")
-    with known.alone(living):
+        (place / rehearsals.REPORT).write_text("{}")
+    with rehearsals.alone(living):
         assert [(item.path, item.kind) for item in collect(store, keep=1, delete=True)] == [
             (left / "scratch", "rehearsal")
         ]
         assert (living / "scratch" / "log").exists()
-    assert not (left / "scratch").exists() and (left / known.REPORT).exists()
+    assert not (left / "scratch").exists() and (left / rehearsals.REPORT).exists()
     run(store, "new", "grpo")
     assert [item.path for item in collect(store, keep=1, delete=True)] == [living / "scratch"]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.compose import compose
+from pipeline.config.compose import compose
 from pipeline.errors import ConfigError
 
 

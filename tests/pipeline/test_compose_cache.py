@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import compose_cache
-from pipeline.compose import compose
-from pipeline.compose_cache import compose_cached
+from pipeline.config import compose_cache
+from pipeline.config.compose import compose
+from pipeline.config.compose_cache import compose_cached
 from pipeline.errors import ConfigError
 
 AS_ARITH = ("tokenize=arith", "reward=arith")

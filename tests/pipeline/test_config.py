@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
 
 MODELS = ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.build import diagnosis
 from pipeline.cli import main
 from pipeline.errors import StageFailed
+from pipeline.run.build import diagnosis
 
 FAILED = Path(__file__).parents[1] / "data" / "logs" / "failed"
 

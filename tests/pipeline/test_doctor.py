@@ -9,7 +9,7 @@ import pytest
 
 from launch.doctor import Check
 from pipeline.cli import main
-from pipeline.doctor import verdict
+from pipeline.cli.doctor import verdict
 
 
 def test_the_default_engine_is_ready_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline import cli, engines, reward_check
-from pipeline.config import load
+from pipeline import cli, engines
+from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.graph import Plan, plan
-from pipeline.store import Store
+from pipeline.plan import reward_check
+from pipeline.plan.graph import Plan, plan
+from pipeline.store.store import Store
 from stages.__main__ import entry
 
 STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pipeline import cli
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.graph import plan
+from pipeline.plan.graph import plan
 
 HOME = Path(__file__).parents[1] / "data" / "mindrlhf_standin"
 SKIPPED = {

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
-from pipeline.explain import Row, as_json, explain
+from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.graph import Plan, StageSpec, plan
-from pipeline.store import Store
+from pipeline.plan.explain import Row, as_json, explain
+from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.store.store import Store
 from tests.pipeline.artifacts import commit_spec
 
 

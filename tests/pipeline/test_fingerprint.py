@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import pipeline.fingerprint
-from pipeline.config import Config, load
+from pipeline.config.load import Config, load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
-from pipeline.graph import plan
+from pipeline.plan.graph import plan
 from stages.identity import identity
 
 CONFIG = {"model": {"hidden_size": 128}, "seed": 0}

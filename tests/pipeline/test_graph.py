@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import graph
-from pipeline.build import disk_shortage
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.program import PROGRAMS
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.graph import Plan, plan
-from pipeline.run import prepare_plan
-from pipeline.store import Store
+from pipeline.plan import graph
+from pipeline.plan.graph import Plan, plan
+from pipeline.plan.process import disk_shortage
+from pipeline.run.run import prepare_plan
+from pipeline.store.store import Store
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]

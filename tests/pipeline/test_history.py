@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import history, live
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StoreError
+from pipeline.store import history
+from pipeline.ui import live
 
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
 
@@ -42,7 +43,7 @@ def test_states(tmp_path: Path) -> None:
 def test_a_lease_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
     start(tmp_path, "run")
     code = (
-        "import sys, time; from pathlib import Path; from pipeline import history; "
+        "import sys, time; from pathlib import Path; from pipeline.store import history; "
         "lease = history.lease(Path(sys.argv[1]), 'run'); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
@@ -85,7 +86,7 @@ def test_pins_come_and_go(tmp_path: Path) -> None:
 
 def test_appends_of_several_processes_do_not_mix(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from pipeline import history\n"
+        "import sys; from pathlib import Path; from pipeline.store import history\n"
         "for i in range(200): history.record(Path(sys.argv[1]), f'{sys.argv[2]}-{i}', 'started', "
         "overrides=['x' * 500], config={}, artifacts={})"
     )

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError
-from pipeline.layouts import find
+from pipeline.plan.layouts import find
 
 SHAPES = {  # heads, key-value heads, layers, tied: config.json of Qwen2.5
     "qwen2_5_0_5b": (14, 2, 24, True),

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import history, live
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.errors import ConfigError
+from pipeline.store import history
+from pipeline.ui import live
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines import local
 from stages.memory import GIB
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipeline import notify
+from pipeline.run import notify
 
 SECRET = "hooks-0123456789"
 

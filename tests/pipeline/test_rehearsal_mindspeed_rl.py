@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline import rules
-from pipeline.config import Config, load
+from pipeline.config import rules
+from pipeline.config.load import Config, load
 from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed

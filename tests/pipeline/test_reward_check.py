@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import reward_check
 from pipeline.cli import main
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.graph import Plan, plan
-from pipeline.reward_check import warnings
-from pipeline.run import Run, prepare_plan
-from pipeline.store import Store
+from pipeline.plan import reward_check
+from pipeline.plan.graph import Plan, plan
+from pipeline.plan.reward_check import warnings
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store.store import Store
 from tests.pipeline.test_explain import commit
 
 FIXTURE = Path(__file__).parents[1] / "data" / "gsm8k"
@@ -148,7 +148,8 @@ def test_rows_that_are_no_use_are_a_warning_too(tmp_path: Path) -> None:
 
 def test_looking_imports_no_heavy_package() -> None:
     code = (
-        "import sys; from pipeline.run import prepare_plan; from pipeline.reward_check import _probe;"
+        "import sys; from pipeline.run.run import prepare_plan;"
+        "from pipeline.plan.reward_check import _probe;"
         "print(_probe(*prepare_plan([])));"
         "print([name for name in ('numpy', 'mindspore', 'tokenizers', 'jinja2') if name in sys.modules])"
     )
@@ -181,7 +182,7 @@ def test_a_run_is_warned_before_it_starts_and_a_run_with_nothing_to_do_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepared, store = prepare_plan([*GSM8K, "reward=boxed", f"store={tmp_path / 'store'}"])
-    monkeypatch.setattr("pipeline.run._check_environment", lambda: None)
+    monkeypatch.setattr("pipeline.run.run._check_environment", lambda: None)
     Run(prepared, store, [])
     assert "warning: reward.functions=qwen_accuracy: can't be earned" in capsys.readouterr().err
     Run(prepared, store, [], "point 1")

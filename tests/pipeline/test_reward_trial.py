@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import reward_trial
 from pipeline.errors import ConfigError
-from pipeline.reward_trial import try_rewards
-from pipeline.run import prepare_plan
+from pipeline.run import reward_trial
+from pipeline.run.reward_trial import try_rewards
+from pipeline.run.run import prepare_plan
 
 MINE = ("reward.functions=[mine:f]", "reward.weights=[1.0]")
 

@@ -20,8 +20,8 @@ from typing import Annotated, Any
 import pytest
 from annotated_types import Ge, Gt, Le
 
+import pipeline.config.rules
 import pipeline.engines.local
-import pipeline.rules
 import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
@@ -36,14 +36,14 @@ import stages.sft_config
 import stages.split_config
 import stages.strategy.layouts
 import stages.tokenize.config
-from pipeline.config import Config, load
+from pipeline.config.load import Config, load
 from stages.config import read
 from stages.errors import ConfigError
 from tests.pipeline.plans import types_of
 from tests.pipeline.rule_cases import check, problems, rule, without_entry, without_source
 
 MODULES = (
-    pipeline.rules,
+    pipeline.config.rules,
     pipeline.engines.local,
     stages.mindrlhf.rules,
     stages.mindrlhf.generation_rules,
@@ -69,7 +69,7 @@ ANSWER = "https://example.org/train.jsonl"
 
 
 RULES = {
-    # --- every engine: pipeline/rules.py
+    # --- every engine: pipeline/config/rules.py
     "most_cards": rule("cards=65", "cards", "must be at most 64", "cards=2"),
     "head_size": rule(
         "model.hidden_size=130", "model.hidden_size", "multiple of num_attention_heads=4", "model.hidden_size=128"

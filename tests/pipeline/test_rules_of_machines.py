@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines import machines
 from pipeline.errors import Problem
 from tests.pipeline.rule_cases import without_entry

@@ -1,9 +1,9 @@
-"""Versions in pipeline/graph.py are raised by hand: a changed output without a raised one is seen here."""
+"""Versions in pipeline/plan/graph.py are raised by hand: an output that changes without one is seen here."""
 
 import copy
 import json
 
-from pipeline.graph import OUTSIDE_VERSIONS, VERSIONS
+from pipeline.plan.graph import OUTSIDE_VERSIONS, VERSIONS
 from tests.pipeline.stage_digests import GOLDEN, RELATIVE, of_engines, of_stages, problems
 
 

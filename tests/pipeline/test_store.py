@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.attempt import attempt
 from pipeline.errors import StoreError
-from pipeline.store import MANIFEST, Key, Store
+from pipeline.store.attempt import attempt
+from pipeline.store.store import MANIFEST, Key, Store
 from tests.pipeline.artifacts import commit, manifest_of
 
 KEY = Key("of_another_version", "ab" * 32)  # whose files nobody here knows

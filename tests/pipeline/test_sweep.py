@@ -9,11 +9,12 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from hydra_plugins.grpoflow.luigi_launcher import LuigiLauncher
-from pipeline import build, history, signals
 from pipeline.cli import main
-from pipeline.run import Run, prepare_plan
-from pipeline.sweep import Sweep
-from pipeline.sweep_points import Point, describe, show, table, varied
+from pipeline.run import build, signals
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store import history
+from pipeline.sweep.build import Sweep
+from pipeline.sweep.points import Point, describe, show, table, varied
 
 POINTS = [
     Point(0, ["store=s", "seed=0", "train.beta=0.1"], "finished", result={"accuracy_grpo": 0.5, "gain": 0.1}),

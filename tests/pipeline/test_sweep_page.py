@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.sweep_page import page
-from pipeline.sweep_points import Point, varied
+from pipeline.sweep.page import page
+from pipeline.sweep.points import Point, varied
 
 HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
 

@@ -9,7 +9,8 @@ import luigi
 import pytest
 
 import pipeline
-from pipeline import history, tasks
+from pipeline import tasks
+from pipeline.store import history
 
 
 @pytest.fixture(autouse=True)

@@ -19,9 +19,9 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from pipeline import commands, history, ui_address
-from pipeline.cli import main
-from pipeline.ui_address import Place
+from pipeline.cli import commands, main
+from pipeline.store import history, ui_address
+from pipeline.store.ui_address import Place
 
 CLI = [sys.executable, "-m", "pipeline.cli"]
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from pipeline.attempt import attempt
-from pipeline.store import MANIFEST, Key, Store
-from pipeline.verify import quarantine, verify
+from pipeline.store.attempt import attempt
+from pipeline.store.store import MANIFEST, Key, Store
+from pipeline.store.verify import quarantine, verify
 from tests.pipeline.artifacts import commit
 
 KEY = Key("split", "ab" * 32)

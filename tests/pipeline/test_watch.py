@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import history
-from pipeline.attempt import attempt
 from pipeline.cli import main
-from pipeline.store import Key, Store
-from pipeline.watch import choose, rows, sentence
+from pipeline.store import history
+from pipeline.store.attempt import attempt
+from pipeline.store.store import Key, Store
+from pipeline.ui.watch import choose, rows, sentence
 from tests.pipeline.artifacts import commit
 
 DIGITS = "0123456789abcdef"

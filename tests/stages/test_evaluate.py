@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.errors import ConfigError
 from stages.evaluate import Answers, pass_at_k, run, summary, worked_share

@@ -1,7 +1,7 @@
 import pytest
 
-from pipeline.config import load
-from pipeline.graph import plan
+from pipeline.config.load import load
+from pipeline.plan.graph import plan
 from stages.must_hold import MUST_HOLD, lacking
 
 ENGINES = {

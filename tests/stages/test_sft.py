@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.config import load as compose
+from pipeline.config.load import load as compose
 from stages.sft import batches, reached
 from tests.stages.grpo.test_workers import metrics, prepare, run
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline import graph
-from pipeline.config import load
+from pipeline.config.load import load
+from pipeline.plan import graph
 from stages.__main__ import entry
 from stages.context import Context
 from stages.fetch.stage import run as fetch

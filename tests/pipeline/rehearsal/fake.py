@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.config import Config
+from pipeline.config.load import Config
 from pipeline.errors import Problem
-from pipeline.graph import Plan
+from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
 from stages.errors import InputError
 from stages.rehearsal import Proof
@@ -17,7 +17,7 @@ refused: list[Problem] = []
 proofs: list[Proof | InputError] = []
 
 
-def checkouts(config: Config) -> Mapping[str, str | None]:
+def rehearsed(config: Config) -> Mapping[str, str | None]:
     return homes
 
 

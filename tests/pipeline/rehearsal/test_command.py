@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import rehearsal, signals
+from pipeline import rehearsal
 from pipeline.cli import main
+from pipeline.engines import local
 from pipeline.errors import Problem
-from pipeline.rehearsal import known
-from pipeline.run import prepare_plan
+from pipeline.run import signals
+from pipeline.run.run import prepare_plan
+from pipeline.store import rehearsals
 from stages.errors import InputError
 from stages.rehearsal import Proof
 from tests.pipeline.rehearsal import fake
 
+NONE_OF_LOCAL = local.rehearsed
 READ = Proof("data read", "proven", "4 prompts")
 LOST = Proof("loss finite", "failed", "nan | <b>")
 OPEN = Proof("vLLM", "unproven", "not here")
@@ -27,6 +30,7 @@ OPEN = Proof("vLLM", "unproven", "not here")
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
+    monkeypatch.setattr(local, "rehearsed", fake.rehearsed)
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
         monkeypatch.setattr(fake, name, value)
@@ -89,17 +93,17 @@ def test_a_refusal_comes_before_anything_is_written(
     assert not (tmp_path / "store" / ".rehearsals").exists()
 
 
-@pytest.mark.parametrize("name", sorted(rehearsal.WHY_NOT.keys() - rehearsal.ENGINES.keys()))
-def test_an_engine_without_a_rehearsal_says_why(name: str) -> None:
-    assert len(rehearsal.WHY_NOT[name]) > 20
-
-
-def test_the_embedded_engine_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(rehearsal.ENGINES, "local")
-    assert _rehearse(tmp_path) == 2
-    assert "runs on a CPU itself" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("overrides", "why"),
+    [(["engine=local"], "runs on a CPU itself"), (["experiment=mindrlhf_one_stage_7b"], "dev branch")],
+)
+def test_an_engine_without_a_rehearsal_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str], why: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(local, "rehearsed", NONE_OF_LOCAL)
+    assert _rehearse(tmp_path, *overrides) == 2
+    assert why in capsys.readouterr().err
 
 
 def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(
@@ -107,11 +111,11 @@ def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(
 ) -> None:
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
-    with known.alone(_place(tmp_path)):
+    with rehearsals.alone(_place(tmp_path)):
         assert _rehearse(tmp_path) == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
         assert (_place(tmp_path) / "scratch" / "local" / "left").exists()
-        assert (_place(tmp_path) / known.REPORT).exists()
+        assert (_place(tmp_path) / rehearsals.REPORT).exists()
     monkeypatch.setattr(fake, "proofs", [READ])
     assert _rehearse(tmp_path) == 0
 
@@ -130,16 +134,18 @@ def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
         "from stages.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
+        "from pipeline.engines import local\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "fake.rehearse = stopped; rehearsal.ENGINES['local'] = fake.__name__\n"
+        "local.rehearsed = fake.rehearsed\n"
         f"main(['rehearse', 'store={tmp_path / 'store'}'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
-    assert not (_place(tmp_path) / known.REPORT).exists()
+    assert not (_place(tmp_path) / rehearsals.REPORT).exists()
 
 
 def test_a_plan_says_what_was_not_rehearsed_until_it_passed(
@@ -167,7 +173,7 @@ def test_a_plan_says_what_was_not_rehearsed_until_it_passed(
     assert told()
     (checkout / "main.py").write_text("first = 1\n")
     assert not told()
-    (_place(tmp_path) / known.REPORT).write_text("{")
+    (_place(tmp_path) / rehearsals.REPORT).write_text("{")
     assert told()
 
 

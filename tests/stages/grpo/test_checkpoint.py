@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from pipeline.config import load as compose
+from pipeline.config.load import load as compose
 from stages.errors import InputError
 from stages.grpo import checkpoint
 from stages.grpo.checkpoint import Checkpoints, read_set

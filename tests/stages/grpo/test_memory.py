@@ -1,4 +1,4 @@
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.grpo.memory import estimate
 from stages.memory import elements
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from pipeline.config import load as compose
+from pipeline.config.load import load as compose
 from stages.grpo.parallel import Place, Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.strategy.files import Strategy, read_strategy

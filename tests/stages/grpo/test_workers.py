@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from launch import job
-from pipeline import graph
-from pipeline.config import load as compose
+from pipeline.config.load import load as compose
+from pipeline.plan import graph
 from stages.__main__ import main
 from stages.weights.tensors import load, merge_ranks
 from tests.pipeline.stage_digests import check

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.mindformers import run_of
 from stages.mindformers.job import Job, Places
 from stages.mindformers.stage import places_of

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
-from pipeline.graph import plan
+from pipeline.config.load import load
+from pipeline.plan.graph import plan
 from stages.errors import ConfigError
 from stages.mindformers.start import arguments
 from tests.stages.mindformers.jobs import DATA, PLACES, job_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.mindformers.finetune_yaml import finetune
 from stages.mindformers.job import Job, Places, check
 from stages.mindformers.rehearsal import shrink

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.mindrlhf import job as mindrlhf_job
 from stages.mindrlhf.job import Job, Places
 from stages.mindrlhf.stage import places_of

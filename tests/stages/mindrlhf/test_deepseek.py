@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from pipeline import cli
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.graph import plan
-from pipeline.store import Store
-from pipeline.summary import result_line
+from pipeline.plan.graph import plan
+from pipeline.run.summary import result_line
+from pipeline.store.store import Store
 from stages.mindrlhf.job import Job
 from stages.mindrlhf.start import all_configs, arguments, dump, start
 from tests.stages.mindrlhf.jobs import DATA, job_of, places

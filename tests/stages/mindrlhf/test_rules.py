@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from stages.mindrlhf import notes, rules

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.mindrlhf.stage import collect
 from stages.strategy.files import read_strategy

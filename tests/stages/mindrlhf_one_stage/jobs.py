@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines.mindrlhf_one_stage import job
 from stages.mindrlhf_one_stage.job import Job, Places
 from stages.mindrlhf_one_stage.stage import places_of

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.mindrlhf.start import dump
 from stages.mindrlhf_one_stage.config import WINDOWS

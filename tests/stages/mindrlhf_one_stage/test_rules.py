@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.config import load
-from pipeline.graph import plan
+from pipeline.config.load import load
+from pipeline.plan.graph import plan
 from stages.errors import ConfigError
 from stages.mindrlhf_one_stage.rules import notes
 from tests.stages.mindrlhf_one_stage.jobs import SEVEN, job_of

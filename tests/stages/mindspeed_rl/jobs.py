@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import load
+from pipeline.config.load import load
 from pipeline.engines import mindspeed_rl
 from stages.mindspeed_rl.job import Job, Places
 from stages.mindspeed_rl.train import places_of

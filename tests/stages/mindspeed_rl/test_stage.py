@@ -12,7 +12,7 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.fetch.stage import run as fetch

@@ -14,7 +14,7 @@ import random
 import shutil
 from pathlib import Path
 
-from pipeline.compose import compose
+from pipeline.config.compose import compose
 from stages.config import read
 from stages.fetch import arith
 from stages.fetch.config import ArithConfig

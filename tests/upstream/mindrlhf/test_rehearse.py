@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from pipeline.compose import compose
+from pipeline.config.compose import compose
 from stages.config import read
 from stages.fetch.stage import build_model
 from stages.mindrlhf.config import VERSIONS, Version

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from launch.engine import write
 from launch.scripts import EngineStart
-from pipeline.config import Config
+from pipeline.config.load import Config
 from stages.config import read
 from stages.context import Context
 

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.engines import mindspeed_rl
 from pipeline.errors import ConfigError
-from pipeline.layouts import find
+from pipeline.plan.layouts import find
 from stages.mindspeed_rl.job import Job, Places
 from stages.mindspeed_rl.rehearsal.validation import validate
 from stages.mindspeed_rl.train import places_of

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.config import Config, load
+from pipeline.config.load import Config, load
 from stages.fetch.builtin import write_model
 from stages.mindspeed_rl import convert, export
 from stages.mindspeed_rl.checkpoints import TRACKER

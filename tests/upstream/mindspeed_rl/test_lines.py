@@ -16,7 +16,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from launch.diagnose import diagnose
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.errors import ConfigError
 from stages.fetch.jsonl import Row

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline.config import Config, load
+from pipeline.config.load import Config, load
 from stages.context import Context
 from stages.fetch.config import DatasetConfig
 from stages.fetch.stage import run as fetch

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.context import Context
 from stages.fetch.stage import run as fetch
 from tests.e2e.conftest import run_plain

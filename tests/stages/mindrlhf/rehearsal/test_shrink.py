@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.config import load
+from pipeline.config.load import load
 from stages.mindrlhf import rules
 from stages.mindrlhf.grpo_yaml import grpo_config
 from stages.mindrlhf.job import Job, Places

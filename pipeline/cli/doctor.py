@@ -1,0 +1,252 @@
+"""`grpoflow doctor`: can this machine run the engines? Changes nothing; asks the network only when told."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from launch import devices, windows
+from launch import doctor as look
+from launch.doctor import Check
+from launch.engine import hosts_of, lacking
+from launch.environment import RULES, installed
+from launch.install_script import CONTRACTS, script
+from launch.windows import Known
+from pipeline import engines, rehearsal
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.load import Config, load
+from pipeline.engines.machines import installed as needed
+from pipeline.errors import ConfigError, Problem
+from pipeline.plan.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED, Checkout
+from pipeline.plan.graph import stages
+from pipeline.rehearsal.machine import missing_packages
+from stages.fetch.redact import redact
+
+EXIT_READY, EXIT_NOT_READY = 0, 1
+HUB = "https://modelscope.cn"
+NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
+"""Groups of checks that no engine's verdict is named after, and their headings."""
+MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What doctor knows of an engine that is a program of its own."""
+
+    known: Mapping[str, Known]
+    """By contract of its first checkout; the first is assumed without one."""
+    checkouts: tuple[Checkout, ...]
+    only_910: bool = False
+    """Whether it refuses chips other than 910B and 910_93 itself."""
+
+    def at(self, contract: str | None) -> Known:
+        """What fits a contract."""
+        return self.known.get(contract or "", next(iter(self.known.values())))
+
+
+OUTSIDE: Mapping[str, Outside] = {
+    "mindrlhf": Outside(
+        {"": windows.MINDRLHF}, (CHECKOUTS["mindrlhf"], CHECKOUTS["mindformers"]), only_910=True
+    ),
+    "mindrlhf_one_stage": Outside(
+        {"": windows.ONE_STAGE}, (CHECKOUTS["one_stage"], ONE_STAGE_MINDFORMERS_CHECKOUT)
+    ),
+    "mindspeed_rl": Outside(windows.MINDSPEED_RL, (CHECKOUTS["mindspeed_rl"], CHECKOUTS["mindspeed_llm"])),
+    "mindformers": Outside({"": windows.MINDFORMERS}, (SUPERVISED,)),
+}
+"""mindformers stands for supervised training by it, before any engine (engine.sft=mindformers)."""
+
+
+def doctor(options: Namespace) -> int:
+    """Show every check; exit 1 when the chosen engine is not ready."""
+    if options.fix_script:
+        print(fix_script(compose_cached(options.overrides, options.config_dir)["engine"]), end="")
+        return EXIT_READY
+    config = load(options.overrides, options.config_dir)
+    found = examine(config, options.online, homes(options.checkout))
+    verdicts = {
+        name: verdict(found["machine"] + checks) for name, checks in found.items() if name not in NO_ENGINES
+    }
+    if options.json:
+        checks = {name: [asdict(check) for check in group] for name, group in found.items()}
+        print(json.dumps({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}, indent=1))
+    else:
+        _show(found, verdicts, _chosen(config))
+    ready = all(verdicts[name] != "not ready" for name in _chosen(config))
+    return EXIT_READY if ready else EXIT_NOT_READY
+
+
+def fix_script(engine: Mapping[str, Any]) -> str:
+    """The installation of an engine's contract; of its checkout's, or the newest, where that is auto.
+
+    Args:
+        engine: that section as it is written: a script can be had before the rest of a recipe is right.
+
+    Raises:
+        ConfigError: no such contract.
+    """
+    name = engine["name"] if engine["name"] in CONTRACTS else "mindrlhf"
+    contract, checkout = engine.get("contract", "auto"), OUTSIDE[name].checkouts[0]
+    if contract == "auto":
+        contract = checkout.contract(engine.get(checkout.key)) or ""
+    elif contract not in CONTRACTS[name]:
+        rule = f"must be auto, {' or '.join(CONTRACTS[name])}"
+        raise ConfigError([Problem("engine.contract", contract, rule)])
+    return script(name, contract)
+
+
+def _chosen(config: Config) -> tuple[str, ...]:
+    """The engines that a run needs: its own, and mindformers where that trains before it."""
+    return (config.engine.name, *(("mindformers",) if config.engine.sft == "mindformers" else ()))
+
+
+def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
+    """The machine and the chosen engines check by check; of each other engine what stands in its way."""
+    for group, members in found.items():
+        if group not in (*NO_ENGINES, *chosen):
+            lacks = ", ".join(check.name for check in members if check.status == "problem")
+            print(f"engine={group}: {verdicts[group]}{': ' if lacks else ''}{lacks}")
+            continue
+        print(NO_ENGINES.get(group) or f"engine={group}: {verdicts[group]}")
+        for check in members:
+            print(f"  {MARKS[check.status]} {check.name}: {check.found}")
+            if check.remedy:
+                print(f"          {check.remedy}")
+
+
+def homes(pairs: list[str]) -> dict[str, str]:
+    """--checkout NAME=DIR, several times.
+
+    Raises:
+        ConfigError: no such name.
+    """
+    found = {}
+    for pair in pairs:
+        name, _, directory = pair.partition("=")
+        if name not in CHECKOUTS or not directory:
+            raise ConfigError([Problem("--checkout", pair, f"must be NAME=DIR, of {', '.join(CHECKOUTS)}")])
+        found[name] = directory
+    return found
+
+
+def examine(config: Config, online: bool, given: Mapping[str, str] | None = None) -> dict[str, list[Check]]:
+    """Checks of the machine, and of each engine: the chosen one as configured, the others by their defaults.
+
+    Args:
+        config: the configuration.
+        online: ask the model hub too.
+        given: checkouts to look at besides those that the configuration names.
+    """
+    written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
+    machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
+    if config.launcher.name == "ssh":
+        machine += look.hosts(hosts_of(config.launcher), config.launcher.ssh)
+        store = Path(config.store).absolute()
+        told = lacking(config.launcher, config.cards, needed(config), store)
+        machine += [Check(f"host {host}", "problem", what) for host, what in told]
+    if online:
+        endpoint = config.fetch.endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or HUB
+        machine.append(look.reachable(endpoint, redact(endpoint)))
+    if config.engine.name != "local":
+        machine += _host_memory(config)
+    versions, cards = functools.cache(_versions), devices.look()
+    found = {"machine": machine, "local": list(_local(config))}
+    for name, engine in OUTSIDE.items():
+        found[name] = list(_outside(name, engine, config, given or {}, versions, cards))
+    if any(name in rehearsal.ENGINES for name in engines.parts(config)):
+        found["rehearse"] = [_rehearsing(config)]
+    return found
+
+
+def _rehearsing(config: Config) -> Check:
+    """Whether this machine has an interpreter that can rehearse: its packages; no card is needed."""
+    python = look.interpreter(config.engine.python if config.engine.name != "local" else None)
+    lacks = next(iter(missing_packages(python)), None)
+    if lacks is None:
+        return Check("interpreter", "ok", f"{python}: mindspore, and what mindformers stands on")
+    return Check("interpreter", "problem", f"{python or 'none'}: {lacks.rule}", lacks.remedy)
+
+
+def verdict(checks: list[Check]) -> str:
+    """ready, not ready, or ready as far as it could be looked at."""
+    if any(check.status == "problem" for check in checks):
+        return "not ready"
+    return "ready as far as known" if any(check.status == "unknown" for check in checks) else "ready"
+
+
+def _local(config: Config) -> Iterator[Check]:
+    yield look.python_version(".".join(map(str, sys.version_info[:3])))
+    yield from look.packages(RULES, installed, sys.executable)
+    if config.engine.name == "local":
+        workers = config.layout.train.cards
+        yield look.memory(workers * sum(role.low for role in engines.of("local").memory(config)))
+
+
+def _host_memory(config: Config) -> Iterator[Check]:
+    """What the pipeline's own stages take at least of this machine's memory beside an outside engine.
+
+    convert, split and export stream. evaluate holds the model in float32 on the CPU, and the weights as they
+    are stored while it loads them.
+    """
+    if any(stage.name == "evaluate" and stage.skipped is None for stage in stages(config)):
+        check = look.memory(4 * config.model.num_parameters + config.model.weight_bytes)
+        why = f"{check.remedy}: evaluate runs here, with the whole model"
+        yield check if check.status == "ok" else replace(check, remedy=why)
+
+
+def _versions(python: str) -> Mapping[str, str | None] | None:
+    """Every distribution that any engine needs, asked once of an interpreter."""
+    known = [one for engine in OUTSIDE.values() for one in engine.known.values()]
+    names = {name for one in known for name, *_ in one.packages}
+    return look.versions(python, sorted({*names, *(name for name, *_ in windows.VLLM), "mindformers"}))
+
+
+def _outside(
+    name: str,
+    engine: Outside,
+    config: Config,
+    given: Mapping[str, str],
+    versions: Callable[[str], Mapping[str, str | None] | None],
+    cards: devices.Seen,
+) -> Iterator[Check]:
+    program: Any = config.mindformers if name == "mindformers" else config.engine
+    chosen = program if name in _chosen(config) else None
+    needed = min(config.cards, config.launcher.cards_per_node)
+    memory = getattr(chosen, "device_memory_gib", None)
+    yield from devices.checks(cards, needed, memory, engine.only_910)
+    container = getattr(chosen, "container", ())
+    python = None if container else look.interpreter(getattr(chosen, "python", None))
+    found = versions(python) if python else None
+    first = engine.checkouts[0]
+    contract = first.contract(_home(first, given, chosen)) or getattr(chosen, "contract", None)
+    for checkout in engine.checkouts:
+        if not checkout.needed_by or (contract or next(iter(engine.known))) in checkout.needed_by:
+            installed = (found or {}).get(checkout.package) if checkout.package else None
+            yield checkout.check(_home(checkout, given, chosen), installed)
+    if container:
+        yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
+        return
+    known = engine.at(contract)
+    yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
+    yield look.driver(known.driver)
+    if python is None or found is None:
+        told = f"{python or 'no python on PATH but our own'}: does not answer"
+        yield Check("python", "problem", told, "engine.python: an interpreter with mindspore and mindformers")
+        return
+    yield look.python_version(found["python"] or "")
+    yield from look.packages(known.packages, found.get, python)
+    if name == "mindrlhf" and getattr(chosen, "use_vllm", True):
+        yield from look.packages(windows.VLLM, found.get, python)
+
+
+def _home(checkout: Checkout, given: Mapping[str, str], chosen: Any) -> str | None:
+    """Where a checkout is: --checkout's directory, or what the chosen engine's configuration names."""
+    home: str | None = given.get(checkout.name)
+    return home or getattr(chosen, checkout.key, None)

@@ -1,0 +1,147 @@
+"""From overrides to a resolved plain configuration, through Hydra.
+
+Layout names need no file: hydra_plugins/grpoflow/layout_names.py makes them known to Hydra.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import ConfigError, Problem
+from pipeline.fingerprint import file_state
+
+VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
+
+
+def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
+    """Compose conf/config.yaml with `overrides`.
+
+    Args:
+        overrides: Hydra's grammar: `train.beta=0.02`, `model=qwen2_5_7b`, `+a=1`, `~b`.
+        config_dir: a directory of the user's own groups: adds choices to the built-in ones.
+
+    Returns:
+        The resolved configuration as plain dicts, lists and scalars.
+
+    Raises:
+        ConfigError: an override is malformed, or names a choice or a key that does not exist.
+    """
+    from hydra.errors import HydraException  # here, because importing Hydra takes as long as a no-op run
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    structural = tuple(override for override in overrides if not VALUE.match(override))
+    try:
+        config = copy.deepcopy(_choices(structural, config_dir, _state(config_dir)))
+        _set_values(config, [override for override in overrides if VALUE.match(override)])
+        resolved: Any = OmegaConf.to_container(config, resolve=True)
+        return dict(resolved)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+
+
+@functools.lru_cache(maxsize=64)
+def _choices(overrides: tuple[str, ...], config_dir: Path | None, state: object) -> Any:
+    """Hydra's own composition, not yet resolved: choices of groups, additions and deletions.
+
+    Values are set afterwards, as Hydra itself does, so that the points of a sweep that choose the
+    same share it: it takes 100 ms, setting values takes 10. `state` makes a changed file count.
+    """
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+
+    arguments = list(overrides)
+    if config_dir is not None:
+        if not config_dir.is_dir():
+            raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
+    GlobalHydra.instance().clear()  # a task composed inside @hydra.main would be refused otherwise
+    with hydra.initialize_config_module("conf", version_base="1.3"):
+        return hydra.compose("config", overrides=arguments)
+
+
+def _state(config_dir: Path | None) -> object:
+    """Names, sizes and times of every config file."""
+    return tuple((name, *file_state(file.stat())) for name, file in config_files(config_dir).items())
+
+
+def config_files(config_dir: Path | None) -> dict[str, Path]:
+    """Every file that composing may read, by a name that tells its place; links are followed, as by Hydra."""
+    roots = [Path(__file__).parents[2] / "conf", *([config_dir] if config_dir else [])]
+    return {
+        f"{number}/{file.relative_to(root)}": file
+        for number, root in enumerate(roots)
+        for file in _below(root, frozenset())
+    }
+
+
+def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """YAML files in and below a directory, in a fixed order; a link back to where it stands ends there."""
+    here = directory.resolve()
+    if here in above:
+        return
+    try:
+        paths = sorted(directory.iterdir())
+    except OSError:  # Hydra tells what it can't find
+        return
+    for path in paths:
+        if path.is_dir():
+            yield from _below(path, above | {here})
+        elif path.suffix in (".yaml", ".yml") and path.is_file():
+            yield path
+
+
+def _set_values(config: Any, overrides: Sequence[str]) -> None:
+    """What Hydra does with KEY=VALUE that is no choice of a group (config_loader_impl.py, 1.3.8)."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import ConfigCompositionException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override():
+            raise ConfigCompositionException(f"{override.input_line}: one value, not a sweep, is needed here")
+        try:
+            OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+        except (ConfigAttributeError, ConfigKeyError) as error:
+            raise ConfigCompositionException(f"Could not override '{override.key_or_group}'.") from error
+
+
+def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) -> Problem:
+    """One Problem out of Hydra's several lines."""
+    unknown = re.search(r"Could not override '([^']+)'", message)
+    if unknown and overrides:
+        key = unknown.group(1)
+        value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
+        choices = [override for override in overrides if re.fullmatch(r"\w+=[\w-]+", override)]
+        choices = [one for one in choices if not VALUE.match(one) and one.partition("=")[0] != key]
+        near = difflib.get_close_matches(key, _keys(compose(choices, config_dir)), n=1, cutoff=0.5)
+        return Problem(
+            key, value, "unknown key", f"did you mean {near[0]}?" if near else "see `grpoflow plan --help`"
+        )
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    choice = re.search(r"Could not find '([^'/]+)/([^']+)'", message) or re.search(
+        r"Could not load '([^'/]+)/([^']+)'", message
+    )
+    if choice:
+        options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
+        return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
+    return Problem(
+        "overrides", " ".join(overrides), " ".join(lines[:3]), "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY"
+    )
+
+
+def _keys(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, dict):
+        return [prefix]
+    return [
+        key
+        for name, value in values.items()
+        for key in _keys(value, f"{prefix}.{name}" if prefix else str(name))
+    ]

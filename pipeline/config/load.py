@@ -1,0 +1,169 @@
+"""The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked.
+
+Sections stand beside the code that they configure (stages/*/config.py, launch/config.py); here they
+are put together.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+
+from launch.config import LauncherConfig
+from pipeline import engines
+from pipeline.config import rules
+from pipeline.config.compose_cache import compose_cached
+from pipeline.engines.stage import as_text
+from pipeline.errors import ConfigError
+from stages.config import read
+from stages.convert_config import ConvertConfig
+from stages.engine_config import LocalEngine
+from stages.evaluate_config import EvaluateConfig
+from stages.export_config import ExportConfig
+from stages.fetch.config import DatasetConfig
+from stages.fetch.sources import FetchConfig, choose_source
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.identity import NotInIdentity
+from stages.layout import LayoutConfig
+from stages.mindformers.config import MindformersConfig
+from stages.mindrlhf.config import MindrlhfEngine
+from stages.mindrlhf_one_stage.config import OneStageEngine
+from stages.mindspeed_rl.config import MindspeedRlEngine
+from stages.model_config import ModelConfig
+from stages.report.config import ReportConfig
+from stages.rewards.config import RewardConfig
+from stages.sft_config import SftConfig
+from stages.split_config import SplitConfig
+from stages.tokenize.config import SftDataConfig, TokenizeConfig
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Values: conf/*.yaml; overrides: Hydra's grammar."""
+
+    seed: Annotated[int, Ge(0), Le(2**31 - 1)]
+    """Seed of everything random: builtin weights and data, sampling, order of the data."""
+    store: str
+    """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
+    cards: Annotated[int, Ge(1), Le(2048)]
+    """Workers of the grpo stage; null takes what layout.train occupies."""
+    model: ModelConfig
+    layout: LayoutConfig
+    dataset: DatasetConfig
+    fetch: Annotated[FetchConfig, NotInIdentity()]
+    tokenize: TokenizeConfig
+    convert: ConvertConfig
+    split: SplitConfig
+    reward: RewardConfig
+    engine: LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
+    """Which trainer runs grpo."""
+    rollout: RolloutConfig
+    sft: SftConfig
+    sft_data: SftDataConfig
+    mindformers: MindformersConfig
+    """Supervised training with engine.sft=mindformers."""
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    export: ExportConfig
+    report: ReportConfig
+    launcher: LauncherConfig
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data with normalised types: what is fingerprinted and handed to stages."""
+        return asdict(self)
+
+
+def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+    """Compose, derive, type and check a configuration.
+
+    Raises:
+        ConfigError: with every problem that can be told apart, in one go.
+    """
+    config = read(Config, derive(give_way(compose_cached(overrides, config_dir), overrides)))
+    problems = rules.check(config)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Shorten a warm-up that nobody typed where fewer steps were typed: only what is typed can contradict."""
+    changed = copy.deepcopy(dict(values))
+    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
+    for name in ("sft", "train"):
+        section = changed.get(name)
+        if f"{name}.steps" not in typed or f"{name}.warmup_steps" in typed or not isinstance(section, dict):
+            continue
+        steps, warmup = section.get("steps"), section.get("warmup_steps")
+        if isinstance(steps, int) and isinstance(warmup, int):
+            section["warmup_steps"] = min(warmup, max(steps, 0))
+    return changed
+
+
+def derive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what follows from other values: sources, cards, degrees of generate and reference, split.roles.
+
+    Values of a wrong type are left alone: reading the typed configuration reports them.
+    """
+    derived = copy.deepcopy(dict(values))
+    try:
+        for section in (derived["model"], derived["dataset"]):
+            if section["source"] is None:
+                section["source"] = choose_source(section)
+        layout, model = derived["layout"], derived["model"]
+        train = layout["train"]
+        cards = rules.degrees(train)
+        layout["name"] = rules.layout_name(train)
+        derived["cards"] = cards if derived["cards"] is None else derived["cards"]
+        for role in (layout["generate"], layout["reference"]):
+            _derive_role(role, train["model_parallel"], cards, model)
+        for role in (train, layout["generate"], layout["reference"]):
+            if role["micro_batch_num"] is None:
+                role["micro_batch_num"] = role["pipeline_stage"]
+            if not role["offset"]:
+                role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
+        if derived["engine"]["sft"] == "mindformers":
+            engines.supervised().derive(derived)
+        if derived["split"]["roles"] is None:
+            sft = derived["sft"]["enabled"]
+            derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
+        engine = derived["engine"]
+        for section in (engine, derived["mindformers"]):
+            if "env" in section:
+                section["env"] = {key: as_text(value) for key, value in section["env"].items()}
+        engines.of(engine["name"]).derive(derived)
+    except (ConfigError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        return derived
+    return derived
+
+
+def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
+    """pipeline_stage 1, train's model_parallel where the heads allow it, data_parallel for the rest."""
+    heads = (model["num_attention_heads"], model["num_key_value_heads"])
+    if role["model_parallel"] is None:
+        fitting = (
+            degree
+            for degree in range(model_parallel, 0, -1)
+            if cards % degree == 0 and all(count % degree == 0 for count in heads)
+        )
+        role["model_parallel"] = next(fitting)
+    if role["data_parallel"] is None:
+        others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
+        role["data_parallel"] = max(1, cards // others)
+
+
+def _spread(layers: int, stages: int) -> list[int]:
+    """Where layers beyond equal shares go; empty when there are none.
+
+    One each to inner stages first, for the outer two hold embedding and head besides.
+    """
+    rest = layers % stages
+    if rest == 0 or layers < stages:
+        return []
+    order = [*range(1, stages - 1), 0]
+    return [int(stage in order[:rest]) for stage in range(stages)]

@@ -1,0 +1,27 @@
+"""What may go wrong in a plan that is valid: `plan` shows it, `run` tells it before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline import engines
+from pipeline.plan import reward_check
+from pipeline.plan.graph import Plan
+from pipeline.store.store import Store
+from stages.fetch.config import source_warnings
+from stages.memory import RoleMemory
+
+
+def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
+    """Of sources, of the reward and of memory.
+
+    Args:
+        plan: what would run.
+        store: where a fetched dataset may be.
+        roles: what the engine's memory was estimated to; None: it is estimated here.
+    """
+    config = plan.config
+    engine = engines.of(config.engine.name)
+    found = [str(problem) for problem in source_warnings(config.model, config.dataset)]
+    found += reward_check.warnings(plan, store)
+    return [*found, *engine.shortage(config, engine.memory(config) if roles is None else roles)]

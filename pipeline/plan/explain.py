@@ -1,0 +1,192 @@
+"""What a run would do, stage by stage, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.config.load import Config
+from pipeline.plan.graph import Plan, StageSpec
+from pipeline.plan.process import describe, disk_shortage
+from pipeline.store.store import Manifest, Store
+from pipeline.terminal import elapsed
+from stages.identity import identity
+from stages.memory import RoleMemory, shown
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage of a plan."""
+
+    stage: str
+    state: str
+    """CACHED (nothing to do), RUN, or BLOCKED (it or an input of it cannot run on this machine now)."""
+    reason: str
+    """Why it runs or cannot; empty when it is cached."""
+    fingerprint: str
+    path: str
+    workers: int
+    command: list[str]
+    """The command line that would start."""
+    bytes_written: int | None
+    """Bytes that it puts on disk; None: unknown, small."""
+    last_duration_s: float | None
+    """How long the nearest earlier artifact took."""
+
+
+def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[Row]:
+    """One row per stage that is not skipped, in order.
+
+    Args:
+        plan: what to explain.
+        store: where finished artifacts are.
+        environment: what this machine lacks for running stages, one line each.
+    """
+    rows: list[Row] = []
+    running: set[str] = set()
+    blocked: set[str] = set()
+    for spec in plan.specs:
+        problem = store.problem(spec.key)
+        nearest = _nearest(spec, store)
+        reason = "" if problem is None else _reason(spec, problem, nearest, running)
+        obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
+        if problem is not None:
+            running.add(spec.name)
+        if obstacle is not None:
+            blocked.add(spec.name)
+        rows.append(
+            Row(
+                stage=spec.name,
+                state="CACHED" if problem is None else "RUN" if obstacle is None else "BLOCKED",
+                reason=obstacle or reason,
+                fingerprint=spec.key.fingerprint,
+                path=str(store.path(spec.key)),
+                workers=spec.workers,
+                command=describe(spec, store, plan.config.launcher),
+                bytes_written=spec.bytes_written,
+                last_duration_s=None if nearest is None else nearest.ended - nearest.started,
+            )
+        )
+    return rows
+
+
+def as_json(
+    plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
+) -> dict[str, Any]:
+    """The plan for programs."""
+    stages = [
+        {
+            "stage": row.stage,
+            "state": row.state,
+            "reason": row.reason,
+            "fingerprint": row.fingerprint,
+            "path": row.path,
+            "cards": row.workers,
+            "command": row.command,
+            "bytes": row.bytes_written,
+            "last_duration_s": row.last_duration_s,
+        }
+        for row in rows
+    ]
+    stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in plan.skipped.items()]
+    return {
+        "engine": plan.config.engine.name,
+        "layout": plan.config.layout.name,
+        "cards": plan.config.cards,
+        "store": plan.config.store,
+        "stages": stages,
+        "memory": [role.to_json() for role in memory],
+        "warnings": list(warnings),
+        "notes": list(plan.notes),
+    }
+
+
+def show(
+    plan: Plan,
+    rows: Sequence[Row],
+    console: Console,
+    warnings: Sequence[str] = (),
+    memory: Sequence[RoleMemory] = (),
+) -> None:
+    """The plan for people."""
+    config = plan.config
+    table = Table(
+        title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
+        f"{config.layout.name} on {config.cards} cards · store {config.store}",
+        title_justify="left",
+    )
+    for column in ("stage", "state", "why", "artifact", "last took"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
+        table.add_row(row.stage, row.state, row.reason, row.fingerprint[:16], took)
+    for name, why in plan.skipped.items():
+        table.add_row(name, "SKIPPED", why)
+    console.print(table)
+    unit = "worker" if config.engine.name == "local" else "card"
+    for role in memory:
+        terms = ", ".join(f"{term.name} {shown(term.low, term.high)}" for term in role.terms)
+        console.print(f"memory per {unit}, {role.role}: {shown(role.low, role.high)} ({terms})")
+    for warning in warnings:
+        console.print(f"warning: {warning}", markup=False)
+    for note in plan.notes:
+        console.print(f"note: {note}")
+
+
+def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
+    if environment:
+        return environment[0]
+    inputs = [key.stage for key in spec.inputs.values() if key.stage in blocked]
+    return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
+
+
+def _nearest(spec: StageSpec, store: Store) -> Manifest | None:
+    """The earlier artifact of this stage that differs least; the newest of those."""
+    manifests = store.manifests(spec.name)
+    return min(manifests, key=lambda manifest: len(_differences(spec, manifest)), default=None)
+
+
+def _reason(spec: StageSpec, problem: str, nearest: Manifest | None, running: set[str]) -> str:
+    if problem != "never run" or nearest is None:
+        return problem
+    different = _differences(spec, nearest)
+    upstream = [key.stage for key in spec.inputs.values() if key.stage in running]
+    if not different and upstream:
+        return f"input changed: {', '.join(dict.fromkeys(upstream))}"
+    return "; ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
+
+
+def _differences(spec: StageSpec, manifest: Manifest) -> list[str]:
+    """What tells `spec` from an earlier artifact, most telling first."""
+    found = (
+        [f"code version {manifest.code_version} → {spec.version}"]
+        if manifest.code_version != spec.version
+        else []
+    )
+    old, new = flat(identity(Config, manifest.config)), flat(identity(Config, spec.config))
+    found += [
+        f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+    if sorted(manifest.external.values()) != sorted(spec.external.values()):
+        found.append("external file changed")
+    for name, key in spec.inputs.items():
+        if manifest.inputs.get(name) != key.fingerprint:
+            found.append(f"input changed: {name}")
+    return found
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one: dotted keys -> leaves."""
+    if isinstance(values, Mapping):
+        return {
+            key: leaf
+            for name, value in values.items()
+            for key, leaf in flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
+    return {prefix: list(values) if isinstance(values, tuple) else values}

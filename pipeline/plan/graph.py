@@ -1,0 +1,193 @@
+"""The plan: a pure function from a configuration to ordered stage specs.
+
+Each stage names the sections that it reads and the stages whose artifacts it needs; from these
+follow its fingerprint and with it the place of its artifact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline import engines
+from pipeline.config.load import Config
+from pipeline.engines.stage import Stage
+from pipeline.errors import ConfigError, Problem
+from pipeline.fingerprint import fingerprint, without
+from pipeline.store.store import Key
+from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.identity import identity
+from stages.rewards import user_code
+from stages.rewards.config import BUILTIN, RewardConfig
+
+Digest = Callable[[Path], str]
+
+
+VERSIONS = {
+    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 4,
+    "grpo": 4, "evaluate": 3, "export": 1, "report": 3,
+}  # fmt: skip
+"""Code versions: raised by hand whenever a stage's output changes for the same input."""
+OUTSIDE_VERSIONS = {
+    "mindformers": 3, "mindrlhf": 3, "mindrlhf_one_stage": 3, "mindspeed_rl_tokenize": 4,
+    "mindspeed_rl_convert": 1, "mindspeed_rl_grpo": 4, "mindspeed_rl_export": 1,
+}  # fmt: skip
+"""The same of stages whose work an outside program does: a change of the local trainer costs no card time."""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage of one run, ready to be looked up in the store or to be run."""
+
+    key: Key
+    version: int
+    config: Mapping[str, Any]
+    """The part of the configuration that the stage reads: section -> values."""
+    inputs: Mapping[str, Key]
+    external: Mapping[str, str]
+    """User's file (as configured) -> SHA-256 of its content."""
+    workers: int
+    computes: bool
+    bytes_written: int | None
+    engine: str | None
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.key.stage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All stages of one run, in an order in which they can run."""
+
+    config: Config
+    specs: tuple[StageSpec, ...]
+    skipped: Mapping[str, str]
+    """Stage -> why it is left out."""
+    notes: tuple[str, ...] = ()
+    """What the reader of a plan should know besides."""
+
+    def spec(self, stage: str) -> StageSpec:
+        """The spec of one stage."""
+        return next(spec for spec in self.specs if spec.name == stage)
+
+    def up_to(self, stage: str) -> Plan:
+        """The part of it that one stage needs, and that stage.
+
+        Raises:
+            ConfigError: the stage is left out.
+        """
+        if stage in self.skipped:
+            rule = f"is left out of this run: {self.skipped[stage]}"
+            raise ConfigError([Problem(stage, None, rule, "choose another stage, or RunGRPO")])
+        needed = {stage}
+        for spec in reversed(self.specs):
+            if spec.name in needed:
+                needed |= {key.stage for key in spec.inputs.values()}
+        return replace(self, specs=tuple(spec for spec in self.specs if spec.name in needed), skipped={})
+
+
+def stages(config: Config) -> tuple[Stage, ...]:
+    """The graph, in order: the same for every engine up to the data, then the engine's own."""
+    body = (*_sources(config), *engines.of(config.engine.name).stages(config))
+    if config.engine.sft == "mindformers":
+        body = engines.supervised().put_first(body, config)
+    if config.sft_data.path is not None:
+        body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
+    if not all(name in BUILTIN for name in config.reward.functions):
+        body = tuple(_with_rewards(stage, config.reward) for stage in body)
+    running = [stage.name for stage in body if stage.skipped is None]
+    return (*body, Stage("report", ("report",), {name: name for name in running}))
+
+
+def _with_examples(stage: Stage, examples: Path) -> Stage:
+    """The tokenize stage that reads the user's own examples for supervised training."""
+    if stage.name != "tokenize":
+        return stage
+    return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
+
+
+def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
+    """A stage that runs the user's own reward functions, whose source is part of what it reads."""
+    if "reward" not in stage.sections or stage.skipped is not None:
+        return stage
+    return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
+
+
+def _sources(config: Config) -> tuple[Stage, ...]:
+    """The stages fetch and fetch_dataset, each with only the sections that its source reads."""
+    model, dataset = config.model, config.dataset
+    builtin = model.source == "builtin"
+    trained = builtin and model.tokenizer_path is None  # a tokenizer is trained on the dataset's text
+    downloaded = dataset.source in ("url", "modelscope")
+    fetch = Stage(
+        "fetch",
+        ("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
+        {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
+        external=external_files(model) + (external_files(dataset) if trained else ()),
+        bytes_written=None if model.source == "local" else model.weight_bytes,
+        # a download of hours must not be repeated for what only later stages read
+        unread=frozenset() if builtin else frozenset(("model", key) for key in UNREAD_OF_FILES),
+    )
+    fetch_dataset = Stage(
+        "fetch_dataset",
+        ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
+        external=external_files(dataset),
+    )
+    return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
+
+
+def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None) -> Plan:
+    """Fingerprint every stage of a run.
+
+    Args:
+        config: the checked configuration.
+        digest: SHA-256 of a user's file.
+        names: model and dataset -> the name that counts, where `config` has another one as a label.
+
+    Raises:
+        ConfigError: a user's file cannot be read.
+    """
+    values = config.plain()
+    specs: dict[str, StageSpec] = {}
+    skipped = {}
+    for stage in stages(config):
+        if stage.skipped is not None:
+            skipped[stage.name] = stage.skipped
+            continue
+        part = {section: values[section] for section in stage.sections}
+        external = {str(path): digest(path) for path in stage.external}
+        inputs = {name: specs[source].key for name, source in stage.inputs.items()}
+        version = VERSIONS[stage.name] if stage.engine is None else OUTSIDE_VERSIONS[stage.engine]
+        digits = fingerprint(
+            stage.name,
+            version,
+            identity(Config, _named(without(part, stage.unread), names or {})),
+            {name: key.fingerprint for name, key in inputs.items()},
+            _by_name(stage.external, external),
+        )
+        specs[stage.name] = StageSpec(
+            Key(stage.name, digits),
+            version,
+            part,
+            inputs,
+            external,
+            stage.workers,
+            stage.computes,
+            stage.bytes_written,
+            stage.engine,
+        )
+    return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
+
+
+def _named(part: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`part` with the names that count."""
+    return {key: {**value, "name": names[key]} if key in names else value for key, value in part.items()}
+
+
+def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:
+    """Digests under file names without directories, numbered so that equal names stay apart."""
+    return {f"{index}:{path.name}": digests[str(path)] for index, path in enumerate(files)}

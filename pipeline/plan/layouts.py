@@ -1,0 +1,205 @@
+"""`grpoflow layouts`: every layout that a number of cards allows, with its memory, in order of its cost."""
+
+from __future__ import annotations
+
+import copy
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import engines
+from pipeline.config import rules
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.load import Config, derive
+from pipeline.errors import ConfigError, Problem
+from pipeline.terminal import console
+from stages.config import read
+from stages.cost import ASSUMED, Cost, cost
+from stages.memory import Fits, RoleMemory, shown
+
+DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
+CARDS = 8
+EXIT_DONE = 0
+_ORDER: dict[Fits, int] = {"yes": 0, "maybe": 1, "no": 2}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layout that breaks no rule."""
+
+    config: Config
+    memory: tuple[RoleMemory, ...]
+    cost: Cost
+    available: int
+    """Bytes of memory that a card, or a local worker, has."""
+
+    @property
+    def needed(self) -> tuple[int, int]:
+        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local.
+
+        0 where the engine estimates none.
+        """
+        if not self.memory:
+            return 0, 0
+        gather = sum if self.config.engine.name == "local" else max
+        return gather(role.low for role in self.memory), gather(role.high for role in self.memory)
+
+    @property
+    def fits(self) -> Fits:
+        """By the low and the high estimate."""
+        low, high = self.needed
+        return "yes" if high <= self.available else "maybe" if low <= self.available else "no"
+
+    @property
+    def headroom(self) -> int:
+        """Bytes that the high estimate leaves; negative where it does not fit."""
+        return self.available - self.needed[1]
+
+
+def layouts(options: Namespace) -> int:
+    """List every valid layout, best first; with --picture, draw the first."""
+    choices, refused = find(options.overrides, options.config_dir)
+    if options.picture is not None:
+        _draw(choices[0], options.picture)
+    if options.json:
+        print(json.dumps(as_json(choices, refused), indent=1))
+    else:
+        show(choices, refused, console())
+        if options.picture is not None:
+            print(f"{options.picture}: {choices[0].config.layout.name}, train role")
+    return EXIT_DONE
+
+
+def find(
+    overrides: Sequence[str], config_dir: Path | None = None
+) -> tuple[list[Choice], dict[str, list[Problem]]]:
+    """All layouts of `cards` cards: those that break no rule, best first, and what the others break.
+
+    Args:
+        overrides: Hydra's. engine=mindrlhf, layout=named and cards=8 where they name no other; a layout by
+            its name is the only one looked at.
+        config_dir: the user's own config groups.
+
+    Raises:
+        ConfigError: no layout is valid; with the rules that the first one breaks.
+    """
+    given = {override.partition("=")[0] for override in overrides}
+    defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
+    if not any(override.startswith("experiment=") for override in overrides):
+        overrides = [*(one for one in defaults if one.partition("=")[0] not in given), *overrides]
+    values = compose_cached(overrides, config_dir)
+    one = "layout" in given and "layout=named" not in overrides
+    if values["cards"] is None:
+        values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
+    first = read(Config, derive(values))
+    choices, refused = [], {}
+    for candidate in [values] if one else _candidates(values, first.cards):
+        config = read(Config, derive(candidate))
+        problems = rules.check(config)
+        if problems:
+            refused[config.layout.name] = problems
+        else:
+            choices.append(_choice(config))
+    if not choices:
+        raise ConfigError(next(iter(refused.values())))
+    choices.sort(key=lambda choice: (_ORDER[choice.fits], choice.cost.seconds, -choice.headroom))
+    return choices, refused
+
+
+def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any]]:
+    """The configuration with each way of writing `cards` as a product of four degrees."""
+    for mp in _divisors(cards):
+        for pp in _divisors(cards // mp):
+            for cp in _divisors(cards // (mp * pp)):
+                candidate = copy.deepcopy(dict(values))
+                degrees = (cards // (mp * pp * cp), mp, pp, cp)
+                candidate["layout"]["train"] |= dict(zip(DEGREES, degrees, strict=True))
+                yield candidate
+
+
+def _divisors(number: int) -> list[int]:
+    return [degree for degree in range(1, number + 1) if number % degree == 0]
+
+
+def _choice(config: Config) -> Choice:
+    engine = engines.of(config.engine.name)
+    load = engine.load(config)
+    spent = cost(config.model, config.layout.train, load.tokens, load.updates)
+    return Choice(config, engine.memory(config), spent, load.available)
+
+
+def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
+    """The list for programs."""
+    return {
+        "model": choices[0].config.model.name,
+        "cards": choices[0].config.cards,
+        "engine": choices[0].config.engine.name,
+        "available_bytes": choices[0].available,
+        "ranked_by": ASSUMED,
+        "layouts": [
+            {
+                "rank": number + 1,
+                "layout": choice.config.layout.name,
+                "generate": choice.config.layout.generate.name,
+                "reference": choice.config.layout.reference.name,
+                "fits": choice.fits,
+                "low_bytes": choice.needed[0],
+                "high_bytes": choice.needed[1],
+                "headroom_bytes": choice.headroom,
+                "sent_bytes": dict(choice.cost.sent),
+                "bubble": choice.cost.bubble,
+                "relative_time": choice.cost.seconds / choices[0].cost.seconds,
+                "memory": [role.to_json() for role in choice.memory],
+            }
+            for number, choice in enumerate(choices)
+        ],
+        "refused": {name: [str(problem) for problem in problems] for name, problems in refused.items()},
+    }
+
+
+def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], out: Console) -> None:
+    """The list for people."""
+    first = choices[0]
+    table = Table(
+        title=f"{first.config.model.name} on {first.config.cards} cards of {shown(*[first.available] * 2)}, "
+        f"{first.config.engine.name}",
+        title_justify="left",
+    )
+    for column in ("", "train", "generate", "fits", "memory", "most of it", "sends a step", "bubble", "time"):
+        table.add_column(column, no_wrap=column in ("train", "generate"))
+    for number, choice in enumerate(choices):
+        largest = max(choice.memory, key=lambda role: role.high)
+        sent = sum(choice.cost.sent.values())
+        table.add_row(
+            str(number + 1),
+            choice.config.layout.name,
+            choice.config.layout.generate.name,
+            choice.fits,
+            shown(*choice.needed),
+            largest.role,
+            shown(sent, sent),
+            f"{choice.cost.bubble:.0%}",
+            f"{choice.cost.seconds / first.cost.seconds:.2f}",
+        )
+    out.print(table)
+    out.print(f"First what fits, then by time, relative to the first: {ASSUMED}. Equal: by headroom.")
+    out.print("Activations are estimates with a range, never measured on an NPU.")
+    if refused:
+        rules_broken = Counter(f"{problems[0].path}: {problems[0].rule}" for problems in refused.values())
+        out.print(f"{len(refused)} layouts break a rule (--json names each), most often:")
+        for rule, count in rules_broken.most_common(3):
+            out.print(f"  {count} x {rule}", markup=False)
+
+
+def _draw(choice: Choice, file: Path) -> None:
+    from stages.report.layout_file import layout_svg  # here: a list without a picture needs no templates
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(layout_svg(choice.config.model, choice.config.layout.train), encoding="utf-8")

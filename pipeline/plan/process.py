@@ -1,0 +1,43 @@
+"""The process that does a stage's work: its command line, and the room that it needs on disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from launch import job
+from launch.config import LauncherConfig
+from pipeline.plan.graph import StageSpec
+from pipeline.store.store import Store
+from stages.files import shown_bytes
+
+ROOM = "free space, or choose another store with store=DIR"
+SPEC = "spec.json"
+
+
+def disk_shortage(spec: StageSpec, store: Store) -> str | None:
+    """Why the store's disk is too small for a stage that knows its size, or None."""
+    if spec.bytes_written is None:
+        return None
+    place = next(path for path in (store.root, *store.root.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if spec.bytes_written <= free:
+        return None
+    needed = f"{spec.name} writes about {shown_bytes(spec.bytes_written)}"
+    short = shown_bytes(spec.bytes_written - free)
+    return f"{store.root}: {shown_bytes(free)} free, {needed}, {short} more; {ROOM}"
+
+
+def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
+    """The command line that would start a stage's work now."""
+    if spec.engine is not None:
+        from pipeline.engines import program  # here: engine=local need not load it
+
+        return program.command(spec, store, launcher)
+    logs = store.log_dir(spec.key)
+    return job.describe(stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
+
+
+def stage_command(entry: str, logs: Path) -> list[str]:
+    """Arguments of the interpreter for a stage's process."""
+    return ["-m", "stages", entry, str(logs / SPEC)]

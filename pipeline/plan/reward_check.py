@@ -1,0 +1,122 @@
+"""The reward's probe as part of a plan: warnings before anything is trained on a reward of 0.
+
+Only what costs little is looked at: built-in functions of text, on rows that are at hand. The
+verdict is remembered, so that a plan with nothing new does not import what it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import stages
+from pipeline.config.disk_cache import recall, remember
+from pipeline.config.load import Config
+from pipeline.plan.graph import Plan
+from pipeline.store.store import Store
+from stages.errors import Problem, StageError
+from stages.rewards.config import BUILTIN, RewardConfig
+
+if TYPE_CHECKING:
+    from stages.model_config import ModelConfig
+    from stages.rewards.probe import Leftover
+
+KIND = "probe"
+SLOW = "maths"  # takes seconds to import
+
+
+def warnings(plan: Plan, store: Store) -> list[str]:
+    """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to look into.
+
+    Args:
+        plan: what would run.
+        store: where a fetched dataset may be.
+    """
+    if plan.config.engine.name == "mindspeed_rl":  # its prompts and rewards are its own
+        from stages.mindspeed_rl import earnable
+
+        return [str(problem) for problem in earnable.warnings(plan.config.engine)]
+    if not _is_quick(plan.config.reward):
+        return []
+    key = _key(plan)
+    known = recall(KIND, key)
+    if isinstance(known, list):
+        return known
+    found = _probe(plan, store)
+    if found is None:
+        return [_unprobed(plan.config)]
+    remember(KIND, key, found)
+    return found
+
+
+def _unprobed(config: Config) -> str:
+    rule = f"was not probed against the prompts: the dataset from {config.dataset.source} is not fetched yet"
+    remedy = "plan again once it is, or give files you have with dataset.source=local dataset.path"
+    return str(Problem("reward.functions", ",".join(config.reward.functions), rule, remedy))
+
+
+def _is_quick(reward: RewardConfig) -> bool:
+    by_length = reward.length.correct_by if reward.length and "cosine" in reward.functions else None
+    return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
+
+
+def leftover(engine: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
+    """What an engine leaves of the stop token in the text that it rewards.
+
+    Args:
+        engine: its section's plain values, derived.
+        model: whose end tokens these are.
+    """
+    if engine["name"] not in ("mindrlhf", "mindrlhf_one_stage"):
+        return None
+    from stages.mindrlhf import vocabulary
+
+    if engine["name"] == "mindrlhf":
+        return vocabulary.leftover(model, engine["tokenizer"])
+    return vocabulary.leftover_of_one_stage(model, engine["contract"])
+
+
+def _leftover(config: Config) -> Leftover | None:
+    return leftover(vars(config.engine), config.model)
+
+
+def _key(plan: Plan) -> str:
+    """Digest of all that the verdict depends on; the dataset's content is in its stage's fingerprint."""
+    root = Path(stages.__file__).parent
+    code = [*sorted((root / "rewards").glob("*.py")), root / "tokenize" / "text.py"]
+    content = {
+        "dataset": plan.spec("fetch_dataset").key.fingerprint,
+        "tokenize": asdict(plan.config.tokenize),
+        "reward": asdict(plan.config.reward),
+        "leftover": repr(_leftover(plan.config)),
+        "code": [file.read_text(encoding="utf-8") for file in code],
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _probe(plan: Plan, store: Store) -> list[str] | None:
+    """Problems; None where no row is at hand."""
+    from stages.fetch.records import split_sources
+    from stages.rewards.probe import first_rows, probe, sample_rows
+
+    config: Config = plan.config
+    fetched = plan.spec("fetch_dataset").key
+    try:
+        if store.problem(fetched) is None:
+            directory = store.path(fetched)
+            files = split_sources(directory, "train")
+            if not files:
+                return [f"{directory}: holds no file of the training split"]
+            rows = first_rows(files[0], config.dataset, config.tokenize)
+        elif config.dataset.source in ("builtin", "local"):
+            rows = sample_rows(config.dataset, config.tokenize, config.seed)
+        else:
+            return None
+        found = probe(config.dataset, config.tokenize, config.reward, rows, _leftover(config))
+    except StageError as error:
+        return [str(error)]
+    return [str(problem) for problem in found.problems]

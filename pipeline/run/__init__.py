@@ -1,0 +1,1 @@
+"""One run in this process: built stage by stage, shown and told."""

@@ -1,0 +1,133 @@
+"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere.
+
+Everything here goes to stderr; stdout belongs to the summary and the result line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from stages.files import open_regular, parse_json
+
+PLAIN_EVERY_S = 15.0
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class Display:
+    """States of the stages of one run."""
+
+    def __init__(
+        self, stages: Sequence[str], cached: Sequence[str], label: str = "", console: Console | None = None
+    ) -> None:
+        self.label = label  # of one run among several, which share the terminal
+        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._rows: dict[str, dict[str, Any]] = {
+            name: {"state": "cached" if name in cached else "waiting"} for name in stages
+        }
+        self._process = os.getpid()
+        self._live: Live | None = None
+        self._last_plain = 0.0
+        self.listener: Listener | None = None
+        """Hears every progress line of the stage that runs here."""
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Stage -> waiting, cached, running, done, failed or interrupted."""
+        return {name: row["state"] for name, row in self._rows.items()}
+
+    def wait(self, stage: str) -> None:
+        """Another process builds what this stage would."""
+        self._say(f"{stage}: waiting, since another process builds it")
+
+    def start(self, stage: str) -> None:
+        """A stage has begun."""
+        self._rows[stage] = {"state": "running", "since": time.monotonic()}
+        if self._is_live():
+            self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        else:
+            self._say(f"{stage}: started")
+
+    def progress(self, stage: str, line: dict[str, Any] | None) -> None:
+        """The stage's latest progress line, if it has written one."""
+        if line is None:
+            return
+        self._rows[stage]["line"] = line
+        if self.listener is not None:
+            self.listener(line)
+        if self._live is not None:
+            self._live.update(self._table())
+        elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
+            self._last_plain = time.monotonic()
+            self._say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
+
+    def warn(self, stage: str, text: str) -> None:
+        """Say what the stage warns of; a live table goes on below it."""
+        self._say(f"{stage}: warning: {text}")
+
+    def finish(self, stage: str, state: str) -> None:
+        """The stage is done, cached (another process was faster), or has failed."""
+        row = self._rows[stage]
+        row.update(state=state, took=time.monotonic() - row.get("since", time.monotonic()))
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        took = f" after {row['took']:.1f} s" if "since" in row else ""
+        self._say(f"{stage}: {state}{took}")
+
+    def _is_live(self) -> bool:
+        """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
+        return not self.label and self._console.is_terminal and self._process == os.getpid()
+
+    def _say(self, text: str) -> None:
+        self._console.print(self.label + text, markup=False, soft_wrap=True)
+        sys.stderr.flush()
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for name, row in self._rows.items():
+            line = row.get("line") or {}
+            took = row.get("took") or (time.monotonic() - row["since"] if row["state"] == "running" else None)
+            bar: Any = ""
+            if row["state"] == "running" and line.get("total"):
+                bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
+            told = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
+            table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, told)
+        return table
+
+
+def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
+    """The last whole lines of a file of JSON objects that is being written; [] where there is none."""
+    try:
+        with open_regular(file) as stream:
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - most_bytes))
+            lines = stream.read().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):  # the first may be cut
+            value = parse_json(line)
+            found += [value] if isinstance(value, dict) else []
+    return found
+
+
+def count(line: Mapping[str, Any]) -> str:
+    """How far a stage is: 3/80 step, or 12 MB of 1.2 GB."""
+    if line.get("unit") == "B":
+        return f"{decimal(int(line.get('step', 0)))} of {decimal(int(line.get('total', 0)))}"
+    unit = f" {line['unit']}" if line.get("unit") else ""
+    total = f"/{line['total']:g}" if "total" in line else ""
+    return f"{line.get('step', 0):g}{total}{unit}"

@@ -1,0 +1,198 @@
+"""One run: a plan, the store that it fills, and what is told about it."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launch.errors import EnvironmentProblem
+from pipeline import engines
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.load import load
+from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.plan import at_hand, rehearsed
+from pipeline.plan.graph import Plan, plan
+from pipeline.run import notify, summary
+from pipeline.run.progress import Display, Listener
+from pipeline.store import history
+from pipeline.store.store import Store
+from pipeline.terminal import console
+
+LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
+
+
+def prepare_plan(
+    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
+) -> tuple[Plan, Store]:
+    """Compose, check and plan; touches nothing but the digest cache.
+
+    Args:
+        overrides: Hydra overrides.
+        config_dir: the user's own config groups.
+        deep: read the user's files again, whatever their times say.
+        weights: model.path must hold them; False: config.json and tokenizer are enough.
+
+    Raises:
+        ConfigError: the configuration is invalid.
+    """
+    config = load(overrides, config_dir)
+    store = Store(Path(config.store))
+    cache = DigestCache(store.root / DIGESTS)
+    digest = functools.partial(cache.digest, deep=deep)
+    planned = plan(config, digest, _names(overrides, config_dir))
+    at_hand.check(planned, store, weights)
+    return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
+
+
+def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+    """The names that count where an override gives another one: those of the chosen groups.
+
+    They are labels, but stand in the fingerprints of stores in use.
+    """
+    others = [one for one in overrides if not LABEL.match(one)]
+    if len(others) == len(overrides):
+        return {}
+    values = compose_cached(others, config_dir)
+    return {section: str(values[section]["name"]) for section in ("model", "dataset")}
+
+
+class Run:
+    """A run in this process: leased from its start to the process's end."""
+
+    def __init__(
+        self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "", target: str | None = None
+    ) -> None:
+        """Check that this machine can run `plan`, and begin.
+
+        Args:
+            plan: the whole graph.
+            store: where artifacts are.
+            overrides: what the history keeps of the command line.
+            label: stands before what is told of it.
+            target: the stage to stop after; None: the last.
+
+        Raises:
+            EnvironmentProblem: a package is missing or of a version that is known to break.
+            ConfigError: the engine lacks something that plan does without.
+            StoreError: the store cannot be written.
+        """
+        self.plan, self.store = plan, store
+        self.built = plan if target is None else plan.up_to(target)
+        """What it builds of the plan."""
+        self._tried = False
+        self.id = history.new_run_id()
+        names = [spec.name for spec in self.built.specs]
+        cached = [name for name in names if self.is_complete(name)]
+        if len(cached) < len(names):
+            _check_environment()
+            if target is None or any(spec.engine is not None for spec in self.built.specs):
+                missing = list(engines.needs(plan.config))
+                if missing:
+                    raise ConfigError(missing)
+            if any(spec.computes for spec in self.built.specs):
+                if not label:  # a sweep tells once what is true of many points
+                    _warn(plan, store)
+                self._tried = self._try_rewards()
+        store.open()
+        with history.exclusive(store.root):
+            self._lease = history.lease(store.root, self.id)
+            self.started = history.record(
+                store.root,
+                self.id,
+                "started",
+                overrides=list(overrides),
+                config=plan.config.plain(),
+                artifacts={spec.name: str(spec.key) for spec in self.built.specs},
+            )
+        self.display = Display(names, cached, label)
+
+    def _try_rewards(self) -> bool:
+        """Whether the user's own rewards need not be tried any more."""
+        from pipeline.run.reward_trial import try_rewards  # here: a run with nothing to do needs none of it
+
+        return try_rewards(self.plan, self.store)
+
+    def is_complete(self, stage: str) -> bool:
+        """Whether the stage's artifact is whole."""
+        return self.store.problem(self.plan.spec(stage).key) is None
+
+    def build(self, stage: str, listener: Listener | None = None) -> None:
+        """Run one stage, and tell its progress and its end; `listener` hears the progress too."""
+        from pipeline.run.build import build  # here, because a run with nothing to do needs none of it
+
+        self.display.listener = listener
+        try:
+            if self.plan.spec(stage).computes and not self._tried:
+                self._tried = self._try_rewards()
+            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
+            ran = build(
+                self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
+            )
+        except REPORTED as error:
+            self._failed(stage, str(error))
+            raise
+        except KeyboardInterrupt:
+            message = "interrupted; finished stages and checkpoints are kept: type the same command to go on"
+            self._failed(stage, message, "interrupted")
+            raise
+        self.display.finish(stage, "done" if ran else "cached")
+
+    def has_told_its_end(self) -> bool:
+        """Whether it has failed or finished by its record, which forks of this process write too."""
+        known = history.runs(self.store.root).get(self.id)
+        return known is None or known.state in ("finished", "failed", "interrupted")
+
+    def give_up(self, stage: str, reason: str) -> None:
+        """End without having built `stage`, which did not fail either."""
+        self._failed(stage, f"{stage} was not built: {reason}")
+
+    def _failed(self, stage: str, message: str, state: str = "failed") -> None:
+        self.display.finish(stage, state)
+        told = message.splitlines()[0]
+        try:
+            history.record(self.store.root, self.id, state, stage=stage, message=told)
+        except StoreError as error:  # a full disk, say: the failure itself must be told all the same
+            print(f"warning: {error}", file=sys.stderr, flush=True)
+        self._notify(state, stage=stage, message=told)
+        print(f"error: {message}", file=sys.stderr, flush=True)
+
+    def _notify(self, state: str, **more: Any) -> None:
+        if not self.display.label:  # of a sweep, one message tells
+            notify.tell("run", self.id, state, **more)
+
+    def report(self) -> None:
+        """Print the summary and the result line, and remember the result."""
+        if not self.display.label:  # a point of a sweep has its line in the sweep's table
+            # With several workers a stage's end was seen by another process than this one.
+            states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
+            summary.show(self.built, self.store, states, console())
+        result = summary.results(self.built, self.store)
+        history.record(self.store.root, self.id, "finished", result=result)
+        self._notify("finished", result=result)
+        print(summary.result_line(self.built, self.store, self.id), flush=True)
+
+
+def _warn(plan: Plan, store: Store) -> None:
+    """Tell, before hours are spent, what `plan` shows as warnings, and what was not rehearsed."""
+    from pipeline.plan import cautions  # here, because a run with nothing to do needs none of it
+
+    for note in rehearsed.notes(plan, store):
+        print(f"note: {note}", file=sys.stderr, flush=True)
+
+    for warning in cautions.warnings(plan, store):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+
+
+def _check_environment() -> None:
+    from launch import environment
+
+    problems = environment.problems()
+    if problems:
+        raise EnvironmentProblem("\n".join(problems))

@@ -1,0 +1,341 @@
+"""Runs: one JSON line per event in STORE/runs.jsonl, and a lease for as long as the process lives.
+
+The file is only ever appended to, so a crash loses nothing but the line that it cut short. Beside it
+STORE/.runs.json remembers how long it was and its digest, so that lost lines are noticed before anything is
+removed on the strength of it. A lease is a lock that the operating system gives back when its holder dies,
+however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pipeline.errors import ConfigError, Problem
+from pipeline.store.store import told
+from stages.files import open_regular, read_bytes, read_json
+
+FILE = "runs.jsonl"
+WITNESS = ".runs.json"
+END_OF_TIME = 1e11
+"""Unix time, seconds (the year 5138); later ones are no times of runs."""
+
+
+@dataclass
+class Record:
+    """One run, as its events tell it."""
+
+    id: str
+    started: float
+    """Unix time, seconds."""
+    overrides: list[str]
+    config: dict[str, Any]
+    """The resolved configuration."""
+    artifacts: dict[str, str]
+    """Stage -> STAGE/FIRST-16-DIGITS."""
+    ended: float | None = None
+    state: str = "died"
+    """running, finished, failed, interrupted (told to stop), or died (no end was recorded and nobody holds
+    its lease)."""
+    failed_stage: str | None = None
+    """Of an interrupted run: what it was building."""
+    message: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+    pinned: bool = False
+
+    def artifact(self, stage: str) -> str:
+        """STAGE/FIRST-16-DIGITS of one of its stages.
+
+        Raises:
+            ConfigError: it has no such stage.
+        """
+        if stage not in self.artifacts:
+            raise ConfigError([Problem("RUN", self.id, f"has no stage {stage}", "see `grpoflow show RUN`")])
+        return self.artifacts[stage]
+
+    def section(self, name: str) -> dict[str, Any]:
+        """One section of its configuration.
+
+        Raises:
+            ConfigError: its record does not hold it.
+        """
+        values = self.config.get(name)
+        if not isinstance(values, dict):
+            rule = f"its record in {FILE} holds no section {name}"
+            raise ConfigError([Problem("RUN", self.id, rule, "choose another: grpoflow runs")])
+        return values
+
+
+def new_run_id() -> str:
+    """YYYYMMDD-HHMMSS-xxxx (UTC): sorts by time, unique enough for several people in one second."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:4]}"
+
+
+def record(store: Path, run: str, event: str, **values: Any) -> float:
+    """Append one event; a single write of a single line, so that several processes do not mix theirs.
+
+    Returns:
+        Its Unix time.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    now = time.time()
+    line = json.dumps({"run": run, "event": event, "time_s": now, **values})
+    try:
+        descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
+        try:
+            size = os.fstat(descriptor).st_size
+            cut_short = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            content = (("\n" if cut_short else "") + line + "\n").encode()
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
+        finally:
+            os.close(descriptor)
+        _bear_witness(store)
+    except OSError as error:
+        raise told(error, store / FILE) from error
+    return now
+
+
+def runs(store: Path) -> dict[str, Record]:
+    """All runs by id, oldest first; lines that a crash cut short or that are no events are passed over.
+
+    Raises:
+        StoreError: the history is there and cannot be read.
+    """
+    found: dict[str, Record] = {}
+    try:
+        lines = read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        lines = []
+    except OSError as error:
+        raise told(error, store / FILE) from error
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            event = json.loads(line)
+            if is_event(event):
+                _apply(found, event)
+    for run in found.values():
+        if run.state == "died" and is_leased(store, run.id):
+            run.state = "running"
+    return found
+
+
+def _texts(values: Iterable[Any], form: str = ".*") -> bool:
+    return all(isinstance(value, str) and re.fullmatch(form, value, re.DOTALL) for value in values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
+    "started": {
+        "overrides": lambda value: isinstance(value, list) and _texts(value),
+        "config": lambda value: isinstance(value, dict),
+        "artifacts": lambda value: (
+            isinstance(value, dict) and _texts(value, r"\w+") and _texts(value.values(), r"\w+/[0-9a-f]+")
+        ),
+    },
+    "finished": {"result": lambda value: isinstance(value, dict)},
+    "failed": {"stage": _is_text, "message": _is_text},
+    "interrupted": {"stage": _is_text, "message": _is_text},
+    "named": {"name": _is_text},
+    "pinned": {},
+    "unpinned": {},
+}
+"""Kind of event -> what it carries, and whether a value can be that."""
+
+
+def is_event(value: Any) -> bool:
+    """Whether a line's JSON is an event of a run, so that whatever reads runs may rely on its types."""
+    if not isinstance(value, dict) or not _texts([value.get("run"), value.get("event")]):
+        return False
+    when = value.get("time_s")
+    is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < END_OF_TIME
+    is_name = re.fullmatch(r"[\w-]+", value["run"]) is not None  # it names a file, too
+    carried = EVENTS.get(value["event"])
+    if carried is None or not is_time or not is_name:
+        return False
+    return all(key in value and fits(value[key]) for key, fits in carried.items())
+
+
+def _apply(found: dict[str, Record], event: dict[str, Any]) -> None:
+    kind, run, when = event["event"], event["run"], float(event["time_s"])
+    if kind == "started":
+        found[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
+        return
+    known = found.get(run)
+    if known is None:
+        return
+    if kind == "finished":
+        known.state, known.ended, known.result = "finished", when, event["result"]
+    elif kind == "failed" or (kind == "interrupted" and known.state != "failed"):
+        known.state, known.ended = kind, when
+        known.failed_stage, known.message = event["stage"], event["message"]
+    elif kind == "named":
+        known.name = event["name"]
+    elif kind in ("pinned", "unpinned"):
+        known.pinned = kind == "pinned"
+
+
+def doubt(store: Path, known: Mapping[str, Record]) -> str | None:
+    """Why the history must not decide what can go, or None.
+
+    Args:
+        store: the store.
+        known: its runs, as `runs` read them.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    file = store / FILE
+    try:
+        if not _holds(store):
+            return (
+                f"{file}: lines are missing that were there once; put it back from a copy, or remove "
+                f"{store / WITNESS} to go on with what it holds now"
+            )
+        leases = sorted((store / ".leases").glob("*.lock"))
+    except OSError as error:
+        raise told(error, file) from error
+    if not known:
+        return f"{file}: no run is recorded there, so that nothing tells what is needed"
+    strangers = [one.stem for one in leases if one.stem not in known and is_leased(store, one.stem)]
+    return f"{file}: does not know run {strangers[0]}, which lives" if strangers else None
+
+
+def _bear_witness(store: Path) -> None:
+    """Remember the history's length and digest, unless it has lost what was remembered before.
+
+    It only grows, so that whatever was true of its beginning stays true, in whatever order several processes
+    write this down.
+    """
+    digest = hashlib.sha256()
+    with open_regular(store / FILE) as file:
+        said = _witness(store)
+        if said is not None:
+            digest.update(file.read(said["bytes"]))
+            if digest.hexdigest() != said["sha256"]:
+                return
+        digest.update(file.read())
+        values = {"bytes": file.tell(), "sha256": digest.hexdigest()}
+    temporary = store / f"{WITNESS}.{uuid.uuid4().hex[:8]}"
+    temporary.write_text(json.dumps(values), encoding="utf-8")
+    temporary.replace(store / WITNESS)
+
+
+def _holds(store: Path) -> bool:
+    """Whether the history still begins with what is remembered of it."""
+    said = _witness(store)
+    if said is None:
+        return True
+    try:
+        with open_regular(store / FILE) as file:
+            return hashlib.sha256(file.read(said["bytes"])).hexdigest() == str(said["sha256"])
+    except FileNotFoundError:
+        return False
+
+
+def _witness(store: Path) -> dict[str, Any] | None:
+    """What is remembered; None where nothing is, or nothing that can be read."""
+    try:
+        said = read_json(store / WITNESS)
+    except (FileNotFoundError, ValueError):
+        return None
+    sound = isinstance(said, dict) and isinstance(said.get("bytes"), int) and said["bytes"] >= 0
+    return said if sound and isinstance(said.get("sha256"), str) else None
+
+
+def find(store: Path, wanted: str) -> Record:
+    """A run by id, unique beginning of an id, name, or `last`.
+
+    Raises:
+        ConfigError: none or several fit.
+    """
+    known = runs(store)
+    if wanted == "last" and known:
+        return list(known.values())[-1]
+    fitting = [run for run in known.values() if wanted in (run.id, run.name)]
+    fitting = fitting or [run for run in known.values() if run.id.startswith(wanted)]
+    if len(fitting) != 1:
+        rule = f"fits {len(fitting)} runs of {store}, must fit one"
+        raise ConfigError([Problem("RUN", wanted, rule, "see `grpoflow runs`")])
+    return fitting[0]
+
+
+@contextlib.contextmanager
+def exclusive(store: Path) -> Iterator[None]:
+    """Hold the lock that separates starting a run from collecting garbage.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    directory = store / ".locks"
+    lock = FileLock(directory / "runs.lock", mode=0o664)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise told(error, store) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lease(store: Path, run: str) -> FileLock:
+    """Take the lease of a run; keep the returned lock for as long as the run lives.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    directory = store / ".leases"
+    lock = FileLock(directory / f"{run}.lock", mode=0o664)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except OSError as error:
+        raise told(error, store) from error
+    return lock
+
+
+def is_leased(store: Path, run: str) -> bool:
+    """Whether some living process, of this or another host, holds the run's lease; if in doubt: yes."""
+    file = store / ".leases" / f"{run}.lock"
+    try:
+        if not file.exists():
+            return False
+        lock = FileLock(file, mode=0o664)
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except OSError:  # a store that may only be read
+        return _is_locked(file)
+    lock.release()
+    return False
+
+
+def _is_locked(file: Path) -> bool:
+    """Whether a file's lock is held, without writing."""
+    try:
+        with file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False

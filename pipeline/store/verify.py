@@ -1,0 +1,127 @@
+"""Is every committed artifact what was committed?
+
+Walks the store, not a plan: a whole report must not hide a damaged upstream.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.store.attempt import is_held
+from pipeline.errors import REPORTED, StoreError
+from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
+from stages.errors import StageError
+from stages.grpo.checkpoint_files import STATE, flaw
+
+ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One artifact that is not what was committed."""
+
+    path: Path
+    problem: str
+
+
+def verify(
+    store: Store, deep: bool, on_artifact: Callable[[Path], None] = lambda path: None
+) -> Iterator[Finding]:
+    """Check every committed artifact: sizes, safetensors headers, MindRecord pairs; digests when `deep`.
+
+    Then the checkpoints of unfinished attempts, likewise. An artifact that is absent is not damaged.
+    """
+    for path in artifacts(store):
+        on_artifact(path)
+        try:
+            problem = _problem(store, path, deep)
+        except REPORTED as error:
+            problem = str(error)
+        if problem is not None:
+            yield Finding(path, problem)
+    for path in checkpoints(store):
+        on_artifact(path)
+        problem = flaw(path, deep) or _headers(path)
+        if problem is not None and (path / STATE).exists():  # else a trainer has just removed it
+            yield Finding(path, f"checkpoint damaged: {problem}")
+
+
+def artifacts(store: Store) -> list[Path]:
+    """Every directory that stands where a committed artifact stands."""
+    return sorted(
+        path
+        for stage in (store.root.iterdir() if store.root.is_dir() else ())
+        if stage.is_dir() and not stage.name.startswith(".")
+        for path in stage.iterdir()
+        if ARTIFACT.fullmatch(path.name)
+    )
+
+
+def checkpoints(store: Store) -> list[Path]:
+    """Complete checkpoints of the embedded trainer, of attempts that nobody is at."""
+    states = sorted((store.root / ".work").glob(f"*/checkpoints/step_*/{STATE}"))
+    seats = dict.fromkeys(state.parents[2] for state in states)
+    living = {seat for seat in seats if is_held(seat)}
+    return [state.parent for state in states if state.parents[2] not in living]
+
+
+def quarantine(store: Store, finding: Finding) -> Path | None:
+    """Move damage away: the next run builds exactly that again, or goes on from an earlier checkpoint."""
+    if finding.path.parent.name == "checkpoints":
+        return store.quarantine_path(finding.path, f"{finding.path.parents[1].name}-{finding.path.name}")
+    return store.quarantine(Key(finding.path.parent.name, finding.path.name))
+
+
+def _problem(store: Store, path: Path, deep: bool) -> str | None:
+    key = Key(path.parent.name, _fingerprint(path))
+    problem = store.problem(key, deep)
+    if problem is not None:
+        return problem
+    manifest = store.manifest(key)
+    return _unlisted(path, manifest) or _content(path, manifest)
+
+
+def _fingerprint(path: Path) -> str:
+    """The full fingerprint, which the manifest knows; the manifest must agree with the directory's name."""
+    manifest = Manifest.read(path / MANIFEST)
+    if not manifest.fingerprint.startswith(path.name):
+        raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
+    return manifest.fingerprint
+
+
+def _unlisted(path: Path, manifest: Manifest) -> str | None:
+    for file in sorted(path.rglob("*")):
+        name = file.relative_to(path).as_posix()
+        if not (file.is_dir() and not file.is_symlink()) and name not in manifest.files and name != MANIFEST:
+            return f"unlisted file: {name}"
+    return None
+
+
+def _content(path: Path, manifest: Manifest) -> str | None:
+    from stages.tokenize.records import check_pair  # here, because commands that never verify skip NumPy
+    from stages.weights.header import read_header
+
+    for name in manifest.files:
+        try:
+            if name.endswith(".safetensors"):
+                read_header(path / name)
+            elif name.endswith(".mindrecord"):
+                check_pair(path / name)
+        except StageError as error:
+            return f"output corrupt: {error}"
+    return None
+
+
+def _headers(path: Path) -> str | None:
+    """Of a checkpoint, also of one whose state does not name all files."""
+    from stages.weights.header import read_header
+
+    try:
+        for file in sorted(path.glob("*/rank_*/*.safetensors")):
+            read_header(file)
+    except StageError as error:
+        return str(error)
+    return None

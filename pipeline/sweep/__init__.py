@@ -1,0 +1,1 @@
+"""Many points as one graph."""

@@ -1,0 +1,256 @@
+"""A sweep: many points, one graph. Stages that points share run once, and no point stops another.
+
+Hydra expands the command line into override lists, one per point (its launcher plugin calls `Sweep`);
+here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json, table.csv and
+index.html. The ID follows from the command line, so the same command goes on with the same sweep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.errors import REPORTED, ConfigError, Problem
+from pipeline.fingerprint import canonical
+from pipeline.plan.graph import Plan
+from pipeline.run import notify, summary
+from pipeline.run.run import Run, prepare_plan
+from pipeline.store import history
+from pipeline.store.store import Store
+from pipeline.sweep.points import Point, accuracy, describe, show, show_merged, table, varied
+from pipeline.terminal import console
+
+EXIT_DONE, EXIT_FAILED, EXIT_INVALID = 0, 1, 2
+
+
+def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_dir: Path | None) -> int:
+    """Let Hydra expand `overrides` and run the points; returns the exit code.
+
+    Args:
+        overrides: Hydra's, with sweeps (`seed=1,2`), and its own (`hydra/sweeper=optuna`).
+        cards: cards of this machine; None: as many as the largest point needs.
+        plan_only: show the merged graph and start nothing.
+        config_dir: directory with the user's own config groups.
+
+    Raises:
+        ConfigError: a search is asked for that cannot be made here.
+    """
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
+    arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
+    arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if config_dir:
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
+    arguments += [*_search(overrides, plan_only), *overrides]
+    points: list[Point] = []
+    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
+    typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise what is wrong instead of printing where
+    try:
+        with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml; ours is sweep.json
+            sys.argv.append(f"hydra.sweep.dir={scratch}")
+            main()
+    except (HydraException, OmegaConfBaseException) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_INVALID
+    except ValueError:
+        if not points or any(point.state == "finished" for point in points):
+            raise
+        # A search without one result has no best point, which Optuna raises; why, the table has told.
+    finally:
+        sys.argv = typed
+    states = Counter(point.state for point in points)
+    if plan_only:
+        return EXIT_INVALID if set(states) == {"invalid"} else EXIT_DONE
+    done = set(states) <= {"finished", "invalid"} and "finished" in states
+    best = max((point.result for point in points if point.result), key=accuracy, default={})
+    name = shlex.join(overrides)
+    notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
+    return EXIT_DONE if done else EXIT_FAILED
+
+
+def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
+    """What a search by Optuna needs besides what was typed.
+
+    More accuracy is better, a failed point stops no other, and a fixed seed proposes the same points again,
+    so that an interrupted search goes on: what it has found already is in the store.
+
+    Raises:
+        ConfigError: Optuna's sweeper is not installed, or the points are not known before they ran.
+    """
+    if "hydra/sweeper=optuna" not in overrides:
+        return []
+    key = ("hydra/sweeper", "optuna")
+    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None:
+        rule = "needs Optuna and Hydra's sweeper for it"
+        raise ConfigError([Problem(*key, rule, "pip install 'grpoflow[search]'")])
+    if plan_only:
+        rule = "what it will try depends on results, so that --plan cannot show it"
+        raise ConfigError([Problem(*key, rule, "plan single points")])
+    seeded = not any(one.startswith("hydra/sweeper/sampler=") for one in overrides)
+    logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)  # the table tells it
+    fixed = ["hydra.sweeper.direction=maximize", "hydra.sweeper.max_failure_rate=1"]
+    return [*fixed, *(["hydra.sweeper.sampler.seed=0"] if seeded else [])]
+
+
+class Sweep:
+    """The points of one command line, in as many batches as the sweeper hands over."""
+
+    def __init__(
+        self, wanted: Sequence[str], cards: int | None, plan_only: bool, config_dir: str | None
+    ) -> None:
+        """A sweep that has not begun.
+
+        Args:
+            wanted: overrides as typed, sweeps unexpanded, with Hydra's own that choose points.
+            cards: cards of this machine; None: as many as the largest point needs.
+            plan_only: show the merged graph and start nothing.
+            config_dir: directory with the user's own config groups.
+        """
+        self._wanted = list(wanted)
+        self._cards, self._plan_only = cards, plan_only
+        self._config_dir = Path(config_dir) if config_dir else None
+        self._points: list[Point] = []
+        self._started = time.time()
+        self._store: Store | None = None
+        self.id = hashlib.sha256(canonical(self._wanted).encode()).hexdigest()[:8]
+
+    def run(self, batch: Sequence[list[str]]) -> list[Point]:
+        """Plan a batch, run what is missing, and write down what came of it."""
+        points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
+        self._points += points
+        plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
+        for point in points:
+            if point.state == "invalid":
+                print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
+        self._warn(plans)
+        if self._plan_only:
+            show_merged(points, plans, self._store, console())
+            return points
+        valid = [point for point in points if point.number in plans]
+        try:
+            if valid:
+                self._build(valid, plans)
+        finally:  # an interrupt too: what is finished is written down
+            if valid:
+                self._settle(valid, plans)
+            self._write()
+        return points
+
+    def _warn(self, plans: dict[int, Plan]) -> None:
+        """What may go wrong in points that have something to do, each warning once with its points."""
+        from pipeline.plan import cautions  # here, because a sweep with nothing to do needs none of it
+
+        assert self._store is not None or not plans
+        told: dict[str, list[int]] = {}
+        for number, plan in plans.items():
+            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.specs):
+                for warning in cautions.warnings(plan, self._store):
+                    told.setdefault(warning, []).append(number)
+        for warning, numbers in told.items():
+            which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
+            print(f"warning: {which}: {warning}", file=sys.stderr, flush=True)
+
+    def _planned(self, point: Point) -> Plan | None:
+        try:
+            plan, self._store = prepare_plan(point.overrides, self._config_dir)
+        except ConfigError as error:
+            point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
+            return None
+        except REPORTED as error:
+            point.state, point.message = "invalid", str(error)
+            return None
+        needed = plan.config.cards
+        if self._cards is not None and needed > self._cards:
+            point.state = "invalid"
+            point.message = (
+                f"cards={needed}: more than this sweep's --cards {self._cards}; choose a smaller layout"
+            )
+            return None
+        point.artifacts = {spec.name: str(spec.key) for spec in plan.specs}
+        return plan
+
+    def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        import luigi
+
+        from pipeline.tasks import RunGRPO, adopt
+
+        luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
+        config_dir = str(self._config_dir) if self._config_dir else None
+        needed = max(plan.config.cards for plan in plans.values())
+        roots = []
+        for point in points:
+            assert self._store is not None
+            run = Run(plans[point.number], self._store, point.overrides, label=f"[{point.number}] ")
+            point.run = run.id
+            overrides = json.dumps(point.overrides)
+            adopt(overrides, config_dir, run)
+            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir))
+        cards = self._cards or needed
+        luigi.configuration.get_config().set("resources", "cards", str(cards))
+        luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
+
+    def _settle(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        """What came of each point; a stage that failed is told by one run and fails all that share it."""
+        assert self._store is not None
+        known = history.runs(self._store.root)
+        failed: dict[str, str] = {}
+        for point in points:
+            run = known.get(point.run or "")
+            if run is not None and run.state == "failed" and run.failed_stage in point.artifacts:
+                failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
+        for point in points:
+            plan = plans[point.number]
+            missing = [spec.name for spec in plan.specs if self._store.problem(spec.key) is not None]
+            if not missing:
+                point.state, point.result = "finished", summary.results(plan, self._store)
+                continue
+            causes = [failed[key] for stage in missing if (key := point.artifacts[stage]) in failed]
+            point.state = "failed" if causes else "pending"
+            point.message = causes[0] if causes else f"not built: {', '.join(missing)}"
+
+    def _write(self) -> None:
+        """sweep.json, table.csv and index.html, each replaced as a whole."""
+        if self._store is None:
+            return
+        place = self._store.root / "sweeps" / self.id
+        place.mkdir(parents=True, exist_ok=True)
+        values = {
+            "id": self.id,
+            "overrides": self._wanted,
+            "started": self._started,
+            "written": time.time(),
+            "points": [asdict(point) for point in self._points],
+        }
+        _replace(place / "sweep.json", json.dumps(values, indent=1))
+        _replace(place / "table.csv", table(self._points))
+        from pipeline.sweep.page import page  # here: it draws, which --plan need not load
+
+        drawn = page(values, varied(self._points), self._store.root, self._config_dir)
+        _replace(place / "index.html", drawn)
+        show(self._points, console())
+        states = Counter(point.state for point in self._points)
+        told = ", ".join(f"{count} {state}" for state, count in states.items())
+        print(f"sweep {self.id}: {len(self._points)} points ({told})")
+        print(f"table {place / 'table.csv'}")
+        print(f"page {place / 'index.html'}")
+
+
+def _replace(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)

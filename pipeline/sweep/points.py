@@ -1,0 +1,115 @@
+"""What is told of a sweep's points: a table on the terminal, a CSV, and the merged graph of a plan."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.plan import explain
+from pipeline.plan.graph import Plan
+from pipeline.store.store import Store
+from pipeline.terminal import elapsed
+
+ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
+
+
+@dataclass
+class Point:
+    """One point of a sweep."""
+
+    number: int
+    overrides: list[str]
+    state: str = "pending"
+    """pending, finished, failed, or invalid (its configuration is refused; it is left out)."""
+    message: str = ""
+    """Why it is invalid, or what failed."""
+    run: str | None = None
+    """Id of the run that it was."""
+    result: dict[str, Any] = field(default_factory=dict)
+    """The evaluation's result."""
+    artifacts: dict[str, str] = field(default_factory=dict)
+    """Stage -> STAGE/FIRST-16-DIGITS."""
+
+
+def accuracy(result: Mapping[str, Any]) -> float:
+    """By which points are ordered; a point without a result comes last."""
+    return float(result.get("accuracy_grpo", -1.0))
+
+
+def varied(points: Sequence[Point]) -> list[str]:
+    """Keys whose values differ between points."""
+    values: dict[str, set[str]] = {}
+    for point in points:
+        for override in point.overrides:
+            key, _, value = override.partition("=")
+            values.setdefault(key, set()).add(value)
+    return [key for key, seen in values.items() if len(seen) > 1]
+
+
+def describe(point: Point, among: Sequence[Point]) -> str:
+    """A point by what tells it from the others."""
+    keys = varied(among)
+    return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
+
+
+def table(points: Sequence[Point]) -> str:
+    """One CSV row per point: number, state, the keys that differ, its result."""
+    keys = varied(points)
+    results = list(dict.fromkeys(key for point in points for key in point.result))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["point", "state", *keys, *results, "run", "message"])
+    for point in points:
+        chosen = dict(override.partition("=")[::2] for override in point.overrides)
+        row = [point.number, point.state, *(chosen.get(key, "") for key in keys)]
+        writer.writerow(
+            [*row, *(point.result.get(key, "") for key in results), point.run or "", point.message]
+        )
+    return text.getvalue()
+
+
+def show(points: Sequence[Point], out: Console) -> None:
+    """Points with what tells them apart and their accuracies, the best first."""
+    keys = varied(points)
+    shown = Table()
+    for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
+        shown.add_column(column, overflow="fold")
+    for point in sorted(points, key=lambda one: -accuracy(one.result)):
+        chosen = dict(override.partition("=")[::2] for override in point.overrides)
+        figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
+        state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
+        shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
+    out.print(shown)
+
+
+def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
+    """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
+    sharing: dict[str, list[int]] = {}
+    rows: dict[str, explain.Row] = {}
+    for point in points:
+        if point.number in plans and store is not None:
+            for row in explain.explain(plans[point.number], store):
+                rows.setdefault(row.fingerprint, row)
+                sharing.setdefault(row.fingerprint, []).append(point.number)
+    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
+    for column in ("stage", "state", "points", "cards", "last took", "reason"):
+        shown.add_column(column, overflow="fold")
+    for fingerprint, row in rows.items():
+        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
+        numbers = ", ".join(map(str, sharing[fingerprint]))
+        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
+    out.print(shown)
+    left = [row for row in rows.values() if row.state != "CACHED"]
+    apart = sum(len(sharing[row.fingerprint]) for row in left)
+    known = [row.last_duration_s for row in left if row.last_duration_s is not None]
+    out.print(f"{len(left)} stages to run; {apart} if each point ran alone")
+    if left:
+        unknown = len(left) - len(known)
+        more = f", and {unknown} stages that have never run" if unknown else ""
+        out.print(f"by their last durations: {elapsed(sum(known))}{more}")
