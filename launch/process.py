@@ -63,8 +63,8 @@ def run(
         LaunchError: via FileNotFoundError when the program does not exist.
     """
     environment = {**(os.environ if env is None else env), JOB_VARIABLE: job}
-    started = time.time()
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    started, began = time.time(), time.monotonic()
+    deadline = None if timeout_s is None else began + timeout_s
     with log.open("ab") as output:
         child = subprocess.Popen(
             list(command),
@@ -100,7 +100,8 @@ def run(
                 f"\n{how_it_ended(child.returncode)}\n"
             )  # a process that is killed can't say so itself
         raise ProcessFailed(child.returncode, log, last)
-    return Outcome(started, time.time(), peak)
+    # not the clock on the wall, which somebody may set meanwhile
+    return Outcome(started, started + time.monotonic() - began, peak)
 
 
 def how_it_ended(exit_code: int) -> str:

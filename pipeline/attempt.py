@@ -94,6 +94,14 @@ def is_held(work: Path) -> bool:
     return owner is not None and _is_alive(owner)
 
 
+def shows_life(owner: Path, since: float) -> bool:
+    """Whether an owner has given a sign of life after `since`, or is a living process of this machine.
+
+    The second is told by no clock, which somebody may have put back meanwhile.
+    """
+    return owner.lstat().st_mtime >= since or bool(_lives_here(_read(owner) or ""))
+
+
 def _take(store: Store, key: Key, number: int) -> Attempt | None:
     """Sit down on the numbered seat, or None when somebody living sits there."""
     suffix = f"+{number}" if number else ""
@@ -137,10 +145,9 @@ def _is_alive(owner: Path) -> bool:
     before = _read(owner)
     if before is None or owner.name.startswith(FREE):
         return False
-    with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
-        said = parse_json(before)
-        if said["place"] == _place():
-            return bool(psutil.pid_exists(said["pid"]) and _started(said["pid"]) == said["started"])
+    here = _lives_here(before)
+    if here is not None:
+        return here
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
         now = _read(owner)
@@ -148,6 +155,15 @@ def _is_alive(owner: Path) -> bool:
             return now is not None
         time.sleep(min(1.0, WATCH_S))
     return False
+
+
+def _lives_here(content: str) -> bool | None:
+    """Whether an owner's process exists; None where it is another machine's, or none can tell."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, OverflowError):
+        said = parse_json(content)
+        if said["place"] == _place():
+            return bool(psutil.pid_exists(said["pid"]) and _started(said["pid"]) == said["started"])
+    return None
 
 
 def _read(owner: Path) -> str | None:

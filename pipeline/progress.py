@@ -119,7 +119,8 @@ class Display:
 
 
 def elapsed(seconds: float) -> str:
-    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min."""
+    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min; none where a clock was put back."""
+    seconds = max(0.0, seconds)
     if seconds < 60:
         return f"{seconds:.1f} s"
     if seconds < 3600:

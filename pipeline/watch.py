@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from pipeline import history
+from pipeline.attempt import shows_life
 from pipeline.config import load
 from pipeline.errors import StoreError
 from pipeline.history import Record
@@ -116,7 +117,7 @@ def _follow_plainly(root: Path, record: Record, console: Console) -> Record:
 def view(record: Record, found: Sequence[Row]) -> Group:
     """The run's headline and its stages."""
     ended = record.ended if record.ended is not None else time.time()
-    took = f" for {elapsed(max(0.0, ended - record.started))}" if record.state == "running" else ""
+    took = f" for {elapsed(ended - record.started)}" if record.state == "running" else ""
     head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
     message = f"; {record.failed_stage}: {record.message}" if record.failed_stage else ""
     table = Table.grid(padding=(0, 2))
@@ -157,7 +158,7 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
     return Row(
         stage,
         "running",
-        elapsed(max(0.0, time.time() - began)),
+        elapsed(time.time() - began),
         step=count(latest) if latest else "",
         left=_left(latest, metrics if len(metrics) > 1 else told),
         message=neutral(str(told[-1].get("message", ""))) if told and not metrics else "",
@@ -177,8 +178,9 @@ def seat(store: Path, artifact: str, since: float) -> Path | None:
     signs = []
     for owner in (*store.glob(f".work/{flat}/owner-*"), *store.glob(f".work/{flat}+*/owner-*")):
         with contextlib.suppress(FileNotFoundError):  # given up meanwhile
-            signs.append((owner.lstat().st_mtime, owner.parent))
-    return max(signs)[1] if signs and max(signs)[0] >= since else None
+            if shows_life(owner, since):
+                signs.append((owner.lstat().st_mtime, owner.parent))
+    return max(signs)[1] if signs else None
 
 
 def _figures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -208,4 +210,4 @@ def _left(latest: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> str:
     step, total, when = (number(latest.get(key)) for key in ("step", "total", "time_s"))
     if not paces or step is None or total is None or when is None:
         return ""
-    return elapsed(max(0.0, (total - step) * statistics.median(paces) - (time.time() - when)))
+    return elapsed((total - step) * statistics.median(paces) - (time.time() - when))

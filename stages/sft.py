@@ -90,6 +90,8 @@ def train(
     context: Context, config: SftConfig, model: Qwen2, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
+    from stages.grpo.batch import Batch
+    from stages.grpo.buckets import Bucket
     from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss, token_weights
@@ -101,6 +103,8 @@ def train(
     memory = Memory(context, learner)
     done, recent = memory.restore(deque(maxlen=config.stop_checks))
     log = StepLog(context.work / "metrics.jsonl", done)
+    micro_batches = np.split(np.arange(config.batch_size), config.micro_batch_num)
+    parts = [Bucket(rows, examples.completion.shape[1]) for rows in micro_batches]
     order = itertools.islice(batches(len(examples), config.batch_size, context.seed), done, None)
     step = done
     while step < config.steps and not reached(recent, config):
@@ -108,10 +112,12 @@ def train(
         began, rows = time.monotonic(), next(order)
         mask = examples.mask[rows]
         weight = token_weights(mask, "dapo", mask.shape[1])
-        batch = (examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weight)
-        parts = [np.split(array, config.micro_batch_num) for array in batch]
-        sums, norm, rate = learner.update(list(zip(*parts, strict=True)))
-        loss = float(sums.sum(dtype=np.float64))
+        batch = Batch(
+            examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weight_BT=weight
+        )
+        update = learner.update(batch, parts)
+        loss = float(update.sums["loss"].sum(dtype=np.float64))
+        norm, rate = update.grad_norm, update.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise InputError(
                 "sft.learning_rate", config.learning_rate,

@@ -1,22 +1,27 @@
-"""Gradients of a loss over given completions, and the update that follows from them."""
+"""Gradients of a loss over given completions, and the update that follows from them.
+
+Shapes as in batch.py, and K sums of a loss.
+"""
 
 from __future__ import annotations
 
+import inspect
+import operator
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import mindspore as ms
 import numpy as np
 from mindspore import ParameterTuple, Tensor, nn
 from numpy.typing import NDArray
 
+from stages.grpo.batch import Batch
+from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import Qwen2
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.parallel import Place
-
-Array = NDArray[Any]
 
 
 class Objective(nn.Cell):
@@ -27,19 +32,32 @@ class Objective(nn.Cell):
 
         Args:
             model: gives log-probabilities and entropies.
-            loss: (logprob, entropy, *arrays) to (loss, sums of each row).
+            loss: as loss.py says.
             temperature: of the distribution that the log-probabilities belong to.
         """
         super().__init__()
         self.model, self.loss, self.temperature = model, loss, temperature
+        self.read_by_loss = tuple(inspect.signature(loss.construct).parameters)[2:]
+        """Fields of Batch, in the order in which `construct` takes them."""
 
     def construct(
-        self, prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor
+        self, prompt: Tensor, length: Tensor, completion: Tensor, *read_by_loss: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As Qwen2.construct, then the loss of its result with `arrays`."""
+        """As Qwen2.construct, then the loss of its result."""
         logprob, entropy = self.model(prompt, length, completion, self.temperature)
-        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *arrays)
+        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *read_by_loss)
         return result
+
+
+@dataclass(frozen=True)
+class Update:
+    """The numbers of one update."""
+
+    sums: dict[str, NDArray[np.float32]]
+    """The loss's, by name, over the completions of each prompt [P]; 0 for other workers' prompts."""
+    grad_norm: float
+    """Of all parameters over all workers' rows, before clipping."""
+    learning_rate: float
 
 
 class Learner:
@@ -53,7 +71,7 @@ class Learner:
 
         Args:
             model: this worker's part.
-            loss: as in Objective.
+            loss: as loss.py says.
             config: optimizer.
             place: this worker in the training layout.
             groups: communication groups.
@@ -63,45 +81,33 @@ class Learner:
         parameters = ParameterTuple(model.trainable_params())
         self.config, self.model = config, model
         self.optimizer = AdamW(parameters, split, config, place, groups)
-        grad = ms.value_and_grad(Objective(model, loss, temperature), None, parameters, has_aux=True)
+        self.objective = Objective(model, loss, temperature)
+        grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
         @ms.jit
         def gradient(
-            prompt: Tensor, length: Tensor, completion: Tensor, *arrays: Tensor
+            prompt: Tensor, length: Tensor, completion: Tensor, *read_by_loss: Tensor
         ) -> tuple[Tensor, tuple[Tensor, ...]]:
-            (_, sums), parts = grad(prompt, length, completion, *arrays)
+            (_, sums), parts = grad(prompt, length, completion, *read_by_loss)
             return sums, parts
 
         self.gradient = gradient
         self.updates = 0
         """Updates so far; Adam's bias correction and the learning rate follow it."""
 
-    def update(self, micro_batches: Sequence[Sequence[Array]]) -> tuple[NDArray[np.float32], float, float]:
-        """One optimizer step on the sum of the micro-batches' losses.
-
-        Args:
-            micro_batches: each (prompt [P, S], length [P], completion [P, G, T], *the loss's arrays), of
-                this worker's rows only.
-
-        Returns:
-            the loss's sums of each of this worker's rows [rows, sums] in the order given, the gradient's
-            norm over all workers' rows, and the learning rate.
-        """
-        first, gradients = self.gradient(*tensors(micro_batches[0]))
-        sums = [first]
-        for batch in micro_batches[1:]:
-            more, parts = self.gradient(*tensors(batch))
-            sums.append(more)
-            gradients = tuple(one + part for one, part in zip(gradients, parts, strict=True))
+    def update(self, batch: Batch, parts: Sequence[Bucket]) -> Update:
+        """One optimizer step on the sum of the losses of the batch's `parts`, which are this worker's."""
+        sums, gradients = [], tuple[Tensor, ...]()
+        for part in parts:
+            sums_BK, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
+            sums.append(sums_BK)
+            gradients = tuple(map(operator.add, gradients, added)) if gradients else added
         rate = learning_rate(self.config, self.updates)
         self.updates += 1
         norm = self.optimizer(Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32), *gradients)
-        return np.concatenate([part.asnumpy() for part in sums]), float(norm.asnumpy()), rate
-
-
-def tensors(arrays: Sequence[Array]) -> list[Tensor]:
-    """Arrays as tensors: whole numbers as int32, others as float32."""
-    return [
-        Tensor(np.ascontiguousarray(array.astype(np.int32 if array.dtype.kind in "iu" else np.float32)))
-        for array in arrays
-    ]
+        P, G, _ = batch.completion_PGT.shape
+        names = self.objective.loss.sums
+        sums_PK = np.zeros((P, len(names)), np.float32)
+        for part, sums_BK in zip(parts, sums, strict=True):
+            sums_PK[part.rows] = sums_BK.asnumpy().reshape(-1, G, len(names)).sum(1)
+        return Update(dict(zip(names, sums_PK.T, strict=True)), float(norm.asnumpy()), rate)

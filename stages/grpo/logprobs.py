@@ -1,4 +1,7 @@
-"""Log-probabilities of completions under one role's weights, each worker computing its own rows."""
+"""Log-probabilities of completions under one role's weights, each worker computing its own rows.
+
+Shapes as in batch.py.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.grpo.batch import Batch
 from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather
-from stages.grpo.learner import tensors
 from stages.grpo.parallel import Place
 from stages.grpo.setup import RoleModel
 from stages.layout import RoleLayout
@@ -33,21 +36,19 @@ class LogProbs:
 
         self.forward = forward
 
-    def __call__(self, prompt: Array, length: Array, completion: Array, tokens: Array) -> Array:
-        """Log-probabilities [P, G, T] on every worker, each having computed its own rows; 0 beyond a bucket.
+    def __call__(self, batch: Batch, lengths_PG: Array) -> Array:
+        """Log-probabilities [B, T] on every worker, each having computed its own rows; 0 beyond a bucket.
 
         Args:
-            prompt: [P, S] of all workers.
-            length: [P].
-            completion: [P, G, T].
-            tokens: of each completion [P, G].
+            batch: of all workers.
+            lengths_PG: tokens of each completion.
         """
-        result = np.zeros(completion.shape, np.float32)
-        for bucket in buckets(tokens, completion.shape[2], self.place, self.micro_batches):
-            rows, slots = bucket.rows, bucket.slots
-            batch = tensors([prompt[rows], length[rows], completion[rows, :, :slots]])
-            result[rows, :, :slots] = self.forward(*batch).asnumpy().reshape(len(rows), -1, slots)
-        return everyone(self.world, self.place, result[self.place.rows(len(result))])
+        logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
+        P, G, T = logprobs_PGT.shape
+        for part in buckets(lengths_PG, T, self.place, self.micro_batches):
+            logprobs = self.forward(*batch.rows(part).tensors())
+            logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
+        return everyone(self.world, self.place, logprobs_PGT[self.place.rows(P)]).reshape(-1, T)
 
 
 def everyone(world: Gather, place: Place, rows: Array) -> Array:

@@ -1,7 +1,11 @@
 """The losses: policy gradients as the configuration puts them together, and supervised cross-entropy.
 
-Shapes: B completions on this worker, T tokens. Sums, not means, over rows: what a mean divides by is
-counted over all workers and micro-batches on the host and comes in as a factor per token.
+A loss is a cell. Its construct takes the policy's logprob_BT and entropy_BT and then the fields of Batch that
+it reads, by their names; it returns the loss, a scalar, and without gradient [B, K] what it adds up over the
+tokens of each completion for the metrics, whose K names are the cell's `sums`.
+
+Shapes, as suffixes: B completions on this worker, T tokens. Sums, not means, over rows: what a mean divides
+by is counted over all workers and micro-batches on the host and comes in as a factor per token.
 """
 
 from __future__ import annotations
@@ -17,9 +21,6 @@ from stages.grpo.config import TrainConfig
 from stages.grpo.reduction import ordered_sum, row_sums
 
 Array = NDArray[Any]
-
-SUMS = ("loss", "kl", "entropy", "clip_low", "clip_high")
-"""What PolicyLoss adds up over the tokens of each completion for the metrics."""
 
 
 def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.float32]:
@@ -45,6 +46,8 @@ def token_weights(mask: Array, loss_type: str, max_tokens: int) -> NDArray[np.fl
 class PolicyLoss(nn.Cell):
     """Sum over tokens of weight * (-clipped surrogate + beta * KL)."""
 
+    sums = ("loss", "kl", "entropy", "clip_low", "clip_high")
+
     def __init__(self, config: TrainConfig) -> None:
         """Take over clipping bounds, beta, and whether the policy that sampled is the current one."""
         super().__init__()
@@ -54,50 +57,45 @@ class PolicyLoss(nn.Cell):
         self.weigh_kl = config.use_bias_correction_kl
 
     def construct(
-        self,
-        logprob: Tensor,
-        entropy: Tensor,
-        old: Tensor,
-        reference: Tensor,
-        advantage: Tensor,
-        weight: Tensor,
-        mask: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        """The loss, and SUMS of each completion [B, len(SUMS)].
+        self, logprob_BT: Tensor, entropy_BT: Tensor, old_logprobs_BT: Tensor, ref_logprobs_BT: Tensor,
+        advantage_B1: Tensor, weight_BT: Tensor, mask_BT: Tensor,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """As the module says.
 
-        Args:
-            logprob: of the policy [B, T].
-            entropy: of the policy [B, T].
-            old: logprob of the policy that sampled [B, T]; not looked at with num_iterations 1, where it is
-                the policy's own (the ratio is 1, its gradient is that of logprob).
-            reference: logprob of the reference [B, T]; not looked at when beta is 0.
-            advantage: [B, 1].
-            weight: factor of each token [B, T], 0 on padding.
-            mask: 1 on the tokens that count [B, T].
+        old_logprobs_BT is not looked at with num_iterations 1, where it is the policy's own (the ratio is 1,
+        its gradient is that of logprob_BT), nor ref_logprobs_BT when beta is 0.
         """
         if self.on_policy:
-            old = ops.stop_gradient(logprob)
+            old_logprobs_BT = ops.stop_gradient(logprob_BT)
         # Padding has any logprob; the difference is taken there as 0, so that exp cannot overflow.
-        log_ratio = (logprob - old) * mask
+        log_ratio = (logprob_BT - old_logprobs_BT) * mask_BT
         if self.sequence_level:
-            log_ratio = gspo.sequence_log_ratio(log_ratio, mask)
+            log_ratio = gspo.sequence_log_ratio(log_ratio, mask_BT)
         ratio = ops.exp(log_ratio)
-        per_token = -grpo.clipped_surrogate(ratio, advantage, self.low, self.high)
-        kl = ops.zeros_like(logprob)
+        loss_BT = -grpo.clipped_surrogate(ratio, advantage_B1, self.low, self.high)
+        kl_BT = ops.zeros_like(logprob_BT)
         if self.beta > 0:
-            kl = grpo.kl_k3(reference, logprob, mask)
-            per_token = per_token + self.beta * (kl * ratio if self.weigh_kl else kl)
-        per_token = per_token * weight
-        too_low = ops.logical_and(ratio < self.low, advantage < 0).astype(mask.dtype)
-        too_high = ops.logical_and(ratio > self.high, advantage > 0).astype(mask.dtype)
-        sums = [row_sums(per_token), *[row_sums(each * mask) for each in (kl, entropy, too_low, too_high)]]
-        return ordered_sum(per_token), ops.stop_gradient(ops.concat(sums, 1))
+            kl_BT = grpo.kl_k3(ref_logprobs_BT, logprob_BT, mask_BT)
+            loss_BT = loss_BT + self.beta * (kl_BT * ratio if self.weigh_kl else kl_BT)
+        loss_BT = loss_BT * weight_BT
+        too_low = ops.logical_and(ratio < self.low, advantage_B1 < 0).astype(mask_BT.dtype)
+        too_high = ops.logical_and(ratio > self.high, advantage_B1 > 0).astype(mask_BT.dtype)
+        sums = {
+            "loss": row_sums(loss_BT),
+            "kl": row_sums(kl_BT * mask_BT),
+            "entropy": row_sums(entropy_BT * mask_BT),
+            "clip_low": row_sums(too_low * mask_BT),
+            "clip_high": row_sums(too_high * mask_BT),
+        }
+        return ordered_sum(loss_BT), ops.stop_gradient(ops.concat([sums[name] for name in self.sums], 1))
 
 
 class SupervisedLoss(nn.Cell):
     """Cross-entropy of given tokens: sum of weight * -logprob."""
 
-    def construct(self, logprob: Tensor, entropy: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and that of each row [B, 1] for the metrics; arguments [B, T] each."""
-        per_token = -logprob * weight
-        return ordered_sum(per_token), ops.stop_gradient(row_sums(per_token))
+    sums = ("loss",)
+
+    def construct(self, logprob_BT: Tensor, entropy_BT: Tensor, weight_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """As the module says."""
+        loss_BT = -logprob_BT * weight_BT
+        return ordered_sum(loss_BT), ops.stop_gradient(row_sums(loss_BT))

@@ -68,26 +68,26 @@ class Sampled:
         """Rewards and lengths, by the names of metrics.SCHEMA."""
         rewards, done, groups = self.rewards, self.completions, len(self.prompts)
 
-        def told(name: str, values: Array, of: str = "") -> dict[str, float]:
+        def mean_and_error(name: str, values: Array, of: str = "") -> dict[str, float]:
             grouped = values.reshape(groups, -1)
             error = standard_error(grouped.sum(1), np.full(groups, grouped.shape[1]))
             return {f"{name}{of}": float(values.mean()), f"{name}_stderr{of}": error}
 
         accuracy = rewards.parts.get("accuracy")
         return {
-            **told("reward", rewards.total),
+            **mean_and_error("reward", rewards.total),
             "reward_std": float(rewards.total.std()),
             **{
                 key: value
                 for name, part in rewards.parts.items()
-                for key, value in told("reward", part, f"/{name}").items()
+                for key, value in mean_and_error("reward", part, f"/{name}").items()
             },
             **{f"reward_std/{name}": float(values.std()) for name, values in rewards.parts.items()},
-            **(told("accuracy", accuracy) if accuracy is not None else {}),
+            **(mean_and_error("accuracy", accuracy) if accuracy is not None else {}),
             "reward_failures": float(sum(rewards.failures.values())),
             "zero_variance_share": float(1 - dapo.informative(self.grouped_rewards).mean()),
             "sampled_groups": float(len(self.prompts)),
-            **told("completion_length", done.lengths),
+            **mean_and_error("completion_length", done.lengths),
             "completion_length_max": float(done.lengths.max()),
             "completion_cut_share": float(done.cut.mean()),
         }
@@ -130,16 +130,16 @@ def join(parts: Sequence[Sampled]) -> Sampled:
     return Sampled(
         Prompts.join([part.prompts for part in parts]),
         Completions(
-            np.concatenate([one.ids for one in done]),
-            np.concatenate([one.lengths for one in done]),
-            np.concatenate([one.cut for one in done]),
+            np.concatenate([part.ids for part in done]),
+            np.concatenate([part.lengths for part in done]),
+            np.concatenate([part.cut for part in done]),
         ),
         [text for part in parts for text in part.texts],
         RewardScores(
-            np.concatenate([one.total for one in rewards]),
-            {name: np.concatenate([one.parts[name] for one in rewards]) for name in rewards[0].parts},
-            {name: sum(one.failures[name] for one in rewards) for name in rewards[0].failures},
-            {name: sum(one.faults[name] for one in rewards) for name in rewards[0].faults},
-            {name: said for one in reversed(rewards) for name, said in one.said.items()},
+            np.concatenate([part.total for part in rewards]),
+            {name: np.concatenate([part.parts[name] for part in rewards]) for name in rewards[0].parts},
+            {name: sum(part.failures[name] for part in rewards) for name in rewards[0].failures},
+            {name: sum(part.faults[name] for part in rewards) for name in rewards[0].faults},
+            {name: said for part in reversed(rewards) for name, said in part.said.items()},
         ),
     )

@@ -65,10 +65,10 @@ def _everyones_words(config: RewardConfig, own: RewardScores, world: Gather) -> 
     for i, name in enumerate(config.functions):
         letters = own.said.get(name, "").encode()[:BYTES]
         written[i, : len(letters)] = np.frombuffer(letters, np.uint8)
-    found: dict[str, str] = {}
+    said: dict[str, str] = {}
     for worker in world.arrays(written).astype(np.uint8):
         for name, letters in zip(config.functions, worker, strict=True):
             text = letters.tobytes().rstrip(b"\0").decode(errors="replace")
             if text:
-                found.setdefault(name, text)
-    return found
+                said.setdefault(name, text)
+    return said

@@ -1,14 +1,14 @@
 """GRPO, step by step: reshard, rollout, rewards, advantages, log-probabilities, update.
 
-Shapes: P prompts of a step, G completions of each, B = P*G, S prompt slots, T completion slots.
+Shapes as in batch.py, P being all prompts of a step, and K sums of a loss.
 Every worker ends each phase with the rows of all workers, so the phases may use different layouts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.algorithm import dapo, grpo
-from stages.grpo.buckets import Bucket, buckets
+from stages.grpo.batch import Batch
+from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, PromptOrder, Resharded
 from stages.grpo.learner import Learner
 from stages.grpo.logprobs import LogProbs, everyone
-from stages.grpo.loss import SUMS, PolicyLoss, token_weights
+from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join, standard_error
@@ -54,43 +55,24 @@ class Job:
     """{role}_strategy directories."""
 
 
-def rows_of(array: Array) -> Array:
-    """[P, G, N] as [P*G, N]."""
-    return array.reshape(-1, array.shape[-1])
-
-
-def micro_batches(arrays: Sequence[Array], parts: Sequence[Bucket]) -> list[list[Array]]:
-    """The buckets' rows of prompts, their lengths, completions and the loss's arrays, all [P, ...].
-
-    The loss's arrays [P, G, T or 1] become [p*G, slots or 1].
-    """
-    return [
-        [
-            *(array[part.rows] for array in arrays[:2]),
-            arrays[2][part.rows, :, : part.slots],
-            *(rows_of(array[part.rows, :, : part.slots]) for array in arrays[3:]),
-        ]
-        for part in parts
-    ]
-
-
-def learned(by_group: Array, tokens: Array) -> dict[str, float]:
+def update_metrics(sums: Mapping[str, Array], tokens_P: Array) -> dict[str, float]:
     """Numbers of an update, by the names of metrics.SCHEMA.
 
     Args:
-        by_group: loss.SUMS over the tokens of each group [P, len(SUMS)].
-        tokens: that counted in each group [P].
+        sums: PolicyLoss.sums over the tokens of each group [P].
+        tokens_P: that counted in each group.
     """
-    sums = dict(zip(SUMS, by_group.astype(np.float64).T, strict=True))
+    sums = {name: values.astype(np.float64) for name, values in sums.items()}
     kl, entropy, low, high = (
-        float(sums[name].sum() / max(tokens.sum(), 1)) for name in ("kl", "entropy", "clip_low", "clip_high")
+        float(sums[name].sum() / max(tokens_P.sum(), 1))
+        for name in ("kl", "entropy", "clip_low", "clip_high")
     )
     return {
         "loss": float(sums["loss"].sum()),
         "kl": kl,
-        "kl_stderr": standard_error(sums["kl"], tokens),
+        "kl_stderr": standard_error(sums["kl"], tokens_P),
         "entropy": entropy,
-        "entropy_stderr": standard_error(sums["entropy"], tokens),
+        "entropy_stderr": standard_error(sums["entropy"], tokens_P),
         "clip_low_fraction": low,
         "clip_high_fraction": high,
         "clip_fraction": low + high,
@@ -207,9 +189,8 @@ class Trainer:
                 done = self.generator.sample(prompts, step, len(parts))
             with clock("reward"):
                 texts = self.vocabulary.texts(done.ids, done.lengths)
-                solutions = [
-                    one for one in prompts.solutions for _ in range(self.job.rollout.num_generations)
-                ]
+                G = self.job.rollout.num_generations
+                solutions = [solution for solution in prompts.solutions for _ in range(G)]
                 scores = score_shared(self.job.reward, texts, solutions, done.lengths, self.rank, self.world)
                 check_failures(self.job.reward, scores, len(texts), f"completions of step {step}")
                 parts.append(Sampled(prompts, done, texts, scores))
@@ -218,37 +199,39 @@ class Trainer:
 
     def learn(self, sampled: Sampled, clock: Clock) -> tuple[dict[str, float], str | None]:
         """train.num_iterations updates on given completions: their numbers, and what is wrong with them."""
-        config, G = self.job.train, sampled.group_size
-        advantages = grpo.group_advantages(sampled.grouped_rewards, config.scale_advantages)
-        prompt, length = sampled.prompts.ids, sampled.prompts.lengths
-        completion = sampled.completions.ids.reshape(len(prompt), G, -1)
-        lengths = sampled.completions.lengths.reshape(len(prompt), G)
-        reference = old = np.zeros(completion.shape, np.float32)
+        config, P = self.job.train, len(sampled.prompts)
+        lengths_PG = sampled.completions.lengths.reshape(P, -1)
+        mask_BT = sampled.mask
+        if config.mask_truncated_completions:
+            mask_BT = dapo.without_cut(mask_BT, sampled.completions.cut)
+        advantages_PG = grpo.group_advantages(sampled.grouped_rewards, config.scale_advantages)
+        batch = Batch(
+            prompt_PS=sampled.prompts.ids,
+            prompt_length_P=sampled.prompts.lengths,
+            completion_PGT=sampled.completions.ids.reshape(*lengths_PG.shape, -1),
+            weight_BT=token_weights(mask_BT, config.loss_type, self.job.rollout.max_tokens),
+            mask_BT=mask_BT,
+            advantage_B1=advantages_PG.reshape(-1, 1),
+            old_logprobs_BT=np.zeros_like(mask_BT),
+            ref_logprobs_BT=np.zeros_like(mask_BT),
+        )
         with clock("reference"):
             if self.reference is not None:
-                reference = self.reference_logprobs(prompt, length, completion, lengths)
+                batch = replace(batch, ref_logprobs_BT=self.reference_logprobs(batch, lengths_PG))
             if config.num_iterations > 1:
-                old = self.old_logprobs(prompt, length, completion, lengths)
-        mask = sampled.mask
-        if config.mask_truncated_completions:
-            mask = dapo.without_cut(mask, sampled.completions.cut)
-        weight = token_weights(mask, config.loss_type, self.job.rollout.max_tokens)
-        weight, tokens = weight.reshape(completion.shape), mask.reshape(completion.shape)
-        arrays = (prompt, length, completion, old, reference, advantages[..., None], weight, tokens)
-        parts = buckets(
-            lengths, completion.shape[2], self.policy.place, self.job.layout.train.micro_batch_num
-        )
+                batch = replace(batch, old_logprobs_BT=self.old_logprobs(batch, lengths_PG))
+        place, micro_batches = self.policy.place, self.job.layout.train.micro_batch_num
+        parts = buckets(lengths_PG, mask_BT.shape[1], place, micro_batches)
         with clock("train"):
             for _ in range(config.num_iterations):
-                sums, norm, rate = self.learner.update(micro_batches(arrays, parts))
-            own = np.argsort(np.concatenate([part.rows for part in parts]))  # back from buckets to prompts
-            by_group = sums.reshape(len(own), G, len(SUMS))[own].sum(1)
-            by_group = everyone(self.world, self.policy.place, by_group)
-        found = {**learned(by_group, tokens.sum((1, 2))), "grad_norm": norm, "lr": rate}
-        problem = self._problem(found["loss"], norm, found["kl"])
+                update = self.learner.update(batch, parts)
+            own_PK = np.stack(list(update.sums.values()), 1)[place.rows(P)]
+            sums = dict(zip(update.sums, everyone(self.world, place, own_PK).T, strict=True))
+        metrics = update_metrics(sums, mask_BT.reshape(P, -1).sum(1))
+        problem = self._problem(metrics["loss"], update.grad_norm, metrics["kl"])
         if self.reference is None:
-            del found["kl"], found["kl_stderr"]
-        return found, problem
+            del metrics["kl"], metrics["kl_stderr"]
+        return {**metrics, "grad_norm": update.grad_norm, "lr": update.learning_rate}, problem
 
     def _problem(self, loss: float, norm: float, kl: float) -> str | None:
         if not (math.isfinite(loss) and math.isfinite(norm)):

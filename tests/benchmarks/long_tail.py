@@ -73,6 +73,7 @@ def decoding(network: object) -> list[Figure]:
 def training(network: object) -> list[Figure]:
     """Seconds of an update with and without buckets."""
     from stages.grpo import buckets
+    from stages.grpo.batch import Batch
     from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss
@@ -86,6 +87,7 @@ def training(network: object) -> list[Figure]:
     prompt, length = small.prompts(small.model_config(**SHAPE), P, S)
     completion = random.integers(2, SHAPE["vocab_size"], (P, G, T)).astype(np.int32)
     weight = (np.arange(T) < tokens[..., None]).astype(np.float32) / tokens.sum()
+    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T))
     config = train_config(learning_rate=1e-9)
     whole = [False] * len(network.names)  # type: ignore[attr-defined]
     learner = Learner(network, SupervisedLoss(), config, SINGLE, Groups(1), whole, 1.0)  # type: ignore[arg-type]
@@ -95,17 +97,7 @@ def training(network: object) -> list[Figure]:
         buckets.SHORTEST = limit
         began = time.perf_counter()
         parts = buckets.buckets(tokens, T, SINGLE, 4)
-        learner.update(
-            [
-                (
-                    prompt[part.rows],
-                    length[part.rows],
-                    completion[part.rows, :, : part.slots],
-                    weight[part.rows, :, : part.slots].reshape(-1, part.slots),
-                )
-                for part in parts
-            ]
-        )
+        learner.update(batch, parts)
         return time.perf_counter() - began
 
     with_s, without_s = paired_medians(RUNS, lambda: side(shortest), lambda: side(NEVER))

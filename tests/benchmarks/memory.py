@@ -114,6 +114,8 @@ def probe(shape: Shape) -> int:
     import mindspore as ms
     import numpy as np
 
+    from stages.grpo.batch import Batch
+    from stages.grpo.buckets import Bucket
     from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import PolicyLoss
@@ -138,11 +140,13 @@ def probe(shape: Shape) -> int:
     prompt, length = small.prompts(model, P, S)
     completion = random.integers(2, model.vocab_size, (P, G, T))
     zeros = np.zeros((P * G, T), np.float32)
-    batch = [prompt, length, completion, zeros, zeros, np.ones((P * G, 1)), zeros + 1 / zeros.size, zeros + 1]
-    learner.update([batch])
+    batch = Batch(prompt, length, completion, weight_BT=zeros + 1 / zeros.size, mask_BT=zeros + 1,
+                  advantage_B1=np.ones((P * G, 1)), old_logprobs_BT=zeros, ref_logprobs_BT=zeros)  # fmt: skip
+    whole = [Bucket(np.arange(P), T)]
+    learner.update(batch, whole)
     ctypes.CDLL("libc.so.6").malloc_trim(0)  # what compiling took
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
     for _ in range(UPDATES):
-        learner.update([batch])
+        learner.update(batch, whole)
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))

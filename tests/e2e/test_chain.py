@@ -15,6 +15,7 @@ from pipeline.store import Store
 from pipeline.verify import verify
 from tests.e2e import crash
 from tests.e2e.conftest import Finished, manifests, run
+from tests.pipeline.stage_digests import check
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]
@@ -33,6 +34,12 @@ def test_the_whole_chain_runs(finished: tuple[Path, Finished]) -> None:
     assert page.startswith("<!DOCTYPE html>") and "came from the store" not in page
     assert list(verify(Store(store), deep=True)) == []
     assert sorted(manifests(store)) == sorted(CHAIN)
+
+
+def test_sft_and_evaluate_write_nothing_else_without_its_version(finished: tuple[Path, Finished]) -> None:
+    for stage in ("sft", "evaluate"):
+        (artifact,) = (finished[0] / stage).glob("[0-9a-f]*")
+        check(stage, artifact, finished[0], exact=False)
 
 
 def test_split_really_splits_and_generate_really_differs(finished: tuple[Path, Finished]) -> None:

@@ -43,6 +43,15 @@ def test_output_exit_and_peak_memory(tmp_path: Path) -> None:
     assert 1.5 <= outcome.ended - outcome.started < 10
 
 
+def test_a_clock_that_is_put_back_makes_no_time_negative(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((1e6, *[0.0] * 1000))
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    outcome = process.run([sys.executable, "-c", ""], job="test-clock", log=tmp_path / "log")
+    assert outcome.started == 1e6 and 0 < outcome.ended - outcome.started < 60
+
+
 def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
     code = "import sys; [print(i) for i in range(100)]; sys.exit(7)"
     with pytest.raises(ProcessFailed) as failure:

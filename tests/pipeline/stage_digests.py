@@ -1,9 +1,10 @@
-"""What the stages before training write, as digests: a changed output without a raised version is seen.
+"""What every stage writes, as digests: a changed output without a raised version is seen.
 
-With the pinned packages these write the same bytes on every machine; of MindRecord's index the rows count,
-for SQLite's own pages depend on its version. Of outside engines it is the files that they are given. What
-sft, grpo, evaluate, export and report write rests on floating-point sums, which differ between processors:
-not digested.
+With the pinned packages most stages write the same bytes on every machine; of MindRecord's index the rows
+count, for SQLite's own pages depend on its version. What sft, grpo and evaluate write rests on floating-point
+sums, which differ between processors: of these the digest is of files, keys, tensors' names, dtypes and
+shapes, and numbers are compared with a tolerance. Of outside engines it is the files that they are given, and
+what becomes of those that a run of theirs would leave. Times, measured memory and places count nowhere.
 
     python -m tests.pipeline.stage_digests    writes tests/data/stage_digests.json anew; refused where an
                                               output changed and its version was not raised
@@ -13,18 +14,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import os
+import re
 import sqlite3
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors.numpy import load_file as tensors_of
+
 from pipeline.graph import OUTSIDE_VERSIONS, VERSIONS
+from pipeline.store import MANIFEST
 
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 COMMAND = "python -m tests.pipeline.stage_digests"
 REMEDY = f"raise it in pipeline/graph.py and run {COMMAND}"
+WRITE = "STAGE_DIGESTS_WRITE"
+"""Variable that lets `check` write what it would compare."""
+CHECKS = (
+    "tests/e2e/test_chain.py", "tests/stages/grpo/test_workers.py", "tests/stages/mindformers/test_stage.py",
+    "tests/stages/mindrlhf/test_stage.py", "tests/stages/mindrlhf_one_stage/test_files.py",
+    "tests/stages/mindspeed_rl/test_stage.py",
+)  # fmt: skip
+"""Tests that have such outputs at hand."""
+RELATIVE, ABSOLUTE = 2e-3, 2e-4
+MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|begun|logs")
+"""Keys whose values are times, sizes in memory, or places of one run."""
+REPOSITORY = Path(__file__).parents[2]
 
 
 def of_stages() -> dict[str, dict[str, Any]]:
@@ -40,17 +61,28 @@ def of_stages() -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         for spec in plan(load(("engine=local", *TINY)), file_digest).specs:
-            if spec.name not in BEFORE_TRAINING:
+            if spec.name not in (*BEFORE_TRAINING, "export"):
                 continue
             output = root / spec.name
             output.mkdir()
-            inputs = {name: root / key.stage for name, key in spec.inputs.items()}
+            trained = {"grpo": root / "split"}  # by nothing
+            inputs = {name: trained.get(name, root / key.stage) for name, key in spec.inputs.items()}
             config = json.loads(json.dumps(spec.config))
             entry(spec.name)(Context(spec.name, config, inputs, output, root, root / "progress.jsonl"))
             files = [file for file in sorted(output.rglob("*")) if file.is_file()]
             parts = {file.relative_to(output).as_posix(): part(file) for file in files}
             found[spec.name] = {"version": VERSIONS[spec.name], "digest": digest(parts)}
+        found["report"] = {"version": VERSIONS["report"], "digest": digest(_report(root))}
     return found
+
+
+def _report(root: Path) -> str:
+    from stages.report.config import ReportConfig
+    from stages.report.stage import write_report
+    from tests.stages.report.synthetic import make_run
+
+    config = ReportConfig(title=None, samples=12, text_limit=1500)
+    return write_report(make_run(root / "store"), root, config).read_text()
 
 
 def digest(values: Any) -> str:
@@ -64,6 +96,75 @@ def part(file: Path) -> Any:
         with sqlite3.connect(file) as index:
             return list(index.iterdump())
     return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
+    """Assert that what a stage wrote is what GOLDEN holds of it.
+
+    Args:
+        name: the stage or the outside engine, with /PART where there are several.
+        output: a directory.
+        roots: paths below them are told as below ROOT.
+        exact: False: numbers, which rest on floating-point sums, count within a tolerance, and texts not.
+    """
+    parts, values = contents(output, roots, exact)
+    stage = name.partition("/")[0]
+    entry = {"version": {**VERSIONS, **OUTSIDE_VERSIONS}[stage], "digest": digest(parts)}
+    now, known = {name: entry if exact else {**entry, "values": values}}, json.loads(GOLDEN.read_text())
+    found = list(problems(now, known))
+    if os.environ.get(WRITE):
+        found = [told for told in found if "has no digest" not in told]
+        write({**known, **(now if not found else {})})
+    assert found == []
+
+
+def contents(output: Path, roots: Sequence[Path], exact: bool) -> tuple[dict[str, Any], list[float]]:
+    """File -> what of it must not change unnoticed; and the numbers that may, a little."""
+    parts: dict[str, Any] = {}
+    values: list[float] = []
+    for file in sorted(output.rglob("*")):
+        name = file.relative_to(output).as_posix()
+        if not file.is_file() or file.name == MANIFEST or name.startswith("tensorboard/"):  # hosts and times
+            continue
+        if file.suffix in (".json", ".jsonl", ".yaml"):
+            text = file.read_text()
+            for root in (*roots, REPOSITORY):
+                text = text.replace(str(root), "ROOT")
+            rows = text.splitlines() if file.suffix == ".jsonl" else [text]
+            read = rows if file.suffix == ".yaml" else [plain(json.loads(row)) for row in rows]
+            parts[name] = read if exact else [kinds(read[0]), len(read)]
+            values += numbers(read) if name in ("metrics.jsonl", "result.json") else []
+        elif file.suffix == ".safetensors" and not exact:
+            tensors = sorted(tensors_of(file).items())
+            parts[name] = [[key, str(one.dtype), one.shape] for key, one in tensors]
+            values += [float(np.abs(one).mean()) for _, one in tensors]
+        else:
+            parts[name] = part(file)
+    return parts, values
+
+
+def plain(value: Any) -> Any:
+    """JSON without what is measured."""
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items() if not MEASURED.fullmatch(key)}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+def kinds(value: Any) -> Any:
+    """JSON with types in the place of values."""
+    if isinstance(value, dict):
+        return {key: kinds(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [kinds(one) for one in value]
+    return "number" if isinstance(value, (int, float)) else type(value).__name__
+
+
+def numbers(value: Any) -> list[float]:
+    """The numbers in JSON, by keys."""
+    if isinstance(value, (dict, list)):
+        below = [one for _, one in sorted(value.items())] if isinstance(value, dict) else value
+        return [number for one in below for number in numbers(one)]
+    return [float(value)] if isinstance(value, (int, float)) else []
 
 
 def of_engines() -> dict[str, dict[str, Any]]:
@@ -100,8 +201,19 @@ def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[s
             yield f"{name}: version {found['version']} has no digest; run {COMMAND}"
         elif found["version"] < before["version"]:
             yield f"{name}: version {found['version']} was {before['version']}: versions only rise"
-        elif found["digest"] != before["digest"]:
+        elif found["digest"] != before["digest"] or not close(found, before):
             yield f"{name}: its output changed, its version {found['version']} did not; {REMEDY}"
+
+
+def close(found: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether two entries hold the same numbers, but for the order in which they were added up."""
+    pairs = zip(found.get("values", ()), before.get("values", ()), strict=True)
+    return all(math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for one, other in pairs)
+
+
+def write(entries: Mapping[str, Any]) -> None:
+    """The golden file."""
+    GOLDEN.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
 
 
 def main() -> int:
@@ -112,8 +224,9 @@ def main() -> int:
     if refused:
         print("\n".join(refused), file=sys.stderr)
         return 1
-    GOLDEN.write_text(json.dumps(now, indent=1, sort_keys=True) + "\n")
-    return 0
+    write({**known, **now})
+    command = [sys.executable, "-m", "pytest", "-k", "without_its_version", *CHECKS]
+    return subprocess.run(command, env={**os.environ, WRITE: "1"}).returncode
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import history
+from pipeline.attempt import attempt
 from pipeline.cli import main
 from pipeline.store import Key, Store
 from pipeline.watch import choose, rows, sentence
@@ -67,6 +68,20 @@ def store(tmp_path: Path) -> Path:
     )
     training(root)
     return root
+
+
+def test_a_clock_that_was_put_back_hides_no_running_stage(store: Path) -> None:
+    with attempt(Store(store), Key("grpo", DIGITS * 4)) as seat:
+        owner = next(seat.work.glob("owner-3"))
+        for one in seat.work.glob("owner-*"):
+            os.utime(one, (0, 0))
+        held = history.lease(store, RUN)
+        states = {row.stage: row.state for row in rows(store, choose(store, None))}
+        assert states["grpo"] == "running"
+        owner.write_text("{}")  # of nobody here
+        os.utime(owner, (0, 0))
+        assert {row.stage: row.state for row in rows(store, choose(store, None))}["grpo"] == "waiting"
+        held.release()
 
 
 def test_a_living_run_stage_by_stage(store: Path) -> None:

@@ -33,8 +33,8 @@ def main(spec, place="", count=0):
         here("validation")
         return [ACCURACY[updates[0]]] * len(completions)
 
-    def updated(self, batches, original=learner.Learner.update):
-        result = original(self, batches)
+    def updated(self, batch, parts, original=learner.Learner.update):
+        result = original(self, batch, parts)
         updates[0] = self.updates
         return result
 

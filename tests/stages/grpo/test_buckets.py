@@ -1,13 +1,16 @@
 """Buckets, and that the loss, the gradient and log-probabilities do not depend on them."""
 
+from dataclasses import fields
+
 import mindspore as ms
 import numpy as np
 import pytest
 
 from stages.grpo import buckets as module
-from stages.grpo.buckets import buckets, halved
+from stages.grpo.batch import Batch
+from stages.grpo.buckets import Bucket, buckets, halved
 from stages.grpo.collectives import Gather
-from stages.grpo.learner import Objective, tensors
+from stages.grpo.learner import Objective
 from stages.grpo.logprobs import LogProbs
 from stages.grpo.loss import SupervisedLoss
 from stages.grpo.model import Qwen2
@@ -34,6 +37,19 @@ def test_slots_are_halved_while_tokens_fit(slots, tokens, wanted):
     assert halved(slots, tokens) == wanted
 
 
+def test_rows_of_a_batch_are_a_part_s_prompts_with_their_completions():
+    P, G, T, part = 4, 3, 8, Bucket(np.array([2, 0]), 5)
+    shapes = {"prompt_PS": (P, 6), "prompt_length_P": (P,), "completion_PGT": (P, G, T)}
+    shapes |= {field.name: (P * G, 1 if field.name.endswith("_B1") else T) for field in fields(Batch)[3:]}
+    batch = Batch(**{name: np.random.default_rng(i).random(shapes[name]) for i, name in enumerate(shapes)})
+    own = batch.rows(part)
+    for name in shapes:
+        rows = part.rows if name.startswith(("prompt", "completion")) else [6, 7, 8, 0, 1, 2]
+        slots = (..., slice(None, part.slots)) if name.endswith("T") else ...
+        np.testing.assert_array_equal(getattr(own, name), getattr(batch, name)[rows][slots], err_msg=name)
+    assert Batch(batch.prompt_PS, batch.prompt_length_P, batch.completion_PGT).rows(part).mask_BT is None
+
+
 def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
     monkeypatch.setattr(module, "SHORTEST", 2)
     model, P, S, G, T = small.model_config(), 4, 6, 3, 16
@@ -49,20 +65,16 @@ def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
         Objective(network, SupervisedLoss(), 0.9), None, ms.ParameterTuple(network.trainable_params()), True
     )
 
-    def learn(rows, slots):
-        batch = (
-            prompt[rows],
-            length[rows],
-            completion[rows, :, :slots],
-            weight[rows, :, :slots].reshape(-1, slots),
-        )
-        (loss, _), parts = grad(*tensors(batch))
+    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T))
+
+    def learn(part):
+        (loss, _), parts = grad(*part.tensors("weight_BT"))
         return float(loss.asnumpy()), np.concatenate([part.asnumpy().reshape(-1) for part in parts])
 
-    loss, gradient = learn(np.arange(P), T)
+    loss, gradient = learn(batch)
     parts = buckets(tokens, T, SINGLE, 2)
     assert [part.slots for part in parts] == [4, 16]
-    bucketed = [learn(part.rows, part.slots) for part in parts]
+    bucketed = [learn(batch.rows(part)) for part in parts]
     assert sum(part[0] for part in bucketed) == pytest.approx(loss, rel=1e-5)
     np.testing.assert_allclose(
         sum(part[1] for part in bucketed), gradient, atol=1e-5 * np.abs(gradient).max()
@@ -70,7 +82,7 @@ def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
 
     layout = RoleLayout(**{**{field: 1 for field in RoleLayout.__dataclass_fields__}, "micro_batch_num": 2})
     role = RoleModel(network, SINGLE, None, ())
-    found = LogProbs(role, layout, 0.9, Gather(None))(prompt, length, completion, tokens)
-    wanted = network(*tensors([prompt, length, completion]), 0.9)[0].asnumpy().reshape(P, G, T)
-    mask = np.arange(T) < tokens[..., None]
+    found = LogProbs(role, layout, 0.9, Gather(None))(batch, tokens)
+    wanted = network(*batch.tensors(), 0.9)[0].asnumpy()
+    mask = np.arange(T) < tokens.reshape(-1, 1)
     np.testing.assert_allclose(found[mask], wanted[mask], atol=2e-5)

@@ -1,9 +1,13 @@
 """One update is the same however its batch is cut, padded or rewarded beyond a constant."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from stages.grpo.algorithm import grpo
+from stages.grpo.batch import Batch
+from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.learner import Learner
 from stages.grpo.loss import PolicyLoss, token_weights
@@ -19,31 +23,33 @@ P, S, G, T, WIDER = 4, 6, 4, 7, 5
 CONFIG = train_config(adam_epsilon=1e3, max_grad_norm=None, learning_rate=1e3)
 
 
-def batch(random, rewards):
-    """prompt, length, completion, old, reference, advantage, weight, mask: [P, ...] each."""
+def make_batch(random, rewards):
     prompt, length = small.prompts(MODEL, P, S)
     completion = random.integers(2, MODEL.vocab_size, (P, G, T)).astype(np.int32)
-    mask = (np.arange(T) < random.integers(1, T + 1, (P, G, 1))).astype(np.float32)
-    old, reference = (random.normal(-5, 0.5, (P, G, T)).astype(np.float32) for _ in range(2))
-    advantage = grpo.group_advantages(rewards, scale=True)[..., None]
-    weight = token_weights(mask.reshape(P * G, T), "grpo", T).reshape(P, G, T)
-    return [prompt, length, completion, old, reference, advantage, weight, mask]
+    mask = (np.arange(T) < random.integers(1, T + 1, (P, G, 1))).astype(np.float32).reshape(P * G, T)
+    old, reference = (random.normal(-5, 0.5, (P * G, T)).astype(np.float32) for _ in range(2))
+    return Batch(prompt, length, completion, token_weights(mask, "grpo", T), mask, advantages(rewards), old,
+                 reference)  # fmt: skip
 
 
-def updated(arrays, parts):
+def advantages(rewards):
+    return grpo.group_advantages(rewards, scale=True).reshape(-1, 1)
+
+
+def updated(batch, parts):
     """Gradient norm, loss's sums and weights after one update on so many micro-batches."""
     model = Qwen2(MODEL, positions=S + T + 2 * WIDER)
     model.load(fuse(MODEL, small.weights(MODEL)))
     learner = Learner(model, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), [False] * len(model.names), 1.0)
-    pieces = zip(*(np.split(array, parts) for array in arrays), strict=True)
-    cut = [[*piece[:3], *(one.reshape(-1, one.shape[-1]) for one in piece[3:])] for piece in pieces]
-    sums, norm, _ = learner.update(cut)
-    return norm, sums.reshape(P, G, -1), model.weights()
+    slots = batch.completion_PGT.shape[2]
+    update = learner.update(batch, [Bucket(rows, slots) for rows in np.split(np.arange(P), parts)])
+    return update.grad_norm, update.sums, model.weights()
 
 
 def assert_same(found, wanted):
     assert found[0] == pytest.approx(wanted[0], rel=1e-5)
-    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-5, atol=1e-5)
+    for name, sums_P in wanted[1].items():
+        np.testing.assert_allclose(found[1][name], sums_P, rtol=1e-5, atol=1e-5, err_msg=name)
     for name, array in wanted[2].items():
         np.testing.assert_allclose(found[2][name], array, rtol=0, atol=1e-6 * wanted[0], err_msg=name)
 
@@ -52,7 +58,7 @@ def assert_same(found, wanted):
 def case():
     random = np.random.default_rng(3)
     rewards = random.integers(0, 8, (P, G)) / 8
-    return batch(random, rewards), rewards
+    return make_batch(random, rewards), rewards
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +75,17 @@ def test_micro_batches_change_nothing(case, whole):
 
 def test_padding_changes_nothing(case, whole):
     """Wider prompts and completions, filled with ids and numbers that mean something elsewhere."""
-    wider = [
-        np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
-        for array, value in zip(case[0], (50, None, 50, 3.0, -3.0, None, 0.0, 0.0), strict=True)
-        if value is not None
-    ]
-    prompt, completion, old, reference, weight, mask = wider
-    arrays = [prompt, case[0][1], completion, old, reference, case[0][5], weight, mask]
-    assert_same(updated(arrays, 1), whole)
+    filled = {"prompt_PS": 50, "completion_PGT": 50, "old_logprobs_BT": 3.0, "ref_logprobs_BT": -3.0,
+              "weight_BT": 0.0, "mask_BT": 0.0}  # fmt: skip
+    wider = {}
+    for name, value in filled.items():
+        array = getattr(case[0], name)
+        wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
+    assert_same(updated(replace(case[0], **wider), 1), whole)
 
 
 def test_a_constant_added_to_a_group_s_rewards_changes_nothing(case, whole):
-    shifted = grpo.group_advantages(case[1] + np.array([[5.0], [-2.0], [0.5], [100.0]]), scale=True)
-    arrays = [*case[0][:5], shifted[..., None], *case[0][6:]]
-    assert_same(updated(arrays, 1), whole)
-    other = [*case[0][:5], 1.1 * shifted[..., None], *case[0][6:]]
+    shifted = advantages(case[1] + np.array([[5.0], [-2.0], [0.5], [100.0]]))
+    assert_same(updated(replace(case[0], advantage_B1=shifted), 1), whole)
     with pytest.raises(AssertionError):
-        assert_same(updated(other, 1), whole)
+        assert_same(updated(replace(case[0], advantage_B1=1.1 * shifted), 1), whole)

@@ -2,7 +2,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from stages.grpo.learner import tensors
+from stages.grpo.batch import Batch
 from stages.grpo.model import Qwen2
 from stages.grpo.parameters import EMBEDDING, HEAD, fuse
 from stages.grpo.rollout import Decoder
@@ -67,7 +67,8 @@ def test_logprobs_equal_transformers(tied, capsys):
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     got, entropy = (
-        values.asnumpy().reshape(P, G, T) for values in ours(*tensors([prompt, length, completion]), 0.7)
+        values.asnumpy().reshape(P, G, T)
+        for values in ours(*Batch(prompt, length, completion).tensors(), 0.7)
     )
     largest = 0.0
     for p in range(P):
@@ -113,7 +114,7 @@ def every_logit(network, prompt, length, completion):
     def forward(prompt, length, completion):
         return network.all_logits(network.hidden(prompt, length, completion))
 
-    logits = forward(*tensors([prompt, length, completion])).asnumpy()
+    logits = forward(*Batch(prompt, length, completion).tensors()).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
     rest = logits[P * S :].reshape(P * G, T, -1)
     return np.concatenate([np.repeat(first, G, 0)[:, None], rest[:, :-1]], 1)
@@ -126,9 +127,9 @@ def test_padding_of_prompts_changes_nothing():
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     wider = np.pad(prompt, ((0, 0), (0, 3)), constant_values=50)
-    short = ours(*tensors([prompt, length, completion]), 1.0)[0].asnumpy()
+    short = ours(*Batch(prompt, length, completion).tensors(), 1.0)[0].asnumpy()
     np.testing.assert_allclose(
-        ours(*tensors([wider, length, completion]), 1.0)[0].asnumpy(), short, atol=2e-5
+        ours(*Batch(wider, length, completion).tensors(), 1.0)[0].asnumpy(), short, atol=2e-5
     )
 
 

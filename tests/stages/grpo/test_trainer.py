@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stages.grpo.sampled import standard_error
-from stages.grpo.trainer import learned
+from stages.grpo.trainer import update_metrics
 
 
 def test_standard_error_is_how_far_means_of_groups_spread():
@@ -25,8 +25,10 @@ def test_standard_error_of_equal_groups_is_the_textbook_s():
 
 
 def test_sums_of_groups_become_means_over_tokens():
-    by_group = np.array([[0.1, 2.0, 30.0, 1.0, 0.0], [0.2, 6.0, 10.0, 0.0, 3.0]])
-    found = learned(by_group, np.array([10.0, 20.0]))
+    sums = {"loss": [0.1, 0.2], "kl": [2.0, 6.0], "entropy": [30.0, 10.0], "clip_low": [1.0, 0.0],
+            "clip_high": [0.0, 3.0]}  # fmt: skip
+    sums = {name: np.array(values) for name, values in sums.items()}
+    found = update_metrics(sums, np.array([10.0, 20.0]))
     assert found == pytest.approx({
         "loss": 0.3, "kl": 8 / 30, "entropy": 40 / 30, "clip_low_fraction": 1 / 30, "clip_high_fraction": 0.1,
         "clip_fraction": 4 / 30,
@@ -34,5 +36,7 @@ def test_sums_of_groups_become_means_over_tokens():
         "kl_stderr": (2 * 2 * (2 / 3) ** 2) ** 0.5 / 30,
         "entropy_stderr": (2 * 2 * (50 / 3) ** 2) ** 0.5 / 30,
     })  # fmt: skip
-    nothing = learned(np.zeros((2, 5)), np.zeros(2))  # every completion was cut, and those are masked
+    nothing = update_metrics(
+        dict.fromkeys(sums, np.zeros(2)), np.zeros(2)
+    )  # every completion was cut, and those are masked
     assert set(nothing.values()) == {0.0}

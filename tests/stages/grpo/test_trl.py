@@ -14,7 +14,8 @@ import mindspore as ms
 import numpy as np
 import pytest
 
-from stages.grpo.learner import Objective, tensors
+from stages.grpo.batch import Batch
+from stages.grpo.learner import Objective
 from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.model import Qwen2
 from stages.grpo.parameters import fuse, unfuse
@@ -62,7 +63,7 @@ def make_batch():
     tokens[0, 0], tokens[1, 1] = T, 0
     network = Qwen2(model, S + T)
     network.load(fuse(model, weights))
-    logprob = network(*tensors([prompt, length, completion]), TEMPERATURE)[0].asnumpy()
+    logprob = network(*Batch(prompt, length, completion).tensors(), TEMPERATURE)[0].asnumpy()
     noise = random.normal(size=(3, *logprob.shape))
     shape = config_of_transformers(model)
     cases = {name: trl_case({**DEFAULTS, **case}) for name, case in CASES.items()}
@@ -106,12 +107,12 @@ def ours(batch, case):
     network.load(fuse(model, named))
     flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
     weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
-    arrays = (batch["prompt"], batch["length"], batch["completion"], flat["old"], flat["reference"],
-              flat["advantage"], weight, flat["mask"])  # fmt: skip
+    arrays = Batch(batch["prompt"], batch["length"], batch["completion"], weight, flat["mask"],
+                   flat["advantage"], flat["old"], flat["reference"])  # fmt: skip
     objective = Objective(network, PolicyLoss(config), TEMPERATURE)
     parameters = network.trainable_params()
     grad = ms.value_and_grad(objective, None, ms.ParameterTuple(parameters), has_aux=True)
-    (loss, _), gradients = grad(*tensors(arrays))
+    (loss, _), gradients = grad(*arrays.tensors(*objective.read_by_loss))
     fused = {name: value.asnumpy() for name, value in zip(network.names, gradients, strict=True)}
     return float(loss.asnumpy()), {hf_name(name): array for name, array in unfuse(model, fused).items()}
 

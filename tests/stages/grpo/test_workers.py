@@ -12,6 +12,7 @@ from pipeline import graph
 from pipeline.config import load as compose
 from stages.__main__ import main
 from stages.weights.tensors import load, merge_ranks
+from tests.pipeline.stage_digests import check
 
 SMALL = [
     "model.hidden_size=32",
@@ -109,7 +110,7 @@ def trained(root, overrides):
     config = prepare(root, [*SMALL, *overrides])
     output = run(root, "grpo", config)
     weights = merge_ranks(output / "train", root / "strategy" / "train_strategy")
-    return metrics(output), weights, metrics(output, "completions.jsonl")
+    return metrics(output), weights, metrics(output, "completions.jsonl"), output
 
 
 def metrics(output, name="metrics.jsonl"):
@@ -130,6 +131,11 @@ def assert_same_training(
         np.testing.assert_allclose(found[1][name], array, atol=2e-4, err_msg=name)
     first = [[row["completion"] for row in side[2] if row["step"] == 1] for side in (found, wanted)]
     assert first[0] == first[1] and len(set(first[1])) > 12  # of 16: sampled alike, word for word
+
+
+@pytest.mark.slow
+def test_training_writes_nothing_else_without_its_version(one):
+    check("grpo", one[3], one[3].parent, exact=False)
 
 
 @pytest.mark.slow

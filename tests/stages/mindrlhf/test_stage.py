@@ -13,6 +13,7 @@ from stages.mindrlhf.stage import collect
 from stages.strategy.files import read_strategy
 from stages.strategy.stage import write_strategy
 from stages.weights.sources import open_ranks
+from tests.pipeline.stage_digests import check
 from tests.stages.mindrlhf.jobs import job_of
 
 OVERRIDES = ["model=qwen2_5_0_5b", "model.num_hidden_layers=2", "layout=dp1_mp1_pp2"]
@@ -54,9 +55,12 @@ def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) 
     assert "KL and clip share" in result["not_logged"]
 
 
-def test_without_one_the_layouts_strategy_serves(tmp_path: Path) -> None:
+def test_else_the_layouts_serves_and_nothing_changes_without_its_version(
+    tmp_path: Path,
+) -> None:
     context = context_of(tmp_path)
     collect(context)
     strategy = read_strategy(context.output / "train_strategy")
     assert strategy.tensors.keys() >= {"model.norm_out.weight", "model.layers.1.attention.wq.weight"}
     assert open_ranks(context.output / "train", strategy)["model.norm_out.weight"].shape == (896,)
+    check("mindrlhf/collect", context.output, tmp_path)

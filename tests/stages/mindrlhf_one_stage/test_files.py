@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +13,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.config import load
+from stages.context import Context
 from stages.mindrlhf.start import dump
 from stages.mindrlhf_one_stage.config import WINDOWS
 from stages.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
+from stages.mindrlhf_one_stage.stage import collect
 from stages.mindrlhf_one_stage.start import write_configs
+from stages.weights.ckpt import build_ckpt
+from tests.pipeline.stage_digests import check
 from tests.stages.mindrlhf.test_rendering import POWERS, SIZES
 from tests.stages.mindrlhf_one_stage.jobs import HOME, PLACES, SEVEN, job_of
 
@@ -121,3 +128,21 @@ def test_files_that_people_use_stay_as_they_are(tmp_path: Any) -> None:
 def test_generation_of_the_golden_is_dp2_mp4() -> None:
     degrees = yaml.safe_load((GOLDEN / "predict.yaml").read_text())["parallel_config"]
     assert (degrees["data_parallel"], degrees["model_parallel"], degrees["pipeline_stage"]) == (2, 4, 1)
+
+
+def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tmp_path: Path) -> None:
+    job, output, work = job_of(*SEVEN), tmp_path / "output", tmp_path / "work"
+    config = load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *SEVEN]).plain()
+    (work / "configs").mkdir(parents=True)
+    output.mkdir()
+    (work / "start.json").write_text(json.dumps({"begun": 0.0}))
+    (work / "metrics.jsonl").write_text('{"step": 1, "time_s": 1.0, "reward": 0.5}\n')
+    for rank in range(job.layout.train.cards):
+        folder = work / "checkpoints" / "train" / f"rank_{rank}"
+        folder.mkdir(parents=True)
+        ((_, frame),), _, size = build_ckpt([("model.norm_out.weight", "F32", (2,))])
+        (folder / f"policy_model_epoch_{job.engine.epochs}.ckpt").write_bytes(frame.ljust(size, b"\0"))
+    inputs = {"fetch": tmp_path, "tokenize": tmp_path}
+    collect(Context("grpo", config, inputs, output, work, tmp_path / "progress"))
+    assert len(list(output.glob("train/rank_*/*.ckpt"))) == 8
+    check("mindrlhf_one_stage/collect", output, tmp_path)

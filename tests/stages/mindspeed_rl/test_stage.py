@@ -19,6 +19,7 @@ from stages.fetch.stage import run as fetch
 from stages.mindspeed_rl import convert, export, tokenize, train
 from stages.mindspeed_rl.checkpoints import TRACKER
 from stages.program import START_FILE
+from tests.pipeline.stage_digests import check
 from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 from tests.stages.mindspeed_rl.test_samples import lines
 
@@ -131,7 +132,7 @@ def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Cont
     assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
 
 
-def test_a_finished_run_comes_home(trained: Context, tmp_path: Path) -> None:
+def test_a_run_comes_home_and_nothing_changes_without_its_version(trained: Context, tmp_path: Path) -> None:
     spoken = [line for step in range(1, 5) for line in (*lines(9, "1+1", f"is {step}", "2"), said(step))]
     launched(trained.work, tmp_path / "logs", spoken)
     shown: list[tuple[float, float, str]] = []
@@ -153,6 +154,7 @@ def test_a_finished_run_comes_home(trained: Context, tmp_path: Path) -> None:
     names = {path.name for path in (home / "mcore").rglob("*.pt")}
     assert names == {"model_optim_rng.pt"}  # the optimizer stays behind
     assert list((home / "tensorboard").glob("events*")) and (home / "configs/train.yaml").is_file()
+    check("mindspeed_rl_grpo/collect", home, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -178,9 +180,12 @@ def test_exit_code_0_alone_is_no_proof(trained: Context, tmp_path: Path, case: s
         train.collect(trained)
 
 
-def test_conversion_is_checked_and_comes_home(config: dict[str, Any], model: Path, tmp_path: Path) -> None:
+def test_conversion_comes_home_and_nothing_changes_without_its_version(
+    config: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
     given = context(config, tmp_path, "convert", fetch=model)
     convert.prepare(given)
+    check("mindspeed_rl_convert/prepare", given.work, tmp_path)
     assert (given.work / "hf/model.safetensors").is_symlink()
     with pytest.raises(InputError, match="must name what the converter wrote"):
         convert.collect(given)
@@ -188,6 +193,7 @@ def test_conversion_is_checked_and_comes_home(config: dict[str, Any], model: Pat
     convert.collect(given)
     assert json.loads((given.output / "result.json").read_text())["tensor_model_parallel_size"] == 2
     assert (given.output / "mcore" / TRACKER).read_text() == "1"
+    check("mindspeed_rl_convert/collect", given.output, tmp_path)
 
 
 @pytest.fixture
@@ -218,7 +224,10 @@ def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(
 
 
 @pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
-def test_a_converted_model_gets_the_originals_files(exported: Context, model: Path, place: str) -> None:
+def test_a_converted_model_gets_the_originals_files_and_nothing_changes_without_its_version(
+    exported: Context, model: Path, place: str
+) -> None:
+    check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
     original = load_file(model / "model.safetensors")
     changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
     (exported.work / "hf" / place).mkdir()
@@ -231,6 +240,7 @@ def test_a_converted_model_gets_the_originals_files(exported: Context, model: Pa
         np.testing.assert_array_equal(tensor, changed[name])
     for name in ("config.json", "tokenizer.json"):
         assert (exported.output / name).read_bytes() == (model / name).read_bytes()
+    check("mindspeed_rl_export/collect", exported.output, exported.work.parent)
 
 
 @pytest.mark.parametrize(
@@ -280,11 +290,12 @@ def asking(config: dict[str, Any], **engine: str) -> dict[str, Any]:
     return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
 
 
-def test_rows_are_bare_answers_to_questions_that_fit(
+def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
     config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
 ) -> None:
     given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
+    check("mindspeed_rl_tokenize/prepare", given.work, tmp_path, model)
     rows = json.loads((given.work / "train.json").read_text())
     assert len(rows) == 29 and rows[0] == {"problem": "0 + 1 =", "answer": "1"}
     assert all(len(row["problem"]) < 20 for row in rows)
@@ -303,6 +314,7 @@ def test_rows_are_bare_answers_to_questions_that_fit(
     tokenize.collect(given)
     result = json.loads((given.output / "result.json").read_text())
     assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
+    check("mindspeed_rl_tokenize/collect", given.output, tmp_path)
     sample = result["files"]["test"]["samples"][0]
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
 

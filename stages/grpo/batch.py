@@ -1,0 +1,73 @@
+"""What an update learns from, by name.
+
+Shapes, as suffixes of the fields: P prompts, G completions of each, B = P*G with those of one prompt
+neighbours, S prompt slots, T completion slots; prompts and completions are padded on the right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor
+from numpy.typing import NDArray
+
+from stages.grpo.buckets import Bucket
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts, their completions, and what a loss reads of each token; a loss's other fields are None."""
+
+    prompt_PS: NDArray[np.int32]
+    """Ids [P, S], int32."""
+    prompt_length_P: NDArray[np.int32]
+    """Tokens of the prompts [P], int32, at least 1."""
+    completion_PGT: NDArray[np.int32]
+    """Ids [P, G, T], int32; what they are on padding does not matter."""
+    weight_BT: NDArray[np.float32] | None = None
+    """Factor of each token's loss [B, T], float32, 0 on padding."""
+    mask_BT: NDArray[np.float32] | None = None
+    """1 on the tokens that count [B, T], float32."""
+    advantage_B1: NDArray[np.float32] | None = None
+    """Of each completion [B, 1], float32."""
+    old_logprobs_BT: NDArray[np.float32] | None = None
+    """Log-probabilities under the policy that sampled [B, T], float32."""
+    ref_logprobs_BT: NDArray[np.float32] | None = None
+    """Log-probabilities under the reference [B, T], float32."""
+
+    def rows(self, part: Bucket) -> Batch:
+        """The prompts of one part (a worker's, a micro-batch's) and their completions' first slots."""
+        G = self.completion_PGT.shape[1]
+        completions = (part.rows[:, None] * G + np.arange(G)).reshape(-1)
+
+        def cut(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+            """Rows of an array [B, T or 1]."""
+            return None if array is None else array[completions, : part.slots]
+
+        return Batch(
+            prompt_PS=self.prompt_PS[part.rows],
+            prompt_length_P=self.prompt_length_P[part.rows],
+            completion_PGT=self.completion_PGT[part.rows, :, : part.slots],
+            weight_BT=cut(self.weight_BT),
+            mask_BT=cut(self.mask_BT),
+            advantage_B1=cut(self.advantage_B1),
+            old_logprobs_BT=cut(self.old_logprobs_BT),
+            ref_logprobs_BT=cut(self.ref_logprobs_BT),
+        )
+
+    def tensors(self, *names: str) -> list[Tensor]:
+        """What a graph takes: prompts, their lengths and completions, as Qwen2 does, and then `names`.
+
+        A graph knows tensors by position alone: inside one, MindSpore 2.7.0 makes zeros of those in
+        dict(zip(names, tensors)) or in a NamedTuple, without a word.
+        """
+        model_inputs = [self.prompt_PS, self.prompt_length_P, self.completion_PGT]
+        return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Whole numbers as int32, others as float32."""
+    dtype = np.int32 if array.dtype.kind in "iu" else np.float32
+    return Tensor(np.ascontiguousarray(array.astype(dtype)))
