@@ -140,8 +140,8 @@ class World:
         assert code in (DONE, FAILED, REFUSED, KILLED), told.read_text() if told.exists() else code
         return code
 
-    def run(self, point: int) -> Callable[[], int]:
-        """What `grpoflow run` does, for a child."""
+    def run(self, *points: int) -> Callable[[], int]:
+        """What `grpoflow run` does, for a child; of several points, what `grpoflow sweep` does."""
 
         def work() -> int:
             running._warn = lambda *_: None  # type: ignore[assignment]
@@ -150,10 +150,15 @@ class World:
             build.job.run = self._stage  # type: ignore[assignment]
             attempt.WATCH_S = 0.2
             try:
-                run = running.Run(self.plans[point], self.store, [f"point={point}"])
+                runs = {}
+                for point in points:
+                    label = f"[{point}] " if len(points) > 1 else ""
+                    runs[point] = running.Run(self.plans[point], self.store, [f"point={point}"], label)
                 for stage in GRAPH:
-                    run.build(stage)
-                history.record(self.store.root, run.id, "finished", result={"point": point})
+                    for run in runs.values():
+                        run.build(stage)
+                for point, run in runs.items():
+                    history.record(self.store.root, run.id, "finished", result={"point": point})
             except REPORTED:
                 return FAILED
             return DONE
