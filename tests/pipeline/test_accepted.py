@@ -41,7 +41,7 @@ TINY = (
     "evaluate.sample_prompts=4",
 )  # fmt: skip
 BEFORE_TRAINING = ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split")
-PROFILES = {"few": 12, "many": 400}
+PROFILES = {"few": 12, "many": 2000}
 """Examples: of the default suite, and of `make fuzz`."""
 OUTSIDE = {
     "mindrlhf": ("engine=mindrlhf",),
