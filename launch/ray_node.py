@@ -34,9 +34,9 @@ LOOK_S = 2.0
 """Between two looks at the nodes."""
 PROGRESS_S = 15.0
 GRACE_S = 5.0
-TOO_SLOW_S, STARTS = (25.0, 90.0), 3
+TOO_SLOW_S, STARTS = 25.0, 3
 """`ray start` gives up when its node is not registered after 30 s, which a busy machine may need: seconds
-between which an end counts as that, and how often it is started in all."""
+from which on an end counts as that, and how often it is started in all."""
 CAME_UP = b"Ray runtime started"
 """What `ray start` says when its node is registered."""
 SAVED_BYTES = 64 * 2**10
@@ -123,7 +123,7 @@ class OwnRay:
             except FileNotFoundError as error:
                 what = f"{self._command[0]} is not installed beside {sys.executable}, nor on PATH"
                 raise Failed(f"{what}={os.environ.get('PATH')}; engine.python names another one") from error
-            while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S[0]:
+            while self._sockets() < sockets + 2 and time.monotonic() - self._since < TOO_SLOW_S:
                 if child.poll() is not None:
                     break
                 time.sleep(POLL_S)
@@ -136,7 +136,7 @@ class OwnRay:
         if self._child is None or self._child.poll() is None:
             return
         lasted = time.monotonic() - self._since
-        if TOO_SLOW_S[0] < lasted < TOO_SLOW_S[1] and self.starts > 0 and not self._came_up():
+        if lasted > TOO_SLOW_S and self.starts > 0 and not self._came_up():
             print(f"ray start ended after {lasted:.0f} s; it is started again", flush=True)
             self.start()
             return

@@ -7,16 +7,29 @@ start nothing (plan, show, ...) import it without Luigi, which takes longer to i
 import sys
 from typing import Any
 
-__all__ = ["RunGRPO"]
+__all__ = [
+    "Convert",
+    "Evaluate",
+    "Export",
+    "Fetch",
+    "FetchDataset",
+    "Grpo",
+    "Report",
+    "RunGRPO",
+    "Sft",
+    "Split",
+    "Strategy",
+    "Tokenize",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "RunGRPO":
-        from pipeline.tasks import RunGRPO
+    if name in __all__:
+        from pipeline import tasks
 
-        return RunGRPO
+        return getattr(tasks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 if "luigi" in sys.modules:
-    from pipeline.tasks import RunGRPO
+    import pipeline.tasks  # noqa: F401

@@ -84,7 +84,7 @@ def _tell_what_luigi_left(place: ui_address.Place | None) -> None:
     from pipeline.tasks import adopted
 
     for run in adopted():
-        missing = [spec for spec in run.plan.specs if not run.is_complete(spec.name)]
+        missing = [spec for spec in run.built.specs if not run.is_complete(spec.name)]
         if not missing or run.has_told_its_end():
             continue
         needed = max(spec.workers for spec in missing)

@@ -14,6 +14,7 @@ from typing import Any
 from pipeline import engines
 from pipeline.config import Config
 from pipeline.engines.stage import Stage
+from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import fingerprint, without
 from pipeline.store import Key
 from stages.fetch.config import UNREAD_OF_FILES, external_files
@@ -72,6 +73,21 @@ class Plan:
     def spec(self, stage: str) -> StageSpec:
         """The spec of one stage."""
         return next(spec for spec in self.specs if spec.name == stage)
+
+    def up_to(self, stage: str) -> Plan:
+        """The part of it that one stage needs, and that stage.
+
+        Raises:
+            ConfigError: the stage is left out.
+        """
+        if stage in self.skipped:
+            rule = f"is left out of this run: {self.skipped[stage]}"
+            raise ConfigError([Problem(stage, None, rule, "choose another stage, or RunGRPO")])
+        needed = {stage}
+        for spec in reversed(self.specs):
+            if spec.name in needed:
+                needed |= {key.stage for key in spec.inputs.values()}
+        return replace(self, specs=tuple(spec for spec in self.specs if spec.name in needed), skipped={})
 
 
 def stages(config: Config) -> tuple[Stage, ...]:

@@ -62,8 +62,17 @@ def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
 class Run:
     """A run in this process: leased from its start to the process's end."""
 
-    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "") -> None:
-        """Check that this machine can run `plan`, and begin; `label` stands before what is told of it.
+    def __init__(
+        self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "", target: str | None = None
+    ) -> None:
+        """Check that this machine can run `plan`, and begin.
+
+        Args:
+            plan: the whole graph.
+            store: where artifacts are.
+            overrides: what the history keeps of the command line.
+            label: stands before what is told of it.
+            target: the stage to stop after; None: the last.
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
@@ -71,18 +80,22 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
+        self.built = plan if target is None else plan.up_to(target)
+        """What it builds of the plan."""
         self._tried = False
         self.id = history.new_run_id()
-        names = [spec.name for spec in plan.specs]
+        names = [spec.name for spec in self.built.specs]
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            missing = list(engines.needs(plan.config))
-            if missing:
-                raise ConfigError(missing)
-            if not label:  # a sweep tells once what is true of many points
-                _warn(plan, store)
-            self._tried = self._try_rewards()
+            if target is None or any(spec.engine is not None for spec in self.built.specs):
+                missing = list(engines.needs(plan.config))
+                if missing:
+                    raise ConfigError(missing)
+            if any(spec.computes for spec in self.built.specs):
+                if not label:  # a sweep tells once what is true of many points
+                    _warn(plan, store)
+                self._tried = self._try_rewards()
         store.open()
         with history.exclusive(store.root):
             self._lease = history.lease(store.root, self.id)
@@ -92,7 +105,7 @@ class Run:
                 "started",
                 overrides=list(overrides),
                 config=plan.config.plain(),
-                artifacts={spec.name: str(spec.key) for spec in plan.specs},
+                artifacts={spec.name: str(spec.key) for spec in self.built.specs},
             )
         self.display = Display(names, cached, label)
 
@@ -156,11 +169,11 @@ class Run:
         if not self.display.label:  # a point of a sweep has its line in the sweep's table
             # With several workers a stage's end was seen by another process than this one.
             states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
-            summary.show(self.plan, self.store, states, console())
-        result = summary.results(self.plan, self.store)
+            summary.show(self.built, self.store, states, console())
+        result = summary.results(self.built, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
         self._notify("finished", result=result)
-        print(summary.result_line(self.plan, self.store, self.id), flush=True)
+        print(summary.result_line(self.built, self.store, self.id), flush=True)
 
 
 def _warn(plan: Plan, store: Store) -> None:

@@ -15,8 +15,8 @@ from pipeline.store import Store
 
 
 def results(plan: Plan, store: Store) -> dict[str, Any]:
-    """The evaluation's result.json of a finished run; empty where evaluate is skipped."""
-    if "evaluate" in plan.skipped:
+    """The evaluation's result.json of a finished run; empty where there is none."""
+    if all(spec.name != "evaluate" for spec in plan.specs):
         return {}
     file = store.path(plan.spec("evaluate").key) / "result.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
@@ -47,8 +47,11 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
 
 
 def result_line(plan: Plan, store: Store, run: str) -> str:
-    """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`, without those that were not measured."""
-    values = results(plan, store)
-    report = store.path(plan.spec("report").key) / "index.html"
+    """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`, without those that were not measured.
+
+    Of a run that stops after another stage, that stage's name and its artifact's directory stand last.
+    """
+    values, last = results(plan, store), plan.specs[-1]
+    made = store.path(last.key) / "index.html" if last.name == "report" else store.path(last.key)
     measured = [f"{name}={values[name]:.4f}" for name in ("accuracy_sft", "accuracy_grpo", "gain") if values]
-    return " ".join(["result", *measured, f"run={run}", f"report={report}"])
+    return " ".join(["result", *measured, f"run={run}", f"{last.name}={made}"])

@@ -1,4 +1,4 @@
-"""Luigi tasks: one per stage, and RunGRPO above them. They know order and cards, no field."""
+"""Luigi tasks: one family per stage, and RunGRPO above them. They know order and cards, no field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import luigi
 from luigi.configuration import get_config
@@ -19,9 +19,12 @@ from pipeline.errors import REPORTED, ConfigError
 from pipeline.graph import StageSpec
 from pipeline.progress import count
 from pipeline.run import Run, prepare_plan
+from pipeline.store import DIGITS
 
 EXIT_FAILED, EXIT_INVALID = 1, 2
 TELL_EVERY_S = 1.0
+OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
+CONFIG_DIR = "directory with your own config groups"
 
 
 def _behave_without_luigi_cfg() -> None:
@@ -79,12 +82,12 @@ class OverridesParameter(luigi.Parameter):
         return json.dumps(shlex.split(stripped))
 
 
-_runs: dict[tuple[str, str | None], Run] = {}
+_runs: dict[tuple[str, str | None, str | None], Run] = {}
 
 
-def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
-    """Let RunGRPO of these parameters be `run`, which is prepared already."""
-    _runs[overrides, config_dir] = run
+def adopt(overrides: str, config_dir: str | None, run: Run, target: str | None = None) -> None:
+    """Let the task of these parameters be `run`, which is prepared already."""
+    _runs[overrides, config_dir, target] = run
 
 
 def adopted() -> list[Run]:
@@ -92,12 +95,20 @@ def adopted() -> list[Run]:
     return list(_runs.values())
 
 
-def prepare(overrides: str, config_dir: str | None) -> Run:
-    """Compose and plan once per process and set of overrides; ends the process on invalid input."""
-    if (overrides, config_dir) not in _runs:
+def prepare(overrides: str, config_dir: str | None, target: str | None = None) -> Run:
+    """Compose and plan once per process and parameters; ends the process on invalid input.
+
+    Args:
+        overrides: canonical JSON list.
+        config_dir: directory with the user's own config groups.
+        target: the stage to stop after; None: the whole graph.
+    """
+    if (overrides, config_dir, target) not in _runs:
+        signals.install()
         try:
             parsed = json.loads(overrides)
-            run = Run(*prepare_plan(parsed, Path(config_dir) if config_dir else None), parsed)
+            plan, store = prepare_plan(parsed, Path(config_dir) if config_dir else None)
+            run = Run(plan, store, parsed, target=target)
         except ConfigError as error:
             for problem in error.problems:
                 print(f"error: {problem}", file=sys.stderr)
@@ -105,22 +116,46 @@ def prepare(overrides: str, config_dir: str | None) -> Run:
         except REPORTED as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(EXIT_INVALID)
-        adopt(overrides, config_dir, run)
-    return _runs[overrides, config_dir]
+        adopt(overrides, config_dir, run, target)
+        get_config().set("resources", "cards", str(plan.config.cards))
+    return _runs[overrides, config_dir, target]
 
 
 class StageTask(luigi.Task):
-    """One stage of one or more runs: the same fingerprint is the same task."""
+    """One stage of one or more runs: the same fingerprint is the same task, whatever the overrides.
 
-    stage: str = luigi.Parameter(description="name of the stage")
-    fingerprint: str = luigi.Parameter(description="identity of its artifact")
+    Named on the command line, it builds the stage with all that it needs, and tells the result at its end.
+    """
+
+    overrides: str = OverridesParameter(default="[]", significant=False, description=OVERRIDES)
+    config_dir: str | None = luigi.OptionalParameter(default=None, significant=False, description=CONFIG_DIR)
+    fingerprint: str = luigi.Parameter(
+        default="", description="identity of its artifact; follows from the overrides"
+    )
+    stage: ClassVar[str]
 
     @classmethod
-    def of(cls, run: Run, spec: StageSpec) -> StageTask:
-        """The task of `spec`; Luigi hands out one instance per fingerprint."""
-        task = cls(stage=spec.name, fingerprint=spec.key.fingerprint)
-        task._run = getattr(task, "_run", run)  # of several runs that share it, the first
-        return task
+    def get_param_values(cls, params: Any, args: Any, kwargs: Any) -> Any:
+        """Luigi's, with the fingerprint that follows from the overrides where none is given."""
+        values = dict(super().get_param_values(params, args, kwargs))
+        if not values["fingerprint"]:
+            run = prepare(values["overrides"], values["config_dir"], cls.stage)
+            values["fingerprint"] = run.plan.spec(cls.stage).key.fingerprint[:DIGITS]
+        return list(values.items())
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._of: Run | None = None  # whose graph it is a part of
+        self._told = False
+
+    @property
+    def _run(self) -> Run:
+        return self._of or prepare(self.overrides, self.config_dir, self.stage)
+
+    def within(self, run: Run) -> StageTask:
+        """Itself, as a part of the graph of `run`."""
+        self._of = run
+        return self
 
     @property
     def resources(self) -> dict[str, int]:
@@ -132,11 +167,14 @@ class StageTask(luigi.Task):
         """The stages whose artifacts this one reads."""
         spec = self._run.plan.spec(self.stage)
         sources = dict.fromkeys(key.stage for key in spec.inputs.values())
-        return [StageTask.of(self._run, self._run.plan.spec(stage)) for stage in sources]
+        return [self._task(self._run.plan.spec(stage)) for stage in sources]
+
+    def _task(self, spec: StageSpec) -> StageTask:
+        return task(self._run, spec, self.overrides, self.config_dir)
 
     def complete(self) -> bool:
-        """Whether the artifact is whole."""
-        return bool(self._run.is_complete(self.stage))
+        """Whether the artifact is whole; of a task named on the command line, whether the result is told."""
+        return self._told if self._of is None else self._of.is_complete(self.stage)
 
     def run(self) -> None:
         """Build the artifact."""
@@ -149,6 +187,9 @@ class StageTask(luigi.Task):
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
+        if self._of is None:
+            self._run.report()
+            self._told = True
 
     def _tell_scheduler(self, line: Mapping[str, Any]) -> None:
         """Progress for Luigi's own pages, at most once a second: over a network it is a request each."""
@@ -160,6 +201,82 @@ class StageTask(luigi.Task):
             self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
+class Fetch(StageTask):
+    """The model: configuration, tokenizer and weights, from a hub, a directory, or made here."""
+
+    stage = "fetch"
+
+
+class FetchDataset(StageTask):
+    """Questions with checkable answers, from a hub, an address, a directory, or made here."""
+
+    stage = "fetch_dataset"
+
+
+class Convert(StageTask):
+    """The weights under the engine's names and in its format."""
+
+    stage = "convert"
+
+
+class Tokenize(StageTask):
+    """MindRecord files of prompts, or what the engine's own preparation writes."""
+
+    stage = "tokenize"
+
+
+class Strategy(StageTask):
+    """MindSpore's strategy files of each role's layout, without a fine-tune."""
+
+    stage = "strategy"
+
+
+class Split(StageTask):
+    """Rank directories of the weights, cut as each role's layout says."""
+
+    stage = "split"
+
+
+class Sft(StageTask):
+    """Supervised training before GRPO."""
+
+    stage = "sft"
+
+
+class Grpo(StageTask):
+    """GRPO's policy with its metrics and checkpoints."""
+
+    stage = "grpo"
+
+
+class Evaluate(StageTask):
+    """Held-out accuracy before and after GRPO."""
+
+    stage = "evaluate"
+
+
+class Export(StageTask):
+    """The trained model as a Hugging Face directory."""
+
+    stage = "export"
+
+
+class Report(StageTask):
+    """The report's page."""
+
+    stage = "report"
+
+
+STAGES = {task.stage: task for task in StageTask.__subclasses__()}
+
+
+def task(run: Run, spec: StageSpec, overrides: str, config_dir: str | None) -> StageTask:
+    """The task of one stage of a run."""
+    digits = spec.key.fingerprint[:DIGITS]
+    one: StageTask = STAGES[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
+    return one.within(run)
+
+
 class RunGRPO(luigi.Task):
     """GRPO post-training from fetch to report.
 
@@ -167,34 +284,30 @@ class RunGRPO(luigi.Task):
         luigi --module pipeline RunGRPO
         luigi --module pipeline RunGRPO --overrides 'seed=1 train.beta=0.02'
         luigi --module pipeline RunGRPO --overrides '["layout=dp2_mp1_pp1", "store=/data/store"]'
+        luigi --module pipeline Split --overrides 'layout=dp2_mp1_pp1'    (split, and what it needs)
     """
 
-    overrides: str = OverridesParameter(
-        default="[]", description="Hydra overrides: a shell-split string or a JSON list"
-    )
-    config_dir: str | None = luigi.OptionalParameter(
-        default=None, description="directory with your own config groups"
-    )
+    overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
+    config_dir: str | None = luigi.OptionalParameter(default=None, description=CONFIG_DIR)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        signals.install()
         self._prepared = prepare(self.overrides, self.config_dir)
-        self._finished = False
-        get_config().set("resources", "cards", str(self._prepared.plan.config.cards))
+        self._told = False
 
     def requires(self) -> list[StageTask]:
         """Every stage, not only the last: a whole report must not hide a damaged upstream."""
-        return [StageTask.of(self._prepared, spec) for spec in self._prepared.plan.specs]
+        run = self._prepared
+        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.specs]
 
     def complete(self) -> bool:
-        """False until this process has reported: a run with nothing to do still prints its result."""
-        return self._finished
+        """False until this process has told the result: a run with nothing to do tells it, too."""
+        return self._told
 
     def run(self) -> None:
         """Tell the result; it is the last line on stdout."""
         self._prepared.report()
-        self._finished = True
+        self._told = True
 
 
-__all__ = ["RunGRPO", "StageTask"]
+__all__ = ["RunGRPO", *(task.__name__ for task in STAGES.values())]

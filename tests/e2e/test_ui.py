@@ -82,21 +82,18 @@ def test_a_run_is_seen_while_it_goes_on_and_afterwards(
     while run.poll() is None:
         for task in asked(url, "task_list", status="RUNNING", upstream_status="").values():
             tracked.add(task["tracking_url"])
-            told.add((task["params"].get("stage"), task["status_message"], task["progress_percentage"]))
+            told.add((task["name"], task["status_message"], task["progress_percentage"]))
         time.sleep(0.1)
     assert run.stdout is not None
     result = run.stdout.read()
     assert run.returncode == 0, result
     run_id = result.split("run=")[1].split()[0]
     assert f"/run/{run_id}" in tracked
-    assert any(stage == "evaluate" and message and percent for stage, message, percent in told), told
+    assert any(stage == "Evaluate" and message and percent for stage, message, percent in told), told
 
     done = asked(url, "task_list", status="DONE", upstream_status="")
-    assert {task["params"]["stage"] for task in done.values() if task["name"] == "StageTask"} >= {
-        "evaluate",
-        "report",
-    }
-    assert "StageTask" in fetch(f"{url}/history")[1]
+    assert {task["name"] for task in done.values()} >= {"Evaluate", "Report", "RunGRPO"}
+    assert "Evaluate" in fetch(f"{url}/history")[1]
     final, page = fetch(f"{url}/run/{run_id}")
     assert final.endswith("/index.html") and "GRPO run report" in page
 

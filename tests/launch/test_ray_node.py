@@ -58,10 +58,11 @@ def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) ->
 def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, starts: int
 ) -> None:
-    monkeypatch.setattr(ray_node, "TOO_SLOW_S", (0.1, 60.0))
+    monkeypatch.setattr(ray_node, "TOO_SLOW_S", 0.1)
     log = tmp_path / "log"
     own = ray_node.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
     own.start()
+    own._since -= 200  # the end is noticed late: on a busy machine ray.init waits for a Ray that is gone
     with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
         while True:
             own.check()

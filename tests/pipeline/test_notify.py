@@ -113,4 +113,4 @@ def test_luigi_mails_a_failure_where_its_configuration_asks_for_it(bad: list[str
     config.write_text(f"[email]\nreceiver=a@b.c\nforce_send=true\n[smtp]\nhost=127.0.0.1\nport={port}\n")
     assert typed("run", *bad, LUIGI_CONFIG_PATH=str(config)).returncode == 1
     box.close()
-    assert len(mails) == 1 and "StageTask" in mails[0]
+    assert len(mails) == 1 and "FetchDataset" in mails[0]

@@ -1,13 +1,18 @@
-"""A rehearsal's small configurations break no rule, and keep what the run's layout cuts."""
+"""A rehearsal's small configurations break no rule, and what train_grpo.py's end proves."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from pipeline import rules
 from pipeline.config import Config, load
+from pipeline.errors import StageFailed
+from pipeline.rehearsal import mindspeed_rl
+from pipeline.rehearsal.report import has_passed
 from stages.config import read
 from stages.mindspeed_rl.job import layers_of
 from stages.mindspeed_rl.rehearsal.shrink import ROWS, on_one_card, shrink
@@ -39,3 +44,27 @@ def test_the_small_configurations_break_no_rule(recipe: list[str]) -> None:
     alone = read(Config, on_one_card(small))
     assert rules.check(alone) == []
     assert alone.layout.train.cards == 1 and alone.model == made.model
+
+
+LOGS = Path(__file__).parents[1] / "data" / "logs" / "failed"
+ENDS = {
+    "mindspeed_rl_msadapter": ("proven", "it ends where MSAdapter is wanted"),
+    "mindspeed_rl_msadapter_667a547": ("proven", "it ends where MSAdapter is wanted"),
+    "mindspeed_rl_static_self": ("failed", "write sock.bind(('', 0)) in _get_free_port"),
+    "mindspeed_rl_rank": ("failed", "worker_0.log"),
+    None: ("failed", "no machine without NPUs can train"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_only_the_known_end_of_training_s_start_is_a_proof(end: str | None) -> None:
+    def build(planned: object, stage: str) -> None:
+        if stage == "grpo" and end is not None:
+            raise StageFailed(stage, "exit code 1", LOGS / end / "worker_0.log", [])
+
+    stages: Any = SimpleNamespace(build=build)
+    proof = mindspeed_rl._started(cast(Any, None), stages)
+    state, told = ENDS[end]
+    assert proof.state == state and told in proof.told
+    assert has_passed([proof, *mindspeed_rl.UNPROVEN]) is (state == "proven")
+    assert mindspeed_rl.UNPROVEN[0].what == "training" and "MSAdapter" in mindspeed_rl.UNPROVEN[0].told

@@ -1,10 +1,10 @@
 """What is below model.path stays as it is, byte, mode, owner and time, whichever engine works with it.
 
-Every stage up to the engine's programs runs for real, then each program's part is played by what upstream
-was seen to do to the places that it is told: MindSpeed-RL's converter changes the mode of all files below
---save-dir, through links, too (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training.py:82);
-mindrlhf opens param_name_map.json beside the weights that it loads for writing (utils.py,
-convert_index_json_total); all make files beside what they read.
+engine=local trains. With others every stage up to the engine's programs runs for real, then each program's
+part is played by what upstream was seen to do to the places that it is told: MindSpeed-RL's converter
+changes the mode of all files below --save-dir, through links, too (MindSpeed-LLM a2c0733b,
+tasks/checkpoint/saver.py:537, training.py:82); mindrlhf opens param_name_map.json beside the weights that
+it loads for writing (utils.py, convert_index_json_total); all make files beside what they read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ MINDSPEED_RL = (
     ONE, "engine=mindspeed_rl", f"engine.mindspeed_llm_home={HOME / 'llm'}", "engine.micro_batch_size=1",
     "train.checkpoint_every=2",
 )  # fmt: skip
+LOCAL = (
+    ONE, "engine=local", "sft.enabled=false", "train.steps=1", "train.prompts_per_step=1",
+    "rollout.num_generations=2", "rollout.max_tokens=4",
+)  # fmt: skip
 ENGINES = {
+    "local": LOCAL,
     "hf_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=hf_safetensors"),
     "ms_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
     "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
@@ -121,7 +126,8 @@ def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
-        if spec.name in OURS or (spec.name == "export" and spec.engine is None):
+        ours = spec.engine is None and "engine=local" not in overrides
+        if spec.name in OURS or (spec.name == "export" and ours):
             continue
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
         output.mkdir()
@@ -160,7 +166,7 @@ def test_a_users_model_stays_as_it_is(engine: str, users: Path, tmp_path: Path) 
     for stage in stages_of(users, tmp_path, *ENGINES[engine]):
         assert state(users) == before, stage
         reached.append(stage)
-    assert "grpo" in reached and ("export" in reached) is engine.startswith(("05", "66"))
+    assert "grpo" in reached and ("export" in reached) is engine.startswith(("05", "66", "local"))
     assert ("sft" in reached) is (engine == "mindformers")
 
 

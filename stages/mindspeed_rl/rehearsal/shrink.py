@@ -72,7 +72,7 @@ def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
     roles: dict[str, Any] = {role: small["layout"][role] | _ONE for role in ROLES}
     alone["layout"] |= {**roles, "name": "dp1_mp1_pp1"}
     alone["cards"] = 1
-    more = ("--num-cpus=8", "--object-store-memory=80000000")
+    more = ("--num-cpus=8", "--object-store-memory=80000000", "--include-dashboard=false")
     alone["engine"] |= {
         "reference_npus": None,
         "reward_npus": None,

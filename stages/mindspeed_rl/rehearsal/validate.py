@@ -3,11 +3,13 @@
 Runs in the engine's interpreter, with the checkout and on_path on PYTHONPATH, and needs nothing of grpoflow.
 Hydra composes each train.yaml as train_grpo.py does; then come its parse_training_config (the configuration
 classes and validate_rl_args) and, for every role, its initialize_megatron up to where Megatron's
-validate_args, with MindSpeed's features around it, has returned. Per configuration one JSON line on stdout.
+validate_args, with MindSpeed's features around it, has returned. Per configuration one JSON line on stdout;
+what upstream prints goes to stderr.
 
 Two things differ from a run: `ai_framework` is taken off Megatron's part, because the MindSpore back end's
 patches need MSAdapter, and the number of Ray's nodes is given. MindSpeed patches Megatron by the arguments
-that it meets first, so configurations with other options (not other values) get a process of their own.
+that it meets first, so configurations with other options (not other values) get a process of their own, as
+many at a time as there are cores.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 ROLES = {"actor": "actor_resource", "ref": "reference_resource", "reward": "reward_resource"}
 TOLD = (
@@ -28,8 +31,10 @@ TOLD = (
     "sequence_parallel", "use_distributed_optimizer", "recompute_granularity",
 )  # fmt: skip
 """Of Megatron's arguments after validation."""
-MARK = "validated "
-"""Begins a line of the answer: upstream prints, too."""
+GOES_ON = {"finetune", "no_load_optim", "no_load_rng"}
+"""Options by which MindSpeed's features choose nothing: of a run that begins, and of one that goes on."""
+LONGEST = 2000
+"""Characters of an error: a line must fit a pipe's buffer, as several processes write."""
 
 
 class Validated(Exception):
@@ -44,22 +49,25 @@ def main(home: Path, directories: list[str], nodes: int) -> None:
         directories: each with a train.yaml.
         nodes: of the Ray cluster.
     """
+    answers = os.dup(1)
+    os.dup2(2, 1)
     program = _load(home / "cli" / "train_grpo.py")
     validators: Any = sys.modules["mindspeed_rl.config_cls.validate_config"]
     if hasattr(validators, "get_node_nums"):
         validators.get_node_nums = lambda: nodes
-    groups: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
     for directory in directories:
-        try:
-            config = _compose(directory)
-            parsed = program.parse_training_config(config)
-            _require_known(config, parsed)
-        except Exception:
-            _tell(directory, error=traceback.format_exc())
-            continue
-        groups.setdefault(_options(parsed["actor_config"]), []).append((directory, parsed))
-    for group in groups.values():
-        _in_a_process(program, group)
+        groups.setdefault(_options(Path(directory)), []).append(directory)
+    waiting = list(groups.values())
+    running: dict[int, list[str]] = {}
+    while waiting or running:
+        while waiting and len(running) < (os.cpu_count() or 1):
+            group = waiting.pop()
+            running[_start(program, group, answers)] = group
+        child, status = os.wait()
+        for directory in running.pop(child):
+            if status:
+                _tell(answers, directory, error=f"the process ended with status {status}")
 
 
 def _load(file: Path) -> Any:
@@ -92,43 +100,48 @@ def _require_known(config: Any, parsed: Any) -> None:
         raise ValueError(f"unknown keys, which this version skips with a warning: {', '.join(unknown)}")
 
 
-def _options(config: Any) -> tuple[str, ...]:
-    """What MindSpeed chooses its patches by."""
-    given = config.dict() if callable(getattr(config, "dict", None)) else dict(config.items())
-    return tuple(sorted(str(name) for name, value in given.items() if value not in (None, False)))
+def _options(directory: Path) -> tuple[str, ...]:
+    """What MindSpeed chooses its patches by, of the file alone."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = (directory / "train.yaml").read_text(encoding="utf-8")
+    values = yaml.load(text, loader)  # noqa: S506 (both are safe)
+    given = {**values["megatron_training"], **values["actor_config"]}
+    given |= values["model"][given["model"]]
+    return tuple(
+        sorted(name for name, value in given.items() if value not in (None, False) and name not in GOES_ON)
+    )
 
 
-def _in_a_process(program: Any, group: Iterable[tuple[str, Any]]) -> None:
+def _start(program: Any, group: list[str], answers: int) -> int:
+    """A process that validates a group; its id."""
     sys.stdout.flush()
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if status:
-            for directory, _ in group:
-                _tell(directory, error=f"the process ended with status {status}")
-        return
+    if child := os.fork():
+        return child
     code = 1
     try:
-        for directory, parsed in group:
-            _validate(program, directory, parsed)
+        for directory in group:
+            answer: dict[str, Any]
+            try:
+                answer = {"roles": _validate(program, directory)}
+            except BaseException:  # argparse ends in SystemExit
+                answer = {"error": traceback.format_exc()[-LONGEST:]}
+            _tell(answers, directory, **answer)
         code = 0
     finally:
         sys.stdout.flush()
         os._exit(code)
 
 
-def _validate(program: Any, directory: str, parsed: Any) -> None:
+def _validate(program: Any, directory: str) -> dict[str, Any]:
+    config = _compose(directory)
+    parsed = program.parse_training_config(config)
+    _require_known(config, parsed)
     roles = {}
     for role, resource in ROLES.items():
-        config, cards = parsed[f"{role}_config"], getattr(parsed["rl_config"], resource)
-        if cards is None or (role != "actor" and config is parsed["actor_config"]):
-            continue
-        try:
-            roles[role] = _initialize(program, config, cards.num_npus)
-        except BaseException:  # argparse ends in SystemExit
-            _tell(directory, error=f"{role}: {traceback.format_exc()}")
-            return
-    _tell(directory, roles=roles)
+        megatron, cards = parsed[f"{role}_config"], getattr(parsed["rl_config"], resource)
+        if cards is not None and (role == "actor" or megatron is not parsed["actor_config"]):
+            roles[role] = _initialize(program, megatron, cards.num_npus)
+    return roles
 
 
 def _initialize(program: Any, config: Any, cards: int) -> dict[str, Any]:
@@ -186,8 +199,9 @@ def _when_imported(name: str, patch: Any) -> None:
     sys.meta_path.insert(0, Finder())
 
 
-def _tell(directory: str, **answer: Any) -> None:
-    print(MARK + json.dumps({"directory": directory, **answer}), flush=True)
+def _tell(answers: int, directory: str, **answer: Any) -> None:
+    line = json.dumps({"directory": directory, **answer}, ensure_ascii=False) + "\n"
+    os.write(answers, line.encode())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from stages.mindspeed_rl.rehearsal.shim import environment
-from stages.mindspeed_rl.rehearsal.validate import MARK
 
 PROGRAM = Path(__file__).with_name("validate.py")
 TIMEOUT_S = 1800.0
@@ -50,9 +49,8 @@ def validate(
         text=True,
         timeout=TIMEOUT_S,
     )
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    answers = {one.pop("directory"): one for one in (json.loads(line.removeprefix(MARK)) for line in lines)}
-    end = "\n".join((done.stderr or done.stdout).strip().splitlines()[-_LAST:])
+    answers = {one.pop("directory"): one for one in map(json.loads, done.stdout.splitlines())}
+    end = "\n".join(done.stderr.strip().splitlines()[-_LAST:])
     silent = {"error": f"{PROGRAM.name} ended with exit code {done.returncode}\n{end}"}
     return {str(one): answers.get(str(one), silent) for one in directories}
 

@@ -82,40 +82,31 @@ def expected(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def check(window: Window, given: list[Job], directory: Path) -> None:
-    """Upstream accepts them all, and makes of them what the file says."""
-    tokenizer = directory / "tokenizer"
-    tokenizer.mkdir()
-    rendered = {
-        directory / str(number): write(directory / str(number), job, tokenizer, resume=number % 2 == 1)
-        for number, job in enumerate(given)
-    }
-    told = validate(window.python, window.home, list(rendered), nodes=1)
-    for place, values in rendered.items():
-        answer = told[str(place)]
-        assert answer.get("error") is None, f"{values['actor_config']}\n{answer['error']}"
-        roles = answer["roles"]
-        assert {role: roles[role] for role in expected(values)} == expected(values), values["actor_config"]
-
-
-def own_size(version: str) -> Job:
-    (job,) = jobs(version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1")
-    return job
+def assert_accepted(answer: dict[str, Any], values: dict[str, Any]) -> None:
+    """Upstream accepts a file, and makes of it what it says."""
+    assert answer.get("error") is None, f"{values['actor_config']}\n{answer['error']}"
+    assert {role: answer["roles"][role] for role in expected(values)} == expected(values), values[
+        "actor_config"
+    ]
 
 
 @pytest.mark.core
 def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_path: Path) -> None:
-    check(window, [own_size(window.version)], tmp_path)
+    (job,) = jobs(
+        window.version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"
+    )
+    own = write(tmp_path / "own", job, tmp_path, resume=False)
     wrong = {
         "key": ("rl_config", "no_such_key", 1),
         "cards": ("actor_config", "tensor_model_parallel_size", 3),
         "length": ("generate_config", "max_model_len", 128),
     }
     for name, (section, key, value) in wrong.items():
-        values = write(tmp_path / name, own_size(window.version), tmp_path, resume=False)
+        values = write(tmp_path / name, job, tmp_path, resume=False)
         values[section][key] = value
         (tmp_path / name / "train.yaml").write_text(dump(values))
-    told = validate(window.python, window.home, [tmp_path / name for name in wrong], nodes=1)
+    told = validate(window.python, window.home, [tmp_path / name for name in ("own", *wrong)], nodes=1)
+    assert_accepted(told[str(tmp_path / "own")], own)
     said = {name: told[str(tmp_path / name)]["error"] for name in wrong}
     assert "no_such_key" in said["key"]
     assert "must be divisible by" in said["cards"]
@@ -129,4 +120,10 @@ def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window: Window
         variant = VARIANTS[number % len(VARIANTS)]
         given += jobs(window.version, f"model=qwen2_5_{size}", f"cards={cards}", *variant)
     assert len(given) > 100
-    check(window, given, tmp_path)
+    rendered = {
+        tmp_path / str(number): write(tmp_path / str(number), job, tmp_path, resume=number % 2 == 1)
+        for number, job in enumerate(given)
+    }
+    told = validate(window.python, window.home, list(rendered), nodes=1)
+    for place, values in rendered.items():
+        assert_accepted(told[str(place)], values)

@@ -1,4 +1,4 @@
-"""Both windows' own preprocess_data.py inside our tokenize stage: its ids are ours, template by template."""
+"""Both windows' own preprocess_data.py inside our tokenize stage: its ids are ours; the stand-in's files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline.config import load
-from pipeline.rehearsal.scratch import Scratch
+from pipeline.config import Config, load
 from stages.context import Context
 from stages.fetch.config import DatasetConfig
+from stages.fetch.stage import run as fetch
 from stages.mindspeed_rl import tokenize
 from stages.mindspeed_rl.tokenize import PREFIX, data_files
 from tests.upstream.mindspeed_rl import alone
 from tests.upstream.mindspeed_rl.conftest import Window
 
-pytestmark = pytest.mark.upstream
-ROWS = 40
-RECIPE = [f"dataset.train_rows={ROWS}", "dataset.test_rows=16", "layout=dp1_mp1_pp1", "engine.workers=1"]
-RECIPE += ["model.hidden_size=32", "model.intermediate_size=64", "train.prompts_per_step=4"]
-RECIPE += ["rollout.num_generations=2", "rollout.max_tokens=64", "engine.micro_batch_size=1"]
+pytestmark = [pytest.mark.upstream, pytest.mark.core]
+ROWS, HELD_OUT = 24, 8
+RECIPE = [
+    f"dataset.train_rows={ROWS}", f"dataset.test_rows={HELD_OUT}", "engine.workers=1",
+    "tokenize.max_prompt_length=1500", "model.max_position_embeddings=4096",
+]  # fmt: skip
+TEMPLATES = {"05a90d7": "qwen3", "667a547": "qwen_r1"}
+"""Those whose code differs; test_lines.py has them all."""
 
 
 def read_rows(stem: Path) -> list[list[int]]:
@@ -40,37 +43,47 @@ def read_rows(stem: Path) -> list[list[int]]:
     return rows
 
 
-def check(window: Window, prompt_type: str, root: Path, limit: int = 700) -> None:
-    overrides = [*window.overrides, *RECIPE, f"engine.prompt_type={prompt_type}"]
-    config = load([*overrides, f"tokenize.max_prompt_length={limit}"])
-    scratch = Scratch(root / "scratch", lambda line: None)
-    planned = scratch.plan(config.plain())
-    inputs = {name: scratch.build(planned, name) for name in ("fetch_dataset", "fetch")}
-    output = alone.run(tokenize, config, inputs, root / "tokenize")
+def make_inputs(config: Config, root: Path) -> dict[str, Path]:
+    """As fetch leaves a model and fetch_dataset its rows."""
+    inputs = {stage: root / stage for stage in ("fetch", "fetch_dataset")}
+    for directory in inputs.values():
+        directory.mkdir()
+    fetch(Context("fetch", config.plain(), {}, inputs["fetch"], root, root / "progress"))
+    rows = [
+        {
+            "question": f"Tom has {n}  {{{{content}}}}\nand {n + 1} 苹果. <think>",
+            "answer": f"#### {2 * n + 1}",
+        }
+        for n in range(ROWS + HELD_OUT)
+    ]
+    for split, some in (("train", rows[:ROWS]), ("test", rows[ROWS:])):
+        text = "".join(json.dumps(one) + "\n" for one in some)
+        (inputs["fetch_dataset"] / f"{split}.jsonl").write_text(text)
+    return inputs
+
+
+def test_prompts_have_our_ids_and_labels_are_the_answers(window: Window, tmp_path: Path) -> None:
+    recipe = [*window.overrides, *RECIPE, f"engine.prompt_type={TEMPLATES[window.version]}"]
+    config = load(recipe)
+    inputs = make_inputs(config, tmp_path)
+    output = alone.run(tokenize, config, inputs, tmp_path / "theirs")
+    files = [file.name for file in data_files(Path(PREFIX))]
     columns = {
-        name: read_rows(file.with_suffix(""))
-        for name, file in zip(tokenize.COLUMNS, data_files(output / PREFIX)[::2], strict=True)
+        name: read_rows((output / file).with_suffix(""))
+        for name, file in zip(tokenize.COLUMNS, files[::2], strict=True)
     }
-    rows = json.loads((root / "tokenize/work/train.json").read_text())
+    work = tmp_path / "theirs/work"
+    rows = json.loads((work / "train.json").read_text())
     assert len(rows) == ROWS == len(columns["input_ids"])
-    work = root / "tokenize/work"
     context = Context("tokenize", config.plain(), inputs, output, work, work / "progress.jsonl")
     encoder = tokenize._encoder(context, context.section(DatasetConfig, "dataset"))
-    _, read_train, _, _ = tokenize.both_splits(inputs["fetch_dataset"], encoder.dataset, encoder)
-    (file,) = inputs["fetch_dataset"].glob("train.jsonl")
-    ours, _ = encoder.encode(list(read_train(file))[:ROWS], with_answers=False)
+    (file,), read_train, _, _ = tokenize.both_splits(inputs["fetch_dataset"], encoder.dataset, encoder)
+    ours, _ = encoder.encode(list(read_train(file)), with_answers=False)
     assert columns["input_ids"] == [row.prompt for row in ours]
     assert columns["attention_mask"] == [[1] * len(row) for row in columns["input_ids"]]
     tokenizer = Tokenizer.from_file(str(inputs["fetch"] / "tokenizer.json"))
     answers = [tokenizer.decode(row, skip_special_tokens=True) for row in columns["labels"]]
     assert answers == [row["answer"] for row in rows]
-
-
-@pytest.mark.core
-def test_prompts_have_our_ids_and_labels_are_the_answers(window: Window, tmp_path: Path) -> None:
-    check(window, "qwen_r1", tmp_path)
-
-
-@pytest.mark.parametrize("prompt_type", ["qwen3", "qwen_math_r1", "default"])
-def test_templates_are_ours(newest: Window, prompt_type: str, tmp_path: Path) -> None:
-    check(newest, prompt_type, tmp_path)
+    standins = alone.run(tokenize, load([*recipe, *window.standin(tmp_path)]), inputs, tmp_path / "standins")
+    for name in files:
+        assert (standins / name).read_bytes() == (output / name).read_bytes(), name

@@ -1,0 +1,60 @@
+"""Luigi's tasks by name: what they build, and that the same artifact is the same task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import luigi
+import pytest
+
+import pipeline
+from pipeline import history, tasks
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of their own."""
+    monkeypatch.setattr(tasks, "_runs", {})
+    luigi.task_register.Register.clear_instance_cache()
+
+
+def of(family: str, *overrides: str) -> luigi.Task:
+    task: luigi.Task = getattr(pipeline, family)(overrides=json.dumps(overrides))
+    return task
+
+
+def test_every_name_is_a_family_that_says_what_it_builds() -> None:
+    for name in pipeline.__all__:
+        task = luigi.task_register.Register.get_task_cls(name)
+        assert task is getattr(pipeline, name) and task.__doc__
+
+
+def test_a_stage_is_one_task_for_all_whose_fingerprint_is_the_same(tmp_path: Path) -> None:
+    store = f"store={tmp_path}"
+    split, same, other = (of("Split", store, more) for more in ("seed=0", "evaluate.k=2", "seed=1"))
+    assert split.task_id == same.task_id != other.task_id
+    graph = of("RunGRPO", store).deps()
+    assert split.task_id in {task.task_id for task in graph}
+    (shown,) = (task.to_str_params() for task in graph if task.task_family == "Split")
+    assert len(shown["fingerprint"]) == 16 and json.loads(shown["overrides"]) == [store]
+
+
+def test_a_named_stage_is_built_with_what_it_needs_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = of("Strategy", f"store={tmp_path}", "layout=dp2_mp1_pp1")
+    assert luigi.build([task], local_scheduler=True, log_level="ERROR")
+    (record,) = history.runs(tmp_path).values()
+    assert record.state == "finished" and list(record.artifacts) == ["strategy"]
+    assert capsys.readouterr().out.endswith(f"strategy={tmp_path / record.artifacts['strategy']}\n")
+    assert not (tmp_path / "split").exists()
+
+
+def test_a_stage_that_an_engine_leaves_out_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        of("Strategy", f"store={tmp_path}", "experiment=mindspeed_rl_7b")
+    assert exit.value.code == 2
+    assert "strategy: is left out of this run" in capsys.readouterr().err
