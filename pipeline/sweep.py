@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline import history, notify, summary
+from pipeline import history, notify, signals, summary
 from pipeline.errors import REPORTED, ConfigError, Problem
 from pipeline.fingerprint import canonical
 from pipeline.graph import Plan
@@ -188,6 +188,7 @@ class Sweep:
 
         from pipeline.tasks import RunGRPO, adopt
 
+        signals.install()  # the runs are adopted: no task prepares them, which would do this
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
         config_dir = str(self._config_dir) if self._config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
