@@ -24,7 +24,7 @@ from pathlib import Path
 from pipeline.errors import REPORTED, ConfigError, Problem
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
-from pipeline.run import notify, summary
+from pipeline.run import notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
@@ -189,6 +189,7 @@ class Sweep:
 
         from pipeline.tasks import RunGRPO, adopt
 
+        signals.install()  # the runs are adopted: no task prepares them, which would do this
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
         config_dir = str(self._config_dir) if self._config_dir else None
         needed = max(plan.config.cards for plan in plans.values())

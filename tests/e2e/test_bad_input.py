@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.store.store import Store
 from pipeline.store.verify import artifacts, verify
+from tests.e2e import crash
 from tests.e2e.conftest import Finished, command, run
 
 
@@ -29,6 +30,29 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"needs the right to mount: {mounted.stderr.decode().strip()}")
     yield place
     subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("left_kib", [0, 100, 400])
+def test_a_disk_that_fills_while_grpo_trains(
+    finished: tuple[Path, Finished], small_disk: Path, left_kib: int
+) -> None:
+    """It ends with the cause, wherever the disk is full, and the same command goes on once there is room."""
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    store = Path(shutil.copytree(finished[0], small_disk / "store", symlinks=True))
+    for stage in ("grpo", "evaluate", "export", "report"):
+        shutil.rmtree(store / stage)
+    training = crash.start(store, "grpo", ".work/grpo-*/metrics.jsonl")
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(shutil.disk_usage(small_disk).free - (left_kib << 10)))  # a neighbour's
+    assert training.wait(timeout=240) == 1
+    said = (small_disk / "stderr").read_text()
+    assert "disk full; free space" in said or "No space left" in said, said
+    assert not list(store.glob("grpo/*/manifest.json"))
+    filler.unlink()
+    done = run(store)
+    assert done.exit_code == 0, done.stderr
+    assert list(verify(Store(store), deep=True)) == []
 
 
 def test_a_full_disk(small_disk: Path) -> None:

@@ -115,6 +115,20 @@ class StoreMachine(RuleBasedStateMachine):
             assert len(ran) == len(set(ran)), ran
             assert not {str(key) for key in whole} & set(ran)
 
+    @rule(
+        points=st.lists(POINTS, min_size=2, max_size=3, unique=True), crash=CRASHES | st.none(), clock=CLOCKS
+    )
+    def swept(self, points: list[int], crash: int | None, clock: float) -> None:
+        """A sweep, whose points all live from its start, and what they share is made once."""
+        before, whole = len(self.world.events()), self.whole()
+        code = self.world.wait(self.world.start(self.world.run(*points), crash, clock))
+        assert code != KILLED or crash is not None
+        if code == DONE:
+            ran = [event.key for event in self.world.events()[before:]]
+            assert len(ran) == len(set(ran)) and not {str(key) for key in whole} & set(ran), ran
+            wanted = {spec.key for point in points for spec in self.world.plans[point].specs}
+            assert wanted <= self.right()
+
     @rule(what=NUMBERS, where=NUMBERS, way=WAYS)
     def damage(self, what: int, where: int, way: str) -> None:
         """A disk, a person or a cosmic ray."""

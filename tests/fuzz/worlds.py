@@ -1,7 +1,8 @@
 """A store with stages so cheap that a run takes milliseconds, in processes killed at any system call.
 
 What runs is the product's: plan, run, history, leases, locks, seats, build, commit. Only the stage's own
-process is played, by a function that writes what follows from its inputs.
+process is played, by a function that writes what follows from its inputs; and of the stage third, which an
+outside engine does, the program that trains between its two processes.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from launch.process import Outcome
 from pipeline.config.load import Config, load
+from pipeline.engines import program
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import fingerprint
 from pipeline.plan.graph import Plan, StageSpec
@@ -27,10 +30,12 @@ from pipeline.run import build
 from pipeline.run import run as running
 from pipeline.store import attempt, history
 from pipeline.store.store import MANIFEST, Key, Store
+from stages.program import START_FILE
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")
 """Stages that all points have in common."""
+ENGINE = "played"
 STEPS = 4
 DEADLINE_S = 120.0
 CALLS = ("rename", "replace", "fsync", "unlink", "mkdir", "rmdir", "open", "chmod", "write")
@@ -44,7 +49,8 @@ def plan_of(config: Config, point: int) -> Plan:
         part = {"value": 0 if stage in SHARED else point}
         inputs = {name: specs[name].key for name in needs}
         digits = fingerprint(stage, 1, {"point": part}, {n: key.fingerprint for n, key in inputs.items()}, {})
-        specs[stage] = StageSpec(Key(stage, digits), 1, part, inputs, {}, 1, False, None, None)
+        engine = ENGINE if stage == "third" else None
+        specs[stage] = StageSpec(Key(stage, digits), 1, part, inputs, {}, 1, False, None, engine)
     return Plan(config, tuple(specs.values()), {})
 
 
@@ -141,48 +147,101 @@ class World:
         assert code in (DONE, FAILED, REFUSED, KILLED), told.read_text() if told.exists() else code
         return code
 
-    def run(self, point: int) -> Callable[[], int]:
-        """What `grpoflow run` does, for a child."""
+    def run(self, *points: int) -> Callable[[], int]:
+        """What `grpoflow run` does, for a child; of several points, what `grpoflow sweep` does."""
 
         def work() -> int:
             running._warn = lambda *_: None  # type: ignore[assignment]
             running._check_environment = lambda: None  # type: ignore[assignment]
             build._git_commit = lambda: None  # type: ignore[assignment]
             build.job.run = self._stage  # type: ignore[assignment]
+            program.PROGRAMS[ENGINE] = SimpleNamespace(program=Played, launch=Played, start=NoStart)  # type: ignore
             attempt.WATCH_S = 0.2
             try:
-                run = running.Run(self.plans[point], self.store, [f"point={point}"])
+                runs = {}
+                for point in points:
+                    label = f"[{point}] " if len(points) > 1 else ""
+                    runs[point] = running.Run(self.plans[point], self.store, [f"point={point}"], label)
                 for stage in GRAPH:
-                    run.build(stage)
-                history.record(self.store.root, run.id, "finished", result={"point": point})
+                    for run in runs.values():
+                        run.build(stage)
+                for point, run in runs.items():
+                    history.record(self.store.root, run.id, "finished", result={"point": point})
             except REPORTED:
                 return FAILED
             return DONE
 
         return work
 
-    def _stage(self, program: Any, *, log_dir: Path, on_poll: Callable[[], None], **_: Any) -> Outcome:
-        """The stage's own process: STEPS steps with a checkpoint after each, then its files."""
+    def _stage(self, command: Any, *, log_dir: Path, on_poll: Callable[[], None], **_: Any) -> Outcome:
+        """The stage's own process: STEPS steps with a checkpoint after each, then its files.
+
+        Of an outside engine's, the one before its program (NAME_prepare), or the one after it (NAME_collect).
+        """
+        _, _, part = command[2].rpartition("_")
         spec = json.loads((log_dir / build.SPEC).read_text())
         output, work = Path(spec["output"]), Path(spec["work"])
         key = next(key for key in self.keys if key.flat == log_dir.name.partition("+")[0])
         for name, path in spec["inputs"].items():
             needed = next(k for k in self.keys if k.stage == name and Path(path) == self.store.path(k))
             assert is_right(Path(path), needed), f"{key} was given a damaged {needed}"
-        checkpoint = work / "checkpoint"
-        start = int(checkpoint.read_text()) if checkpoint.exists() else 0
-        with (self.base / "events.jsonl").open("a") as log:
-            log.write(json.dumps([str(key), start]) + "\n")
-        for step in range(start + 1, STEPS + 1):
-            unfinished = work / f".checkpoint-{os.getpid()}"
-            unfinished.write_text(str(step))
-            unfinished.replace(checkpoint)
-            on_poll()
-        for name in FILES:
+        if part != "collect":
+            with (self.base / "events.jsonl").open("a") as log:
+                log.write(json.dumps([str(key), _reached(work)]) + "\n")
+        if part == "prepare":
+            (work / START_FILE).write_text('{"start": {}}')
+        elif part != "collect":
+            _train(work, on_poll)
+        for name in FILES if part != "prepare" else ():
             (output / name).parent.mkdir(exist_ok=True)
             (output / name).write_bytes(content(key, name))
         now = time.time()
         return Outcome(now, now, 0.0)
+
+
+@dataclass(frozen=True)
+class NoStart:
+    """What launch is told: nothing."""
+
+
+class Played:
+    """An outside engine's module, its launch and its watcher, as pipeline.engines.program wants them."""
+
+    silence_timeout_s = DEADLINE_S
+
+    @classmethod
+    def watch(cls, *_: Any) -> type[Played]:
+        """A watcher."""
+        return cls
+
+    @staticmethod
+    def poll(ended: bool = False) -> None:
+        """Nothing is logged."""
+
+    @staticmethod
+    def silent_s() -> float:
+        """It never hangs."""
+        return 0.0
+
+    @staticmethod
+    def run(_: NoStart, *, directory: Path, on_poll: Callable[[], None], **__: Any) -> Outcome:
+        """The program, which trains."""
+        now = time.time()
+        _train(directory.parent, on_poll)
+        return Outcome(now, now, 0.0)
+
+
+def _reached(work: Path) -> int:
+    """The step of the last checkpoint; 0: there is none."""
+    return int((work / "checkpoint").read_text()) if (work / "checkpoint").exists() else 0
+
+
+def _train(work: Path, on_poll: Callable[[], None]) -> None:
+    for step in range(_reached(work) + 1, STEPS + 1):
+        unfinished = work / f".checkpoint-{os.getpid()}"
+        unfinished.write_text(str(step))
+        unfinished.replace(work / "checkpoint")
+        on_poll()
 
 
 def _shift(seconds: float) -> None:

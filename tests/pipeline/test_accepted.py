@@ -1,7 +1,8 @@
 """What plan accepts, the stages accept: any keys changed, and every stage run, or at least begun.
 
 Stages before training run whole. Of training what it refuses is asked, and the functions that lay out its
-work run.
+work run. Of outside engines every file and script of theirs is written, and their stages' own rules are
+asked again of what such a stage reads.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, note, settings
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import Config, derive
+from pipeline.engines import program
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan import at_hand
@@ -42,6 +44,17 @@ TINY = (
 BEFORE_TRAINING = ("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split")
 PROFILES = {"few": 12, "many": 2000}
 """Examples: of the default suite, and of `make fuzz`."""
+OUTSIDE = {
+    "mindrlhf": ("engine=mindrlhf",),
+    "mindformers": ("engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=8"),
+    "one_stage": ("engine=mindrlhf_one_stage", "train.prompts_per_step=2"),
+    "mindspeed_rl": (
+        "engine=mindspeed_rl",
+        "layout=dp1_mp2_pp1",
+        "engine.micro_batch_size=1",
+        "rollout.max_tokens=64",
+    ),
+}
 refused: Counter[bool] = Counter()
 
 
@@ -171,6 +184,63 @@ def examine(values: dict[str, Any], root: Path) -> None:
             note(str(error))
             if "no row is left" not in str(error):  # which takes a tokenizer to know
                 raise
+
+
+def own_problems(engine: str, config: Mapping[str, Any]) -> list[Any]:
+    """What an outside engine's stage refuses when it begins."""
+    from stages.mindformers import job as mindformers
+    from stages.mindrlhf import job as mindrlhf
+    from stages.mindrlhf import rules as mindrlhf_rules
+    from stages.mindrlhf_one_stage import job as one_stage
+    from stages.mindrlhf_one_stage import rules as one_stage_rules
+    from stages.mindspeed_rl import job as mindspeed_rl
+    from stages.mindspeed_rl import rules as mindspeed_rl_rules
+
+    asked = {
+        "mindformers": lambda: mindformers.check(mindformers.Job.of(config)),
+        "mindrlhf": lambda: mindrlhf_rules.check(mindrlhf.Job.of(config), sft_enabled=False),
+        "mindrlhf_one_stage": lambda: one_stage_rules.check(one_stage.Job.of(config), sft_enabled=False),
+        "mindspeed_rl_grpo": lambda: mindspeed_rl_rules.check(mindspeed_rl.Job.of(config), False, nodes=1),
+    }
+    return list(asked.get(engine, list)())
+
+
+@pytest.mark.parametrize("profile", ["few", pytest.param("many", marks=pytest.mark.long)])
+@pytest.mark.parametrize("engine", OUTSIDE)
+def test_what_plan_accepts_outside_engines_accept(
+    engine: str, profile: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = compose_cached((*TINY, *OUTSIDE[engine]))
+    refused.clear()
+
+    def begin(values: Mapping[str, Any]) -> None:
+        root = tmp_path_factory.mktemp("outside")
+        planned = accepted(values, root)
+        refused[planned is None] += 1
+        if planned is None:
+            return
+        outside = [spec for spec in planned.specs if spec.engine is not None]
+        scripts, _ = program.write_files(planned, Store(root))
+        assert outside and len(scripts) >= len(outside)
+        for spec in outside:
+            read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
+            assert own_problems(str(spec.engine), read_there) == [], spec.name
+
+    @settings(
+        max_examples=PROFILES[profile],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=profile == "few",
+        print_blob=True,
+    )
+    @given(changed(base))
+    def begun(values: dict[str, Any]) -> None:
+        begin(values)
+
+    begin(dict(base))
+    assert refused[True] == 0
+    begun()
+    assert refused[False] > sum(refused.values()) / 8
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ def back(arguments, newer):
     write(
         target / "model.safetensors", wanted, {name: cast(value, kind, wanted) for name, value in hf.items()}
     )
+    os.chmod(target / "model.safetensors", 0o600)  # as transformers' save_pretrained leaves it
     (target / "config.json").write_text(json.dumps(config))
 
 

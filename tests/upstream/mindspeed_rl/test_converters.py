@@ -85,9 +85,11 @@ def there_and_back(window: Window, name: str, root: Path, dtype: str = "torch_dt
     (back,), (made,) = ([*(place / "export/work/hf").glob("mg2h*")] for place in (theirs, standins))
     assert back.name == made.name and dtypes(back) == dtypes(made) == dtypes(fetched)
     assert_equal(load_weights(back), load_weights(made))
-    assert {file.stat().st_mode for file in back.iterdir()} == {
-        file.stat().st_mode for file in made.iterdir()
-    }
+    assert modes(made) == {name: modes(back)[name] for name in modes(made)}
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode for file in directory.iterdir()}
 
 
 def dtypes(directory: Path) -> dict[str, str]:
