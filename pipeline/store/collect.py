@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.errors import StoreError
 from pipeline.store import history, rehearsals
 from pipeline.store.attempt import is_held
-from pipeline.errors import StoreError
 from pipeline.store.history import Record
 from pipeline.store.store import Store, told
 from pipeline.store.verify import artifacts

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.store.attempt import is_held
 from pipeline.errors import REPORTED, StoreError
+from pipeline.store.attempt import is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
 from stages.errors import StageError
 from stages.grpo.checkpoint_files import STATE, flaw

@@ -1,0 +1,56 @@
+"""Rehearsals in a store: the report of each, and what one that failed has left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pipeline.errors import StoreError
+from pipeline.store.store import DIGITS, Store, told
+
+ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
+
+
+def directory(store: Store, identity: str) -> Path:
+    """Where a rehearsal's report lies."""
+    return store.root / ROOM / identity[:DIGITS]
+
+
+@contextlib.contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """Let no other process rehearse, or clear away, in the directory of one rehearsal.
+
+    Raises:
+        StoreError: another one does, or it cannot be written.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place / "lock", mode=0o664)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
+    except OSError as error:
+        raise told(error, place) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def left(store: Store) -> Iterator[Path]:
+    """Scratch directories of rehearsals that failed or were ended, none of them in use."""
+    for scratch in sorted((store.root / ROOM).glob(f"*/{SCRATCH}")):
+        with contextlib.suppress(StoreError), alone(scratch.parent):
+            yield scratch
+
+
+def has_passed(place: Path) -> bool:
+    """Whether the rehearsal whose report lies there has passed."""
+    try:
+        return bool(json.loads((place / REPORT).read_text(encoding="utf-8"))["passed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
