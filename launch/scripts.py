@@ -131,14 +131,18 @@ def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) ->
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
     """
-    words = ["env", mark(start, node), *last_line(start, node, nodes, (PROGRAM,))]
+    words = ["env", mark(logs, node), *last_line(start, node, nodes, (PROGRAM,))]
     line = " \\\n  ".join(map(_word, words))
     return wrap(start, node, nodes, logs, *_program(start), END, line + " &", "wait $! || end $?", "end 0")
 
 
-def mark(start: EngineStart, node: Node) -> str:
-    """The variable by which a node's processes are found; the script does not export it to its own tools."""
-    return f"GRPOFLOW_NODE={start.directory} {node.rank}"
+def mark(logs: Path, node: Node) -> str:
+    """The variable by which a node's processes are found; the script does not export it to its own tools.
+
+    It names where the logs of all attempts at one artifact are: programs that run in their own checkout share
+    the working directory with other runs.
+    """
+    return f"GRPOFLOW_NODE={logs.parent} {node.rank}"
 
 
 def wrap(
@@ -179,7 +183,7 @@ def wrap(
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
         *(_meeting(nodes, port) if start.workers else []),
         f"cd {quote(start.directory)}",
-        *_alone(mark(start, node), *ranks),
+        *_alone(mark(logs, node), *ranks),
         *last,
     ]
     return "\n".join(lines) + "\n"

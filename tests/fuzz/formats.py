@@ -233,8 +233,8 @@ def watched(root: Path) -> None:
 
 
 def read_watched(root: Path) -> Any:
-    from pipeline.run.progress import console
     from pipeline.store import attempt, history
+    from pipeline.terminal import console
     from pipeline.ui import watch
     from pipeline.ui.live import overview
 

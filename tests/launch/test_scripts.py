@@ -106,7 +106,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_pa
     msrun.write_text(stays)
 
     def left() -> list[str]:
-        grep = ["grep", "-lzF", f"GRPOFLOW_NODE={start.directory} 0"]
+        grep = ["grep", "-lzF", f"GRPOFLOW_NODE={tmp_path} 0"]
         grep += [str(path) for path in Path("/proc").glob("[0-9]*/environ")]
         return subprocess.run(grep, capture_output=True, text=True).stdout.split()
 
@@ -123,6 +123,8 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_pa
     killed.wait()
     assert left()
     msrun.write_text(quick)
+    another = script(start, node, [node], tmp_path / "another" / "logs")  # in the same working directory
+    assert run(another).returncode == 0 and left()
     assert run(text).returncode == 0  # the next start ends them
     assert left() == []
     msrun.write_text(stays)

@@ -96,7 +96,7 @@ def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path
         assert f"worker {rank} job" in earlier.read_text()
     assert not list((tmp_path / "launch").glob(".shared-*"))
     left = [*Path("/proc").glob("[0-9]*/environ")]
-    mark = f"GRPOFLOW_NODE={tmp_path}/run 0"
+    mark = f"GRPOFLOW_NODE={tmp_path} 0"
     assert not subprocess.run(["grep", "-lzF", mark, *left], capture_output=True, text=True).stdout
 
 
