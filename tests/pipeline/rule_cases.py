@@ -18,7 +18,7 @@ from pipeline.config.load import load
 from stages.errors import ConfigError, Problem
 
 DEFAULT = ("engine=local",)
-NO_RULES = ("moving", "source_warnings", "check_resumed")
+NO_RULES = ("moving", "source_warnings", "check_resumed", "rehearsed")
 """Functions that make Problems which warn and refuse nothing, or need more than a configuration."""
 
 
