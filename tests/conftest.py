@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 PACED = Path(__file__).parent / "data" / "paced"
+UMASK = os.umask(0o022)
+os.umask(UMASK)
 EXPENSIVE = ("finished", "mindrlhf_prepared")
 """Session fixtures of minutes: who shares one stays in one process."""
 
@@ -31,10 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Give back how processes are started: MindSpore's transform_checkpoints forks, and needs to.
+    """Give back what libraries take from a process that many tests share.
 
-    Hypothesis (6.170, _hypothesis_ftz_detector.py) leaves "spawn" behind when floats are drawn after a
-    library has switched subnormal numbers off, as MindSpore's and torch's kernels do.
+    How processes are started: MindSpore's transform_checkpoints forks, and needs to. Hypothesis (6.170,
+    _hypothesis_ftz_detector.py) leaves "spawn" behind when floats are drawn after a library has switched
+    subnormal numbers off, as MindSpore's and torch's kernels do.
+
+    The umask: transform_checkpoints leaves 077 behind (MindSpore 2.7.0).
     """
+    os.umask(UMASK)
     if multiprocessing.get_start_method(allow_none=True) not in (None, "fork"):
         multiprocessing.set_start_method("fork", force=True)
