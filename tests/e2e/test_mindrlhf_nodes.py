@@ -132,6 +132,7 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(
     resumed_and_whole(store)
 
 
+@pytest.mark.long
 @pytest.mark.slurm
 def test_a_job_on_two_machines_that_slurm_starts_again_goes_on(
     store: Path, tmp_path_factory: pytest.TempPathFactory

@@ -11,7 +11,7 @@ from tests.e2e.conftest import run_plain
 SHARED = Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[3] / "shared")) / "data"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gsm8k_with_the_real_tokenizer(tmp_path: Path) -> None:
     """Every artifact is right; the model is too small to answer anything."""
     if not (SHARED / "gsm8k" / "train.jsonl").exists():

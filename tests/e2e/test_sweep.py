@@ -123,7 +123,7 @@ def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_optuna_searches_by_held_out_accuracy(finished: tuple[Path, Finished], tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))

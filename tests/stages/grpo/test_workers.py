@@ -198,7 +198,7 @@ def test_tensor_parallel_generation_equals_one_card(tmp_path):
     assert_same_training(trained(tmp_path / "two", GENERATE_MODEL2), wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(tmp_path):
     """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
     layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}
