@@ -1,6 +1,6 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests, in two processes (WORKERS=1: in one)
-# make test-long  more variants of the outside engines
+# make test-long  more variants of the outside engines, and what takes minutes
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests

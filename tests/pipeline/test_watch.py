@@ -73,9 +73,7 @@ def store(tmp_path: Path) -> Path:
 def test_a_clock_that_was_put_back_hides_no_running_stage(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "pipeline.store.attempt.WATCH_S", 0.0
-    )  # of an owner elsewhere
+    monkeypatch.setattr("pipeline.store.attempt.WATCH_S", 0.0)  # of an owner elsewhere
     with attempt(Store(store), Key("grpo", DIGITS * 4)) as seat:
         owner = next(seat.work.glob("owner-3"))
         for one in seat.work.glob("owner-*"):
