@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import stages.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
+
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)
 os.umask(UMASK)
