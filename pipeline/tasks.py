@@ -274,8 +274,8 @@ STAGES = {task.stage: task for task in StageTask.__subclasses__()}
 def task(run: Run, spec: StageSpec, overrides: str, config_dir: str | None) -> StageTask:
     """The task of one stage of a run."""
     digits = spec.key.fingerprint[:DIGITS]
-    one: StageTask = STAGES[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
-    return one.within(run)
+    part: StageTask = STAGES[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
+    return part.within(run)
 
 
 class RunGRPO(luigi.Task):
@@ -309,6 +309,3 @@ class RunGRPO(luigi.Task):
         """Tell the result; it is the last line on stdout."""
         self._prepared.report()
         self._told = True
-
-
-__all__ = ["RunGRPO", *(task.__name__ for task in STAGES.values())]

@@ -137,7 +137,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
         engines.of(engine["name"]).derive(derived)
-    except (ConfigError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+    except (KeyError, TypeError, AttributeError, ZeroDivisionError):
         return derived
     return derived
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
-from pipeline.errors import Problem
+from pipeline.errors import ConfigError, Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
 from stages.mindrlhf import contract, rules, vocabulary
@@ -101,7 +102,8 @@ def derive(values: dict[str, Any]) -> None:
         split["format"] = "ckpt"
     if engine["max_num_seqs"] is None:
         engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
-        engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
+        with contextlib.suppress(ConfigError):
+            engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
 
 
 def problems(config: Config) -> Iterator[Problem]:

@@ -120,7 +120,7 @@ def _engine(config: Config) -> OneStageEngine:
 def rehearsed(config: Config) -> Mapping[str, str | None]:
     """There is none."""
     rule = (
-        "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what wou"
-        "ld stand in for a card there is not known"
+        "grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what would"
+        " stand in for a card there is not known"
     )
     raise ConfigError([Problem("engine", config.engine.name, rule)])

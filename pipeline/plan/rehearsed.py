@@ -14,7 +14,7 @@ from pipeline.fingerprint import canonical, without
 from pipeline.plan.graph import Plan
 from pipeline.store import rehearsals
 from pipeline.store.store import Store
-from stages.identity import identity as counting
+from stages.identity import identity
 
 HERE = frozenset({"store", "launcher", "report", "fetch", "cards"})
 """Sections about a machine, or about what follows training."""
@@ -34,7 +34,7 @@ def fingerprint(plan: Plan) -> str:
         if home is not None
     }
     content = {
-        "config": without(counting(Config, config), ORIGIN),
+        "config": without(identity(Config, config), ORIGIN),
         "data": plan.spec("fetch_dataset").key.fingerprint,
         "external": sorted(plan.spec("grpo").external.values()),
         "checkouts": homes,

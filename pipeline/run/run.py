@@ -95,9 +95,9 @@ class Run:
                 missing = list(engines.needs(plan.config))
                 if missing:
                     raise ConfigError(missing)
+            if not label:  # a sweep tells once what is true of many points
+                _warn(plan, store)
             if any(spec.computes for spec in self.built.specs):
-                if not label:  # a sweep tells once what is true of many points
-                    _warn(plan, store)
                 self._tried = self._try_rewards()
         store.open()
         with history.exclusive(store.root):

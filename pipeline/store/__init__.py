@@ -1,1 +1,1 @@
-"""The artifacts, the attempts at them and the history of runs: the only room that knows a store's files."""
+"""The artifacts, the attempts at them and the history of runs, and where each of them lies."""

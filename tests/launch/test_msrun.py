@@ -1,13 +1,17 @@
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from launch import job, msrun
 from launch.errors import LaunchError, ProcessFailed
+from launch.paced_msrun import PAUSE_S
 from tests.launch.launchers import local_launcher
 
+PYTHON = Path(sys.executable)
 LOCAL = local_launcher(timeout_s=120, grace_s=2)
 
 
@@ -33,23 +37,49 @@ def test_msrun_missing_is_told(tmp_path: Path) -> None:
         )
 
 
-def test_msrun_leaves_the_cores_to_its_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own waiting loop would take a whole core."""
-    monkeypatch.delenv("PYTHONPATH")  # which makes msrun rest in all other tests
-    program = tmp_path / "worker.py"
-    program.write_text("import time; time.sleep(6)")
-    used = []
+# Real msrun, which counts how often it looks at a process, from when it has started the last.
+COUNTED = """
+import atexit, subprocess, sys, time
+from mindspore.parallel.cluster.run import main
 
-    def look() -> None:
-        for process in psutil.process_iter(["cmdline"]):
-            if str(tmp_path) in (process.info["cmdline"] or []) or any(
-                f"--log_dir={tmp_path}" in part for part in process.info["cmdline"] or []
-            ):
-                used.append((process.pid, process.cpu_times().user + process.cpu_times().system))
+looks, began = [], time.monotonic()
 
-    job.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL, on_poll=look)
-    waiting = used[-1][1] - used[len(used) * 3 // 4][1]  # the last quarter: imports are over
-    assert waiting < 0.5, f"{waiting:.1f} s of CPU in the last of 6 s of waiting"
+class Counted(subprocess.Popen):
+    def poll(self):
+        looks.append(self.pid)
+        return super().poll()
+
+subprocess.Popen = Counted
+atexit.register(lambda: print("looks", len(looks), time.monotonic() - began))
+sys.exit(main())
+"""
+
+
+def test_msrun_rests_between_two_looks_at_its_workers(tmp_path: Path) -> None:
+    """Its own waiting loop would take a whole core from them."""
+    program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
+    program.write_text("import time; time.sleep(2)")
+    counted.write_text(COUNTED)
+    port = msrun.find_port("127.0.0.1", None)
+    command = msrun.command(
+        [str(program)],
+        python=PYTHON,
+        workers=2,
+        master_addr="127.0.0.1",
+        master_port=port,
+        log_dir=tmp_path,
+    )
+    command[2] = str(counted)
+    environment = {
+        key: value for key, value in os.environ.items() if key != "PYTHONPATH"
+    }  # paced by ours alone
+    done = subprocess.run(
+        command, env=msrun.environment(PYTHON, environment), capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (told,) = (line for line in done.stdout.splitlines() if line.startswith("looks "))
+    looks, seconds = int(told.split()[1]), float(told.split()[2])
+    assert 10 <= looks <= seconds / PAUSE_S
 
 
 # A worker of real msrun, without MindSpore: msrun itself only needs its children to end.

@@ -55,6 +55,24 @@ def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path:
     assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
 
 
+@pytest.mark.parametrize(
+    ("experiment", "setting"),
+    [
+        ("mindrlhf_7b", "engine.mindrlhf_home"),
+        ("mindrlhf_one_stage_7b", "engine.mindrlhf_home"),
+        ("mindspeed_rl_7b", "engine.mindspeed_rl_home"),
+    ],
+)
+def test_a_plan_names_the_setting_that_is_no_checkout(
+    experiment: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    overrides = [f"experiment={experiment}", f"{setting}={tmp_path / 'empty'}", "model.path=/nowhere"]
+    assert main(["plan", f"store={tmp_path / 'store'}", *overrides]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {setting}={tmp_path / 'empty'}")
+
+
 def test_a_mindrlhf_of_another_time_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
     home = Path(shutil.copytree(MINDRLHF / "e8a8fc1", tmp_path / "home"))
     without(home, "mindrlhf/configs/grpo_configs.py", "micro_batch_interleaved")
