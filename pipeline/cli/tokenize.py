@@ -1,0 +1,47 @@
+"""`grpoflow tokenize`."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.cli.command import Commands, values_of
+from pipeline.errors import ConfigError, Exit, Problem
+from stages.config import read
+from stages.fetch.config import DatasetConfig
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.stage import make_encoder, tokenize_path
+
+
+def register(commands: Commands) -> None:
+    """Options of `tokenize`."""
+    parser = commands.add(
+        "tokenize",
+        tokenize,
+        "write a file of questions, instructions, conversations or text as MindRecord",
+        "--input F.jsonl --tokenizer DIR --out DIR dataset=gsm8k",
+        "--input F.parquet --tokenizer DIR --out DIR tokenize=conversations",
+        tidies=True,
+    )
+    parser.add_argument(
+        "--input", type=Path, required=True, metavar="FILE", help=".jsonl, .json, .parquet; or text"
+    )
+    parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--sft", action="store_true", help="supervised examples of the questions too")
+
+
+def tokenize(options: Namespace) -> int:
+    """One file of questions, instructions, conversations or text as MindRecord."""
+    values = values_of(options)
+    dataset = read(DatasetConfig, values["dataset"], "dataset")
+    config = read(TokenizeConfig, values["tokenize"], "tokenize")
+    if options.sft and config.kind != "grpo":
+        rule = f"is for questions with answers; tokenize.kind={config.kind} makes nothing else"
+        raise ConfigError([Problem("--sft", None, rule, "leave it out")])
+    encoder = make_encoder(options.tokenizer, None, dataset, config)
+    cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
+    print(json.dumps(cards, indent=1, default=asdict))
+    return Exit.DONE
