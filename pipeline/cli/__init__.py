@@ -1,4 +1,4 @@
-"""The `grpoflow` command: what people type. A file per command, with its parser, help and body."""
+"""The `grpoflow` command: what people type. Each module holds its commands' parser, help and body."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-COMMANDS = (
-    "run", "plan", "rehearse", "sweep", "verify", "gc", "runs", "show", "diff", "doctor", "diagnose", "ui",
-    "layouts", "report", "watch", "serve-check", "strategy", "convert", "split", "merge", "reshard", "export",
-    "tokenize", "probe",
-)  # fmt: skip
+COMMANDS = {
+    "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
+    "diff": "runs", "report": "runs", "verify": "store", "gc": "store", "ui": "pages", "watch": "pages",
+    "layouts": "layouts", "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights",
+    "convert": "weights", "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
+    "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
+}  # fmt: skip
+"""Module of each command."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (pipeline.errors.Exit)."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     # only what is typed is imported: a run with nothing to do must not wait for the reports' libraries
-    typed = tuple(name for name in COMMANDS if arguments[:1] == [name])
-    parser = make_parser(typed or COMMANDS)
+    typed = COMMANDS.get(arguments[0]) if arguments else None
+    parser = make_parser([typed] if typed else None)
     options, rest = parser.parse_known_args(arguments)  # argparse takes no positionals after an option
-    if any(one.startswith("-") or "=" not in one for one in rest):
+    if any(word.startswith("-") or "=" not in word for word in rest):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.overrides += rest
     if options.run_is_optional and "=" in (options.run or ""):
@@ -43,8 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.FAILED
 
 
-def make_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of these commands, in this order."""
+def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The parser of these modules' commands; of all without."""
     from pipeline.cli.command import OVERRIDES, Commands
 
     parser = argparse.ArgumentParser(
@@ -54,9 +57,8 @@ def make_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in names:
-        module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-        module.register(Commands(parsers))
+    for module in modules or dict.fromkeys(COMMANDS.values()):
+        importlib.import_module(f"{__name__}.{module}").register(Commands(parsers))
     for command in parsers.choices.values():
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser

@@ -32,14 +32,14 @@ class Commands:
     def add(
         self, name: str, action: Callable[[Namespace], int], help: str, *examples: str, tidies: bool = False
     ) -> argparse.ArgumentParser:
-        """A command's parser.
+        """Add a command's parser.
 
         Args:
             name: as it is typed.
             action: does the work and returns the exit code.
             help: one line, without a capital and a full stop.
             examples: what may follow the name.
-            tidies: told to stop, it removes what is half written.
+            tidies: removes what is half written when it is stopped.
         """
         lines = "".join(f"  grpoflow {name} {example}\n" for example in examples)
         parser = self._parsers.add_parser(
@@ -55,9 +55,9 @@ class Commands:
 
 
 def add_run(parser: argparse.ArgumentParser, default: str) -> None:
-    """A run that may be left out, `default` then."""
-    told = f"id, beginning of an id, name, or last (default: {default})"
-    parser.add_argument("run", metavar="RUN", nargs="?", help=told)
+    """Add a RUN that may be left out, `default` then."""
+    meaning = f"id, beginning of an id, name, or last (default: {default})"
+    parser.add_argument("run", metavar="RUN", nargs="?", help=meaning)
     parser.set_defaults(run_is_optional=True)
 
 
@@ -77,12 +77,12 @@ def exported(root: Path, record: Record) -> Path:
     Raises:
         StoreError: it has none.
     """
-    place = root / record.artifacts.get("export", "export/none")
-    if not place.is_dir():
+    directory = root / record.artifacts.get("export", "export/none")
+    if not directory.is_dir():
         exports = "export" in record.artifacts
-        told = f"run {record.id} is {record.state}" if exports else "its engine exports none"
-        raise StoreError(f"{place}: no exported model ({told}); see `grpoflow runs`")
-    return place
+        reason = f"run {record.id} is {record.state}" if exports else "its engine exports none"
+        raise StoreError(f"{directory}: no exported model ({reason}); see `grpoflow runs`")
+    return directory
 
 
 def sections_of(record: Record) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError, Exit, Problem
 
 
 def register(commands: Commands) -> None:
-    """Options of `diagnose`."""
+    """Add `diagnose`."""
     parser = commands.add(
         "diagnose",
         diagnose,

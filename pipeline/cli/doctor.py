@@ -37,7 +37,7 @@ MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
 
 def register(commands: Commands) -> None:
-    """Options of `doctor`."""
+    """Add `doctor`."""
     parser = commands.add(
         "doctor",
         doctor,

@@ -11,8 +11,8 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.cli import weights
 from pipeline.cli.command import Commands, exported, sections_of, store_of
+from pipeline.cli.weights import add_dtype, shown_bytes
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
@@ -23,7 +23,7 @@ from stages.model_config import ModelConfig
 
 
 def register(commands: Commands) -> None:
-    """Options of `export`."""
+    """Add `export`."""
     parser = commands.add(
         "export",
         export,
@@ -35,7 +35,7 @@ def register(commands: Commands) -> None:
     forms = "SRC HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
     parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
     parser.add_argument("--best", action="store_true", help="its best checkpoint by held-out accuracy")
-    weights.add_dtype(parser)
+    add_dtype(parser)
 
 
 def export(options: Namespace) -> int:
@@ -50,8 +50,8 @@ def export(options: Namespace) -> int:
     from stages.export import export_directory
 
     source, reference, out = map(Path, names)
-    with weights.shown_bytes("export") as told:
-        export_directory(source, reference, out, options.dtype, told)
+    with shown_bytes("export") as tell:
+        export_directory(source, reference, out, options.dtype, tell)
     return Exit.DONE
 
 

@@ -13,7 +13,7 @@ from pipeline.terminal import console
 
 
 def register(commands: Commands) -> None:
-    """Options of `layouts`."""
+    """Add `layouts`."""
     parser = commands.add(
         "layouts",
         layouts,

@@ -15,7 +15,7 @@ from pipeline.terminal import console
 
 
 def register(commands: Commands) -> None:
-    """Options of `plan`."""
+    """Add `plan`."""
     parser = commands.add(
         "plan",
         plan,

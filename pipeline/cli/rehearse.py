@@ -22,7 +22,7 @@ from stages.rehearsal import Proof
 
 
 def register(commands: Commands) -> None:
-    """Options of `rehearse`."""
+    """Add `rehearse`."""
     parser = commands.add(
         "rehearse",
         rehearse,

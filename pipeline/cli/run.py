@@ -17,7 +17,7 @@ from pipeline.store import ui_address
 
 
 def register(commands: Commands) -> None:
-    """Options of `run`."""
+    """Add `run`."""
     parser = commands.add(
         "run", run, "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02"
     )

@@ -32,7 +32,7 @@ FROM_FILE = (
 
 
 def register(commands: Commands) -> None:
-    """Options of `serve-check`."""
+    """Add `serve-check`."""
     parser = commands.add(
         "serve-check",
         serve_check,

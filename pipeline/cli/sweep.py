@@ -9,7 +9,7 @@ from pipeline.sweep.build import expand
 
 
 def register(commands: Commands) -> None:
-    """Options of `sweep`."""
+    """Add `sweep`."""
     parser = commands.add(
         "sweep",
         sweep,
