@@ -17,11 +17,9 @@ from launch import doctor as look
 from launch.doctor import Check
 from launch.engine import hosts_of, lacking
 from launch.environment import RULES, installed
-from launch.install_script import CONTRACTS, script
 from launch.windows import Known
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
-from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import Config, load
 from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Exit, Problem
@@ -53,11 +51,6 @@ def register(commands: Commands) -> None:
         default=[],
         metavar="NAME=DIR",
         help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
-    )
-    parser.add_argument(
-        "--fix-script",
-        action="store_true",
-        help="print a script that installs the chosen engine with versions that fit; nothing is run",
     )
 
 
@@ -91,9 +84,6 @@ OUTSIDE: Mapping[str, Outside] = {
 
 def doctor(options: Namespace) -> int:
     """Show every check; exit 1 when the chosen engine is not ready."""
-    if options.fix_script:
-        print(fix_script(compose_cached(options.overrides, options.config_dir)["engine"]), end="")
-        return Exit.DONE
     config = load(options.overrides, options.config_dir)
     found = examine(config, options.online, homes(options.checkout))
     verdicts = {
@@ -106,25 +96,6 @@ def doctor(options: Namespace) -> int:
         _show(found, verdicts, _chosen(config))
     ready = all(verdicts[name] != "not ready" for name in _chosen(config))
     return Exit.DONE if ready else Exit.FAILED
-
-
-def fix_script(engine: Mapping[str, Any]) -> str:
-    """The installation of an engine's contract; of its checkout's, or the newest, where that is auto.
-
-    Args:
-        engine: that section as it is written: a script can be had before the rest of a recipe is right.
-
-    Raises:
-        ConfigError: no such contract.
-    """
-    name = engine["name"] if engine["name"] in CONTRACTS else "mindrlhf"
-    contract, checkout = engine.get("contract", "auto"), OUTSIDE[name].checkouts[0]
-    if contract == "auto":
-        contract = checkout.contract(engine.get(checkout.key)) or ""
-    elif contract not in CONTRACTS[name]:
-        rule = f"must be auto, {' or '.join(CONTRACTS[name])}"
-        raise ConfigError([Problem("engine.contract", contract, rule)])
-    return script(name, contract)
 
 
 def _chosen(config: Config) -> tuple[str, ...]:
