@@ -17,7 +17,7 @@ from pipeline.rehearsal import report
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
-from stages.rehearsal import Proof
+from stages.engines.rehearsal import Proof
 
 EXIT_PASSED, EXIT_FAILED = 0, 1
 

@@ -8,9 +8,9 @@ from packaging.specifiers import SpecifierSet
 
 from launch import windows
 from launch.install_script import CONTRACTS, script
-from stages.mindrlhf.config import VERSIONS as MINDRLHF
-from stages.mindrlhf_one_stage.config import WINDOWS as ONE_STAGE
-from stages.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
+from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
+from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 
 ALL = [(engine, contract) for engine, known in CONTRACTS.items() for contract in known]
 CLONED = {
@@ -100,8 +100,8 @@ def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
 @pytest.mark.parametrize(("contract", "told"), [("05a90d7", "0.11.0"), ("667a547", "0.9.0")])
 def test_vllm_is_what_the_workers_are_told_that_it_is(contract: str, told: str) -> None:
     """runtime_env.yaml tells vllm-ascend a version, which the script names beside what it builds."""
-    from stages.mindspeed_rl.train_yaml import runtime_env
-    from tests.stages.mindspeed_rl.jobs import SEVEN, job_of
+    from stages.engines.mindspeed_rl.train_yaml import runtime_env
+    from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
     variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
     assert variables["VLLM_VERSION"] == told
