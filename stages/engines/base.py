@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +41,29 @@ class Start:
     """`program` of a run that goes on."""
 
 
-def write_start(work: Path, start: Any, **told: Any) -> None:
-    """Write what launch is to start, beside what `collect` wants to be told; begun is the time in seconds."""
-    content = {"start": dataclasses.asdict(start), "begun": time.time(), **told}
+def write_start(work: Path, start: Any, results: Path | None = None, **told: Any) -> None:
+    """Write what launch is to start, beside what `collect` wants to be told.
+
+    Args:
+        work: where the file appears.
+        start: what launch is told.
+        results: directory whose files prove that the program has worked, but for those that lie there now.
+        told: what else `collect` asks for.
+    """
+    files = results.rglob("*") if results is not None and results.is_dir() else ()
+    earlier = {str(file): _state(file) for file in files if file.is_file()}
+    content = {"start": dataclasses.asdict(start), "earlier": earlier, **told}
     (work / START_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
+    """Whether `file` was written since `write_start` recorded `earlier`, whatever the clock was set to."""
+    return file.is_file() and earlier.get(str(file)) != _state(file)
+
+
+def _state(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
 class Watch(Protocol):

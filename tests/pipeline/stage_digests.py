@@ -44,7 +44,7 @@ CHECKS = (
 )  # fmt: skip
 """Tests that have such outputs at hand."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
-MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|begun|logs")
+MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|earlier|logs")
 """Keys whose values are times, sizes in memory, or places of one run."""
 REPOSITORY = Path(__file__).parents[2]
 

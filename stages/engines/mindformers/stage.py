@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from stages.context import Context
 from stages.convert import convert
-from stages.engines.base import START_FILE, write_start
+from stages.engines.base import START_FILE, is_new, write_start
 from stages.engines.mindformers.job import Job, Places, check
 from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.start import start, write_config
@@ -55,7 +56,9 @@ def prepare(context: Context) -> None:
     write_config(job, places, resume=moment is not None)
     (context.work / "run").mkdir(exist_ok=True)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
-    write_start(context.work, start(job, places, resume=moment is not None), resumed=resumed_from)
+    write_start(
+        context.work, start(job, places, resume=moment is not None), fresh.output, resumed=resumed_from
+    )
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
 
 
@@ -133,7 +136,7 @@ def collect(context: Context) -> None:
     job = _job(context)
     begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
     output = places_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["begun"])
+    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["earlier"])
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
@@ -160,7 +163,7 @@ def collect(context: Context) -> None:
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def prove(logs: Path, output: Path, workers: int, begun: float) -> Moment:
+def prove(logs: Path, output: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
     """The final checkpoint of a run that is known to have finished.
 
     Raises:
@@ -172,6 +175,6 @@ def prove(logs: Path, output: Path, workers: int, begun: float) -> Moment:
         rule = f'ended with exit code 0, but "{FINISHED}" is not in its log'
         raise InputError(log, None, rule, remedy)
     found = checkpoints.moments(output, PART, workers)
-    if not found or checkpoints.file(output, PART, 0, found[-1]).stat().st_mtime < begun:
+    if not found or not is_new(checkpoints.file(output, PART, 0, found[-1]), earlier):
         raise InputError(output, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
     return found[-1]

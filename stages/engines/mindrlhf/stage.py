@@ -6,11 +6,12 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import START_FILE, write_start
+from stages.engines.base import START_FILE, is_new, write_start
 from stages.engines.mindrlhf import checkpoints, rules
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
@@ -44,7 +45,7 @@ def prepare(context: Context) -> None:
     places = link_inputs(job, context)
     write_configs(job, places)
     (places.root / "run").mkdir(exist_ok=True)
-    write_start(context.work, start(job, places))
+    write_start(context.work, start(job, places), places.checkpoints)
     found = checkpoints.newest(places.checkpoints, job.layout.train.cards)
     context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
 
@@ -85,7 +86,7 @@ def collect(context: Context) -> None:
     job = _job(context)
     begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(begun["logs"]), root, workers, begun["begun"])
+    moment = prove(Path(begun["logs"]), root, workers, begun["earlier"])
     for rank in range(workers):
         source = checkpoints.file(root, "train", rank, moment)
         target = context.output / "train" / f"rank_{rank}" / source.name
@@ -110,7 +111,7 @@ def collect(context: Context) -> None:
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
+def prove(logs: Path, root: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
     """The final checkpoint of a run that is known to have finished.
 
     Raises:
@@ -124,7 +125,7 @@ def prove(logs: Path, root: Path, workers: int, begun: float) -> Moment:
         )
         raise InputError(log, None, rule, remedy)
     found = checkpoints.moments(root, "train", workers)
-    if not found or checkpoints.file(root, "train", 0, found[-1]).stat().st_mtime < begun:
+    if not found or not is_new(checkpoints.file(root, "train", 0, found[-1]), earlier):
         raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
     return found[-1]
 

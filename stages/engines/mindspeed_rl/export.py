@@ -15,7 +15,7 @@ import numpy as np
 
 from stages.config import read
 from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
 from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
@@ -60,7 +60,8 @@ def prepare(context: Context) -> None:
     stand_in(context.inputs["fetch"], context.work / "hf", linked=())
     name_dtype(context.work / "hf", context.section(ModelConfig, "model"))
     link_mcore(context.inputs["grpo"] / "mcore", context.work / "mcore")
-    write_start(context.work, fresh(context.config, context.inputs, context.work))
+    directory = context.work / "hf"
+    write_start(context.work, fresh(context.config, context.inputs, context.work), directory)
 
 
 def collect(context: Context) -> None:
@@ -70,15 +71,15 @@ def collect(context: Context) -> None:
         InputError: a tensor is missing, left over, of another shape, or not finite.
     """
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))["begun"]
-    place = result_of(context.work / "hf", begun)
+    earlier = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))["earlier"]
+    place = result_of(context.work / "hf", earlier)
     tensors = renamed(open_directory(place), name_map(model), model, place)
     _require_finite(tensors, place)
     progress = to_context(context, "export")
     export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
 
 
-def result_of(directory: Path, begun: float) -> Path:
+def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
     """The converter's result below the original's directory.
 
     Raises:
@@ -86,7 +87,7 @@ def result_of(directory: Path, begun: float) -> Path:
     """
     for name in RESULTS:
         files = (directory / name).glob("*.safetensors")
-        if any(file.stat().st_mtime >= begun - 1 for file in files):  # clocks of file systems differ
+        if any(is_new(file, earlier) for file in files):
             return directory / name
     rule = f"must hold {' or '.join(f'{name}/' for name in RESULTS)} with safetensors files"
     raise InputError(directory, None, rule, "read the converter's log")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import START_FILE, Tell, write_start
+from stages.engines.base import START_FILE, Tell, is_new, write_start
 from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindspeed_rl import checkpoints, rules
 from stages.engines.mindspeed_rl.job import Job, Places
@@ -69,7 +69,7 @@ def prepare(context: Context) -> None:
     iteration = _resumed(job, places)
     write_configs(job, places, resume=iteration is not None)
     (places.root / "run").mkdir(exist_ok=True)
-    write_start(context.work, start(job, places), resumed=iteration)
+    write_start(context.work, start(job, places), places.checkpoints, resumed=iteration)
     context.progress(0, 1, "begins" if iteration is None else f"goes on from iteration {iteration}", "")
 
 
@@ -103,7 +103,7 @@ def collect(context: Context) -> None:
     if begun["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
         place = checkpoints.directory(places.checkpoints, job.train.steps)  # ended before it was killed
     else:
-        place = prove(Path(begun["logs"]), places.checkpoints, job, begun["begun"])
+        place = prove(Path(begun["logs"]), places.checkpoints, job, begun["earlier"])
     checkpoints.bring_home(place, context.output / "mcore", job.actor)
     rows = read_rows(context.work / "metrics.jsonl")
     TensorBoard(context.output / "tensorboard", rows).close()
@@ -121,7 +121,7 @@ def collect(context: Context) -> None:
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def prove(logs: Path, root: Path, job: Job, begun: float) -> Path:
+def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:
     """The final checkpoint of a run that is known to have finished.
 
     Raises:
@@ -135,7 +135,7 @@ def prove(logs: Path, root: Path, job: Job, begun: float) -> Path:
         rule = f'ended, but "iteration: {total} / {total}", the proof of a finished run, is not its last one'
         raise InputError(logs / DRIVER_LOG, told, rule, remedy)
     place, said = checkpoints.directory(root, total), checkpoints.tracked(root)
-    if said != str(total) or (root / checkpoints.TRACKER).stat().st_mtime < begun:
+    if said != str(total) or not is_new(root / checkpoints.TRACKER, earlier):
         raise InputError(root / checkpoints.TRACKER, said, f"must be new and name iteration {total}", remedy)
     found = checkpoints.flaw(place, job.actor, job.actor.enable_parallel_optimizer)
     if found is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.context import Context
-from stages.engines.base import START_FILE, write_start
+from stages.engines.base import write_start
 from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindrlhf.one_stage import rules
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
@@ -64,8 +64,7 @@ def collect(context: Context) -> None:
         InputError: the proof is missing, whatever the exit code was.
     """
     job = _job(context)
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
-    files = prove(job, context.work / "checkpoints", begun["begun"])
+    files = prove(job, context.work / "checkpoints")
     for rank, source in enumerate(files):
         target = context.output / "train" / f"rank_{rank}" / source.name
         target.parent.mkdir(parents=True)
@@ -85,17 +84,17 @@ def collect(context: Context) -> None:
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def prove(job: Job, root: Path, begun: float) -> list[Path]:
+def prove(job: Job, root: Path) -> list[Path]:
     """The final checkpoint's files, by rank. That the exit code was 0 is known.
 
     Raises:
-        InputError: a rank has no whole file of the last epoch that is newer than the start.
+        InputError: a rank has no whole file of the last epoch; `prepare` left none of an earlier run.
     """
     files = []
     for rank in range(job.layout.train.cards):
         file = root / "train" / f"rank_{rank}" / f"policy_model_epoch_{job.engine.epochs}.ckpt"
-        if not file.is_file() or file.stat().st_mtime < begun:
-            rule = "ended with exit code 0, but wrote no new checkpoint, the only proof of a finished run"
+        if not file.is_file():
+            rule = "ended with exit code 0, but wrote no checkpoint, the only proof of a finished run"
             raise InputError(file, None, rule, "read the logs; type the same command again")
         read_ckpt(file)  # whole
         files.append(file)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from stages.engines.base import START_FILE, Start, write_start
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment, moments, prepare_resume
 from stages.engines.mindrlhf.model_directory import add_index, stand_in
@@ -115,15 +116,20 @@ def test_whole_means_what_the_format_says(tail: bytes) -> None:
 def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Path) -> None:
     root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
     with pytest.raises(InputError, match="the only proof of a finished run"):
-        prove(tmp_path, root, 2, 0.0)
+        prove(tmp_path, root, 2, {})
     log.write_text("INFO - run grpo train end\n")
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, root, 2, 0.0)
+        prove(tmp_path, root, 2, {})
     save_all(root, "1_8")
-    assert prove(tmp_path, root, 2, 0.0) == Moment(1, 8)
-    later = (root / "train/rank_0/policy_model_rank_0-1_8.safetensors").stat().st_mtime + 5
+    assert prove(tmp_path, root, 2, {}) == Moment(1, 8)
+    write_start(tmp_path, Start((), 0, None, {}, (), (), (), ""), root)
+    earlier = json.loads((tmp_path / START_FILE).read_text())["earlier"]
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, root, 2, later)
+        prove(tmp_path, root, 2, earlier)
+    for path in root.rglob("policy_model_*"):  # written anew, by a clock that was put back an hour
+        path.write_bytes(path.read_bytes())
+        os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+    assert prove(tmp_path, root, 2, earlier) == Moment(1, 8)
 
 
 def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path: Path) -> None:

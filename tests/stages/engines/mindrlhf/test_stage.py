@@ -1,7 +1,6 @@
 """collect: what a finished run's files become, without a run."""
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ def context_of(tmp_path: Path) -> Context:
     for name in ("work", "output", "logs"):
         (tmp_path / name).mkdir()
     (tmp_path / "logs" / "worker_0.log").write_text("INFO - run grpo train end\n")
-    plan = {"begun": time.time() - 5, "logs": str(tmp_path / "logs")}
+    plan = {"earlier": {}, "logs": str(tmp_path / "logs")}
     (tmp_path / "work" / "start.json").write_text(json.dumps(plan))
     (tmp_path / "work" / "configs").mkdir()
     (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 1, "time_s": 1.0, "reward": 0.5}\n')

@@ -1,9 +1,7 @@
 """What goes in and what comes home, with the programs' parts played by files."""
 
 import json
-import os
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.config.load import load
 from stages.context import Context
-from stages.engines.base import START_FILE
+from stages.engines.base import START_FILE, Start, write_start
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.errors import ConfigError, InputError
@@ -175,7 +173,8 @@ def test_exit_code_0_alone_is_no_proof(trained: Context, tmp_path: Path, case: s
     if case != "no checkpoint":
         save_checkpoint(root, 4, RANKS[:1] if case == "half a checkpoint" else RANKS)
     if case == "old checkpoint":
-        os.utime(root / TRACKER, (time.time() - 3600,) * 2)
+        write_start(trained.work, Start((), 0, None, {}, (), (), (), ""), root, resumed=None)
+        launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
     with pytest.raises(InputError, match=message):
         train.collect(trained)
 

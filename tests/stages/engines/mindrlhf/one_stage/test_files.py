@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -135,7 +134,6 @@ def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tm
     config = load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *SEVEN]).plain()
     (work / "configs").mkdir(parents=True)
     output.mkdir()
-    (work / "start.json").write_text(json.dumps({"begun": 0.0}))
     (work / "metrics.jsonl").write_text('{"step": 1, "time_s": 1.0, "reward": 0.5}\n')
     for rank in range(job.layout.train.cards):
         folder = work / "checkpoints" / "train" / f"rank_{rank}"

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pipeline import rehearsal
-from pipeline.errors import REPORTED, ConfigError, Problem
+from pipeline.cli.command import Commands
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.plan import rehearsed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import report
@@ -19,7 +20,20 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
 from stages.engines.rehearsal import Proof
 
-EXIT_PASSED, EXIT_FAILED = 0, 1
+
+def register(commands: Commands) -> None:
+    """Add `rehearse`."""
+    parser = commands.add(
+        "rehearse",
+        rehearse,
+        "execute an outside engine's own checkouts on this machine's CPU, with the model shrunk",
+        "experiment=mindrlhf_7b model.path=HF_DIR dataset.path=DIR engine.mindrlhf_home=CHECKOUT \\\n"
+        "      engine.mindformers_home=CHECKOUT engine.python=PYTHON   # HF_DIR needs no weights",
+        "… --keep DIR",
+    )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="rehearse in this empty directory, and leave it"
+    )
 
 
 def rehearse(options: Namespace) -> int:
@@ -52,7 +66,7 @@ def rehearse(options: Namespace) -> int:
     if not passed:
         print(f"what it left, with the logs: {scratch}")
     print(report.last_line(proofs, page), flush=True)
-    return EXIT_PASSED if passed else EXIT_FAILED
+    return Exit.DONE if passed else Exit.FAILED
 
 
 def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path) -> Iterator[Proof]:
