@@ -8,11 +8,11 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from launch import windows
-from stages.mindrlhf.config import VERSIONS as MINDRLHF
-from stages.mindrlhf_one_stage.config import WINDOWS as ONE_STAGE
-from stages.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
-from stages.mindspeed_rl.train_yaml import runtime_env
-from tests.stages.mindspeed_rl.jobs import SEVEN, job_of
+from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
+from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
+from stages.engines.mindspeed_rl.train_yaml import runtime_env
+from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
 PINNED = ("mindspore", "ray", "antlr4-python3-runtime")
 PAGE = (Path(__file__).parents[1] / "docs" / "install.md").read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from pipeline.rehearsal import report
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
-from stages.rehearsal import Proof
+from stages.engines.rehearsal import Proof
 
 
 def register(commands: Commands) -> None:
