@@ -31,8 +31,11 @@ TOLD = (
     "sequence_parallel", "use_distributed_optimizer", "recompute_granularity",
 )  # fmt: skip
 """Of Megatron's arguments after validation."""
-GOES_ON = {"finetune", "no_load_optim", "no_load_rng"}
-"""Options by which MindSpeed's features choose nothing: of a run that begins, and of one that goes on."""
+PATCH_NOTHING = {
+    "finetune", "no_load_optim", "no_load_rng",  # of a run that begins, and of one that goes on
+    "untie_embeddings_and_output_weights", "clip_grad", "lr_warmup_fraction",
+}  # fmt: skip
+"""Options that neither MindSpeed's features nor its older adaptor ask for when they patch (both windows)."""
 LONGEST = 2000
 """Characters of an error: a line must fit a pipe's buffer, as several processes write."""
 
@@ -107,9 +110,8 @@ def _options(directory: Path) -> tuple[str, ...]:
     values = yaml.load(text, loader)  # noqa: S506 (both are safe)
     given = {**values["megatron_training"], **values["actor_config"]}
     given |= values["model"][given["model"]]
-    return tuple(
-        sorted(name for name, value in given.items() if value not in (None, False) and name not in GOES_ON)
-    )
+    chosen = {name for name, value in given.items() if value not in (None, False)}
+    return tuple(sorted(chosen - PATCH_NOTHING))
 
 
 def _start(program: Any, group: list[str], answers: int) -> int:
