@@ -27,11 +27,11 @@ HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
 
 def check(config: Config) -> list[Problem]:
     """Every rule that `config` breaks; empty when it can run."""
+    per_node = config.launcher.cards_per_node
     return [
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
-        *engines.of(config.engine.name).problems(config),
-        *(engines.supervised().problems(config) if config.engine.sft == "mindformers" else ()),
+        *(problem for engine in engines.chosen(config) for problem in engine.problems(config, per_node)),
         *_lengths(config),
         *_training(config),
         *_sources(config),

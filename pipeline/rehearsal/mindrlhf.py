@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 
 from pipeline.config.load import Config
-from pipeline.engines.mindrlhf import job, rehearsed
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
@@ -23,6 +22,7 @@ from pipeline.store.store import Store
 from stages.config import read
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
 from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
@@ -37,7 +37,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindrlhf"
     engine = config.engine
-    missing = [setting for setting, home in rehearsed(config).items() if home is None]
+    missing = [setting for setting, home in ENGINE.homes(config).items() if home is None]
     for setting in missing:
         yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
     if config.model.deepseek_v3 is not None:
@@ -144,7 +144,7 @@ def _data(planned: Plan, stages: Scratch) -> Proof:
 
 def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answers.Answer]:
     inputs = {"tokenize": "tokenize", "fetch": "fetch"}
-    stages.run_entry(planned, "mindrlhf_answers", inputs, scratch / "answers")
+    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, scratch / "answers")
     pairs = json.loads((scratch / "answers" / answers.FILE).read_text(encoding="utf-8"))
     return [(prompt, completion) for prompt, completion in pairs]
 

@@ -12,7 +12,6 @@ from launch import diagnose, doctor
 from launch import engine as launch
 from launch.scripts import EngineStart
 from pipeline.config.load import Config
-from pipeline.engines.mindspeed_rl import job, rehearsed
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
@@ -22,6 +21,7 @@ from stages.config import read
 from stages.context import Context
 from stages.engines.mindrlhf.rehearsal import small_model
 from stages.engines.mindspeed_rl import contract, export
+from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.rehearsal import places, shrink
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
@@ -52,7 +52,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    for setting, home in rehearsed(config).items():
+    for setting, home in ENGINE.homes(config).items():
         if home is None:
             yield Problem(
                 setting, None, "is required: a rehearsal executes it", "give the checkout's directory"

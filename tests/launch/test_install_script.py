@@ -6,10 +6,11 @@ import subprocess
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from launch import windows
 from launch.install_script import CONTRACTS, script
+from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 
 ALL = [(engine, contract) for engine, known in CONTRACTS.items() for contract in known]
@@ -78,7 +79,7 @@ def test_an_unknown_contract_is_the_newest() -> None:
 
 def test_mindrlhf_gets_what_doctor_asks_for() -> None:
     text = script("mindrlhf")
-    for name, wanted, _ in windows.MINDRLHF.packages:
+    for name, wanted, _ in mindrlhf.KNOWN.packages:
         assert f"{name}{wanted}" in text
     for part in ("vllm-0.8.4.dev0", "vllm_mindspore-0.3.0", "msadapter", "'urllib3<2'", "bash build.sh"):
         assert part in text
@@ -88,7 +89,7 @@ def test_mindrlhf_gets_what_doctor_asks_for() -> None:
 def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
     text = script("mindspeed_rl", contract)
     pinned = dict(word.split("==") for word in text.split() if "==" in word)
-    known = windows.MINDSPEED_RL[contract]
+    known = mindspeed_rl.KNOWN[contract]
     asked = {name: wanted for name, wanted, _ in known.packages if name in pinned}
     assert asked.keys() >= {"mindspore", "ray", "antlr4-python3-runtime"}
     assert [name for name, wanted in asked.items() if pinned[name] not in SpecifierSet(wanted)] == []

@@ -21,7 +21,6 @@ import pytest
 from annotated_types import Ge, Gt, Le
 
 import pipeline.config.rules
-import pipeline.engines.local
 import stages.engines.mindrlhf.generation_rules
 import stages.engines.mindrlhf.layout_rules
 import stages.engines.mindrlhf.rules
@@ -29,6 +28,7 @@ import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
+import stages.grpo.engine
 import stages.grpo.rules
 import stages.model_config
 import stages.rewards.config
@@ -44,7 +44,7 @@ from tests.pipeline.rule_cases import check, problems, rule, without_entry, with
 
 MODULES = (
     pipeline.config.rules,
-    pipeline.engines.local,
+    stages.grpo.engine,
     stages.engines.mindrlhf.rules,
     stages.engines.mindrlhf.generation_rules,
     stages.engines.mindrlhf.layout_rules,

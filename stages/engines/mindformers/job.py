@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,6 @@ from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
-
-MAIN = Path("run_mindformer.py")
-ARGUMENTS = (
-    "config", "run_mode", "use_parallel", "load_checkpoint", "auto_trans_ckpt", "resume_training",
-    "train_dataset_dir", "output_dir", "seed",
-)  # fmt: skip
-"""Arguments that are given to it; mindformers 051d65f and 1.6.0 know them."""
-_ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 
 
 @dataclass(frozen=True)
@@ -117,20 +108,6 @@ def _problems(job: Job) -> Iterator[Problem]:
     if job.tokenize.compat == "mindrlhf":
         rule = "must be none with engine.sft=mindformers: rlhf_data.py's ids of answers are not Qwen2.5's"
         yield Problem("tokenize.compat", "mindrlhf", rule, "set it to none")
-
-
-def check_home(home: str) -> list[Problem]:
-    """Whether a directory is a checkout whose run_mindformer.py takes our arguments."""
-    try:
-        declared = set(_ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
-        return [Problem("mindformers.home", home, rule, "clone it and give its directory")]
-    missing = sorted(set(ARGUMENTS) - declared)
-    if not missing:
-        return []
-    rule = f"its {MAIN} lacks {', '.join(f'--{name}' for name in missing)}"
-    return [Problem("mindformers.home", home, rule, "check out 051d65f or v1.6.0")]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
 from stages.engines.mindrlhf import checkpoints, rules
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.model_directory import add_index, stand_in
 from stages.engines.mindrlhf.start import start, write_configs
+from stages.engines.mindrlhf.watch import Watcher
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.model_config import ModelConfig
@@ -48,6 +49,23 @@ def prepare(context: Context) -> None:
     write_start(context.work, start(job, places), places.checkpoints)
     found = checkpoints.newest(places.checkpoints, job.layout.train.cards)
     context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How a run is started."""
+    job = Job.of(config)
+    return start(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the YAML files of a run."""
+    job = Job.of(config)
+    write_configs(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a run."""
+    return Watcher(logs, work, Job.of(config), tell)
 
 
 def places_of(job: Job, work: Path, dataset: Path) -> Places:

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.load import load
-from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from stages.engines.mindrlhf import notes, rules
+from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from tests.stages.engines.mindrlhf.jobs import job_of, places
 

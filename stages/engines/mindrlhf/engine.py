@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pipeline.engines.machines import machines
-from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
-from pipeline.errors import ConfigError, Problem
+from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, Window, part, rank_bytes
+from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import contract, rules, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
+from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
+from stages.errors import ConfigError, Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
-    from pipeline.config.load import Config
+    from stages.sections import Sections
 
+GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=3)
 MOST_SEQUENCES = 1024
 """mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
 
 
-def stages(config: Config) -> tuple[Stage, ...]:
+def stages(run: Sections) -> tuple[Stage, ...]:
     """What mindrlhf does itself is skipped; which that is depends on what it loads."""
-    assert config.engine.name == "mindrlhf"
-    form = config.engine.load_ckpt_format
+    assert run.engine.name == "mindrlhf"
+    form = run.engine.load_ckpt_format
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
-    size, ranks = config.model.weight_bytes, rank_bytes(config)
+    size, ranks = run.model.weight_bytes, rank_bytes(run)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
-    foreign = config.model.deepseek_v3 is not None
+    foreign = run.model.deepseek_v3 is not None
     if foreign:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
         uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
-    widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
+    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
         Stage(
@@ -61,13 +63,13 @@ def stages(config: Config) -> tuple[Stage, ...]:
             "grpo",
             ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
             {**weights, "tokenize": "tokenize", "fetch": "fetch"},
-            workers=config.layout.train.cards,
+            workers=run.layout.train.cards,
             # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
             bytes_written=(3 * ranks["train"] + ranks["reference"])
-            * (1 + config.train.keep_checkpoints)
+            * (1 + run.train.keep_checkpoints)
             * (2 if widened else 1),
             computes=True,
-            engine="mindrlhf",
+            program=GRPO,
         ),
         Stage(
             "evaluate",
@@ -106,59 +108,88 @@ def derive(values: dict[str, Any]) -> None:
             engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
 
 
-def problems(config: Config) -> Iterator[Problem]:
+def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of mindrlhf and mindformers."""
-    assert config.engine.name == "mindrlhf"
-    yield from rules.check(job(config), config.sft.enabled)
-    if config.engine.load_ckpt_format == "ckpt" and config.model.deepseek_v3 is None:
-        yield from check_split(config.split)
-        missing = [role for role in ROLES if role not in config.split.roles]
+    assert run.engine.name == "mindrlhf"
+    yield from rules.check(job(run), run.sft.enabled)
+    if run.engine.load_ckpt_format == "ckpt" and run.model.deepseek_v3 is None:
+        yield from check_split(run.split)
+        missing = [role for role in ROLES if role not in run.split.roles]
         if missing:
             rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf)"
-            yield Problem("split.roles", list(config.split.roles), rule, "set it to null")
+            yield Problem("split.roles", list(run.split.roles), rule, "set it to null")
 
 
-def needs(config: Config) -> Iterator[Problem]:
-    """The checkout, and machines for all cards."""
-    assert config.engine.name == "mindrlhf"
-    if config.engine.mindrlhf_home is None:
-        rule = "is required to run: a checkout of mindspore-ai/mindrlhf"
-        yield Problem("engine.mindrlhf_home", None, rule, "clone it and give its directory")
-    yield from machines(config, config.engine.container, "engine.container")
-
-
-def notes(config: Config) -> tuple[str, ...]:
+def notes(run: Sections) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
-    return tuple(reading.notes(job(config)))
+    return tuple(reading.notes(job(run)))
 
 
-def memory(config: Config) -> tuple[RoleMemory, ...]:
+def memory(run: Sections) -> tuple[RoleMemory, ...]:
     """Bytes of one card, per role."""
-    return cards.estimate(job(config))
+    return cards.estimate(job(run))
 
 
-def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
+def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
     """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
-    return cards.warnings(job(config), roles)
+    return cards.warnings(job(run), roles)
 
 
-def load(config: Config) -> Load:
-    """What one step computes, and what a card holds."""
-    assert config.engine.name == "mindrlhf"
-    run, iterations = job(config), config.train.num_iterations
-    tokens = run.packs * run.seq_length * iterations
-    updates = run.packs // run.packs_per_update * iterations
-    return Load(tokens, updates, config.engine.device_memory_gib * GIB)
+def load(run: Sections, have: int) -> Load:
+    """What one step computes, and what a card holds; `have` is not asked."""
+    assert run.engine.name == "mindrlhf"
+    this, iterations = job(run), run.train.num_iterations
+    tokens = this.packs * this.seq_length * iterations
+    updates = this.packs // this.packs_per_update * iterations
+    return Load(tokens, updates, run.engine.device_memory_gib * GIB)
 
 
-def job(config: Config) -> Job:
+def job(run: Sections) -> Job:
     """The sections that a mindrlhf run is rendered from."""
-    assert config.engine.name == "mindrlhf"
-    return part(Job, config)
+    assert run.engine.name == "mindrlhf"
+    return part(Job, run)
 
 
-def rehearsed(config: Config) -> Mapping[str, str | None]:
-    """Both, for the wheel of mindformers lacks research/."""
-    assert config.engine.name == "mindrlhf"
-    engine = config.engine
-    return {"engine.mindrlhf_home": engine.mindrlhf_home, "engine.mindformers_home": engine.mindformers_home}
+VLLM: tuple[Window, ...] = (
+    ("vllm", ">=0.8.4.dev0,<0.9", "the version that vllm-mindspore 0.3.0 is made for"),
+    ("vllm-mindspore", "==0.3.0", "the version that mindrlhf's users pin"),
+    ("urllib3", "<2", "2.x has no DEFAULT_CIPHERS: the import of vLLM fails"),
+)
+KNOWN = Known(
+    (
+        ("mindspore", "==2.7.0", "the version that mindrlhf's users pin"),
+        NUMPY,
+        SAFETENSORS,
+        ("mindstudio-probe", "", "msprobe: without it mindformers ends with: save not found"),
+    ),
+    CANN,
+    DRIVER,
+)
+ENGINE = Engine(
+    name="mindrlhf",
+    stages=stages,
+    problems=problems,
+    programs=(GRPO,),
+    checkouts=(
+        Checkout(
+            "mindrlhf",
+            "engine.mindrlhf_home",
+            contract.of,
+            f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
+        ),
+        checkout(
+            "engine.mindformers_home",
+            "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
+            " mindformers==1.6.0",
+        ),
+    ),
+    known={"": KNOWN},
+    also=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
+    only_910=True,
+    derive=derive,
+    notes=notes,
+    memory=memory,
+    shortage=shortage,
+    load=load,
+    leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
+)
