@@ -12,15 +12,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launch import devices
-from launch import doctor as look
-from launch.doctor import Check
 from launch.engine import hosts_of, lacking
-from launch.environment import RULES, installed
-from launch.install_script import CONTRACTS, script
+from launch.machine import checks as look
+from launch.machine import devices
+from launch.machine.checks import Check
+from launch.machine.environment import RULES, installed
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
-from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import Config, load
 from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Exit, Problem
@@ -54,18 +52,10 @@ def register(commands: Commands) -> None:
         metavar="NAME=DIR",
         help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
     )
-    parser.add_argument(
-        "--fix-script",
-        action="store_true",
-        help="print a script that installs the chosen engine with versions that fit; nothing is run",
-    )
 
 
 def doctor(options: Namespace) -> int:
     """Show every check; exit 1 when the chosen engine is not ready."""
-    if options.fix_script:
-        print(fix_script(compose_cached(options.overrides, options.config_dir)["engine"]), end="")
-        return Exit.DONE
     config = load(options.overrides, options.config_dir)
     chosen = [engine.name for engine in engines.chosen(config)]
     found = examine(config, options.online, homes(options.checkout))
@@ -79,25 +69,6 @@ def doctor(options: Namespace) -> int:
         _show(found, verdicts, chosen)
     ready = all(verdicts[name] != "not ready" for name in chosen)
     return Exit.DONE if ready else Exit.FAILED
-
-
-def fix_script(engine: Mapping[str, Any]) -> str:
-    """The installation of an engine's contract; of its checkout's, or the newest, where that is auto.
-
-    Args:
-        engine: that section as it is written: a script can be had before the rest of a recipe is right.
-
-    Raises:
-        ConfigError: no such contract.
-    """
-    name = engine["name"] if engine["name"] in CONTRACTS else "mindrlhf"
-    contract, checkout = engine.get("contract", "auto"), engines.of(name).checkouts[0]
-    if contract == "auto":
-        contract = checkout.contract(engine.get(checkout.key)) or ""
-    elif contract not in CONTRACTS[name]:
-        rule = f"must be auto, {' or '.join(CONTRACTS[name])}"
-        raise ConfigError([Problem("engine.contract", contract, rule)])
-    return script(name, contract)
 
 
 def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:

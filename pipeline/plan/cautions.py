@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.environment import memory_bytes
+from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 from pipeline.errors import ConfigError
 from stages.engine import Checkout
 from stages.engines.mindformers_files import fits

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from launch.environment import memory_bytes
+from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.process import Outcome
+from launch.process.child import Outcome
 from pipeline.config.load import Config, load
 from pipeline.engines import program as outside
 from pipeline.errors import REPORTED

@@ -20,9 +20,9 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from launch.environment import memory_bytes
 from launch.errors import LaunchError
-from launch.msrun import find_port
+from launch.machine.environment import memory_bytes
+from launch.process.msrun import find_port
 
 Window = tuple[str, str, str]
 """Distribution, versions that work (empty: any), why."""
@@ -31,7 +31,7 @@ PYTHONS = ">=3.10,<3.12"
 Status = Literal["ok", "problem", "unknown"]
 ASCEND = Path("/usr/local/Ascend")
 """Where CANN and the driver are installed by default."""
-BUILT = "grpoflow doctor --fix-script says how to install it: PyPI's vllm is built for other cards"
+BUILT = "docs/install.md says how to install it: PyPI's vllm is built for other cards"
 _VERSIONS = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version
