@@ -93,9 +93,6 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from check_sft(config.sft)
         if rows is not None and config.sft_data.path is None:
             yield from check_examples(config.sft, max(0, rows - config.sft.check_prompts))
-    if config.model.deepseek_v3 is not None:
-        rule = "engine=local trains Qwen2 models (ours: stages/grpo/model.py)"
-        yield Problem("model.deepseek_v3", config.model.name, rule, "choose engine=mindrlhf")
     if config.model.qkv_concat:
         rule = "engine=local reads separate q, k, v and gate, up weights (ours: stages/grpo/model.py)"
         yield Problem("model.qkv_concat", True, rule, "set it to false")

@@ -15,6 +15,7 @@ from stages.mindrlhf import contract, rules, vocabulary
 from stages.mindrlhf import memory as cards
 from stages.mindrlhf import notes as reading
 from stages.mindrlhf.job import Job
+from stages.models.families import FAMILIES, family_of, trained_by, with_weights
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
@@ -32,10 +33,11 @@ def stages(config: Config) -> tuple[Stage, ...]:
     size, ranks = config.model.weight_bytes, rank_bytes(config)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
-    foreign = config.model.deepseek_v3 is not None
+    family = family_of(config.model)
+    foreign = family.weights is None
     if foreign:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
+        uncut = f"{family.title}: {with_weights()} only; model.path holds what mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
     widened = config.model.param_init_type == "float32" and config.model.torch_dtype != "float32"
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
@@ -74,14 +76,16 @@ def stages(config: Config) -> tuple[Stage, ...]:
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": "fetch", "after": "grpo", **after},
             computes=True,
-            skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
+            skipped=None
+            if "local" in family.engines
+            else f"{family.title}: only {trained_by('local')} is evaluated",
         ),
         Stage(
             "export",
             ("model", "export"),
             {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
             bytes_written=size,
-            skipped="DeepSeek-V3: only Qwen2 models are exported; merge grpo's with mindformers"
+            skipped=f"{family.title}: only {with_weights()} is exported; merge grpo's with mindformers"
             if foreign
             else None,
         ),
@@ -91,8 +95,9 @@ def stages(config: Config) -> tuple[Stage, ...]:
 def derive(values: dict[str, Any]) -> None:
     """The contract of the user's checkout, the files that mindrlhf reads, and as many sequences as fit."""
     engine, convert, split = values["engine"], values["convert"], values["split"]
-    if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
+    tutorial = FAMILIES[values["model"]["family"]].mindrlhf
+    if engine["contract"] == "auto" and tutorial is not None:
+        engine["contract"] = contract.of(engine["mindrlhf_home"], tutorial)
     if engine["tokenizer"] == "auto":
         engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
@@ -110,7 +115,7 @@ def problems(config: Config) -> Iterator[Problem]:
     """Rules of mindrlhf and mindformers."""
     assert config.engine.name == "mindrlhf"
     yield from rules.check(job(config), config.sft.enabled)
-    if config.engine.load_ckpt_format == "ckpt" and config.model.deepseek_v3 is None:
+    if config.engine.load_ckpt_format == "ckpt" and family_of(config.model).weights is not None:
         yield from check_split(config.split)
         missing = [role for role in ROLES if role not in config.split.roles]
         if missing:

@@ -23,11 +23,11 @@ from stages.mindformers.start import start, write_config
 from stages.mindrlhf import checkpoints
 from stages.mindrlhf.checkpoints import Moment
 from stages.mindrlhf.stage import says, with_ids
+from stages.models.families import parameter_shapes
 from stages.program import START_FILE, is_new, write_start
 from stages.strategy.stage import write_strategy
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.shapes import parameter_shapes
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
 

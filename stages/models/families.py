@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stages.errors import ConfigError, Problem
 from stages.models.deepseek_v3 import DEEPSEEK_V3
-from stages.models.family import Family, Shape, Weight
+from stages.models.family import Family, Network, Shape, Weight
 from stages.models.qwen2 import QWEN2
 
 if TYPE_CHECKING:
@@ -32,13 +32,17 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
     """The family of a config.json, by its architectures, else its model_type."""
     listed = config.get("architectures")
     for family in FAMILIES.values():
-        if (
-            family.architecture in listed
-            if isinstance(listed, list) and listed
-            else (family.model_type == config.get("model_type"))
-        ):
+        if isinstance(listed, list) and family.architecture in listed:
             return family
-    return None
+    kind = config.get("model_type")
+    return next((family for family in FAMILIES.values() if family.model_type == kind), None)
+
+
+def network_of(model: _OfFamily) -> Network:
+    """What mindformers has of a model whose family an engine around mindformers trains."""
+    network = family_of(model).network
+    assert network is not None  # check_family
+    return network
 
 
 def weights_of(shape: Shape, qkv_concat: bool = False) -> list[Weight]:

@@ -1,6 +1,6 @@
 """What a family of models is: all that differs between one and the next, said in the family's own file.
 
-Weight tools, plan, memory and engines ask this object and know no family by name. No numpy here: plans ask it.
+Weight tools, plan, memory and engines ask this object and know no family by name. No numpy: plans ask it.
 """
 
 from __future__ import annotations

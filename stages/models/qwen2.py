@@ -4,9 +4,9 @@ No weight is transposed or permuted between Hugging Face and mindformers: conver
 qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up
 (row by row).
 
-Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5/convert_weight.py
-and models/llama: llama_transformer.py, llama.py, llama_config.py (every key of model_config reaches it
-unchecked); mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
+Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, models/llama: llama_transformer.py,
+llama.py, llama_config.py (every key of model_config reaches it unchecked), and its
+research/qwen2_5/convert_weight.py; mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
 """
 
 from __future__ import annotations
