@@ -44,9 +44,8 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     family = family_of(config.model)
     if "local" not in family.engines:
         rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
-        yield Problem(
-            "model", config.model.name, rule, f"rehearse the same recipe with a {trained_by('local')}"
-        )
+        remedy = f"rehearse the same recipe with a {trained_by('local')}"
+        yield Problem("model", config.model.name, rule, remedy)
         return
     if engine.container:
         rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"

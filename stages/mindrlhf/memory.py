@@ -17,7 +17,7 @@ from stages.models.families import family_of, network_of
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate, reference and reshard; a card needs the largest of them. None where the weights are unknown.
+    """train, generate, reference and reshard; a card needs the largest of them. None without known weights.
 
     Raises:
         ConfigError: a layout does not fit the model.

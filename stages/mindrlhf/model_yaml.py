@@ -1,6 +1,6 @@
 """The finetune, reference and predict YAML files: one mindformers model config per role.
 
-Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. A tutorial for experts has files of its own form.
+Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. A tutorial for experts has its own form.
 """
 
 from __future__ import annotations

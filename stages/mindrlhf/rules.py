@@ -84,8 +84,8 @@ def _packs(job: Job) -> Iterator[Problem]:
         yield Problem(
             "engine.pack_num",
             pack_num,
-            f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so that "
-            "packed samples see each other (grpo_models.py:207)",
+            f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so "
+            "that packed samples see each other (grpo_models.py:207)",
             "set it to 1",
         )
     elif (
