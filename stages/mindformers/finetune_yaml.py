@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.mindformers.job import Job, Places
-from stages.mindrlhf.checkpoints import PREFIXES
-from stages.mindrlhf.grpo_yaml import parallel_config
-from stages.mindrlhf.model_yaml import recompute_config, training
+from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindrlhf.checkpoints import PREFIXES
+from stages.engines.mindrlhf.grpo_yaml import parallel_config
+from stages.engines.mindrlhf.model_yaml import recompute_config, training
 from stages.models.families import network_of
 
 Values = dict[str, Any]
@@ -28,7 +28,7 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
     """The whole file.
 
     Args:
-        job: the settings, checked by stages.mindformers.job.check.
+        job: the settings, checked by stages.engines.mindformers.job.check.
         places: where its files lie.
         resume: the run continues from places.start, a checkpoint of its own.
     """

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from stages.config import read
+from stages.engines.mindformers.config import MindformersConfig
+from stages.engines.mindrlhf.layout_rules import model_layout
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
-from stages.mindformers.config import MindformersConfig
-from stages.mindrlhf.layout_rules import model_layout
 from stages.model_config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.config import TokenizeConfig

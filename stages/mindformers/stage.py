@@ -14,17 +14,17 @@ from pathlib import Path
 
 from stages.context import Context
 from stages.convert import convert
+from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.mindformers.job import Job, Places, check
+from stages.engines.mindformers.logs import FINISHED
+from stages.engines.mindformers.start import start, write_config
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.stage import says, with_ids
 from stages.errors import ConfigError, InputError
 from stages.export import export
 from stages.grpo.metrics import read_rows
-from stages.mindformers.job import Job, Places, check
-from stages.mindformers.logs import FINISHED
-from stages.mindformers.start import start, write_config
-from stages.mindrlhf import checkpoints
-from stages.mindrlhf.checkpoints import Moment
-from stages.mindrlhf.stage import says, with_ids
 from stages.models.families import parameter_shapes
-from stages.program import START_FILE, is_new, write_start
 from stages.strategy.stage import write_strategy
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context

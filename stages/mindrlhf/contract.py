@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.errors import ConfigError, Problem
-from stages.mindrlhf.config import VERSIONS, Version
 from stages.models.family import Mindrlhf
 
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")

@@ -1,15 +1,15 @@
 """What becomes of generation in mindrlhf: seeds, vLLM's limits, and the tokenizer that reads completions.
 
-Places as in stages/mindrlhf/rules.py.
+Places as in stages/engines/mindrlhf/rules.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stages.engines.mindrlhf import vocabulary
+from stages.engines.mindrlhf.job import Job
 from stages.errors import Problem
-from stages.mindrlhf import vocabulary
-from stages.mindrlhf.job import Job
 
 
 def check(job: Job) -> Iterator[Problem]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stages.engines.mindrlhf.contract import keys
+from stages.engines.mindrlhf.job import Job, Places
 from stages.layout import RoleLayout
-from stages.mindrlhf.contract import keys
-from stages.mindrlhf.job import Job, Places
 
 Values = dict[str, Any]
 
@@ -20,7 +20,7 @@ def grpo_config(job: Job, places: Places, resume: bool) -> Values:
     """All sections of grpo_config.yaml.
 
     Args:
-        job: the settings, checked by stages.mindrlhf.rules.
+        job: the settings, checked by stages.engines.mindrlhf.rules.
         places: where its files lie.
         resume: the run continues from places.actor, rank directories that mindrlhf wrote.
     """

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.config import read_part
+from stages.engines.mindrlhf.config import MindrlhfEngine, Version
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
-from stages.mindrlhf.config import MindrlhfEngine, Version
 from stages.model_config import ModelConfig
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf

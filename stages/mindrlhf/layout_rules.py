@@ -1,13 +1,13 @@
-"""What mindrlhf, mindformers and MindSpore ask of layouts; places as in stages/mindrlhf/rules.py."""
+"""What mindrlhf, mindformers and MindSpore ask of layouts; places as in stages/engines/mindrlhf/rules.py."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
+from stages.engines.mindrlhf.job import Job
 from stages.errors import Problem
 from stages.layout import ROLES, Role, RoleLayout
-from stages.mindrlhf.job import Job
 from stages.model_config import ModelConfig
 from stages.models.families import family_of
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stages import memory
+from stages.engines.mindrlhf.job import Job
 from stages.layout import RoleLayout
 from stages.memory import GIB, RoleMemory, Term, shown
-from stages.mindrlhf.job import Job
 from stages.model_config import ITEM_BYTES, ModelConfig
 from stages.models.families import family_of, network_of
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stages.engines.mindrlhf.grpo_yaml import parallel_config
+from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.grpo.config import RolloutConfig
 from stages.layout import RoleLayout
-from stages.mindrlhf.grpo_yaml import parallel_config
-from stages.mindrlhf.job import Job, Places
-from stages.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.model_config import ModelConfig
 from stages.models.families import network_of
 from stages.models.family import Role

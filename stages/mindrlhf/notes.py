@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.job import Job
 from stages.layout import ROLES
-from stages.mindrlhf.config import VERSIONS
-from stages.mindrlhf.job import Job
 from stages.model_config import ModelConfig
 from stages.models.families import family_of
 from stages.strategy.layouts import warnings

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
+from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.mindrlhf import checkpoints, rules
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.logs import FINISHED
+from stages.engines.mindrlhf.model_directory import add_index, stand_in
+from stages.engines.mindrlhf.start import start, write_configs
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
-from stages.mindrlhf import checkpoints, rules
-from stages.mindrlhf.checkpoints import Moment
-from stages.mindrlhf.job import Job, Places
-from stages.mindrlhf.logs import FINISHED
-from stages.mindrlhf.model_directory import add_index, stand_in
-from stages.mindrlhf.start import start, write_configs
 from stages.model_config import ModelConfig
 from stages.models.families import family_of
-from stages.program import START_FILE, is_new, write_start
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.mindrlhf.grpo_yaml import parallel_config
-from stages.mindrlhf.model_yaml import predicting, recompute_config, sampling, training
-from stages.mindrlhf_one_stage.job import Job
+from stages.engines.mindrlhf.grpo_yaml import parallel_config
+from stages.engines.mindrlhf.model_yaml import predicting, recompute_config, sampling, training
+from stages.engines.mindrlhf.one_stage.job import Job
 from stages.models.families import network_of
 
 Values = dict[str, Any]

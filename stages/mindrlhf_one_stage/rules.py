@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stages.engines.mindrlhf.layout_rules import cut_sequence, filled_pipeline, model_layout
+from stages.engines.mindrlhf.one_stage.config import WINDOWS
+from stages.engines.mindrlhf.one_stage.job import ROLES, Job
 from stages.errors import Problem, as_override
-from stages.mindrlhf.layout_rules import cut_sequence, filled_pipeline, model_layout
-from stages.mindrlhf_one_stage.config import WINDOWS
-from stages.mindrlhf_one_stage.job import ROLES, Job
 from stages.strategy.layouts import warnings
 
 REWARDS = {"accuracy": 1.0, "format": 1.0}

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from stages.engines.mindspeed_rl import contract, recipe
+from stages.engines.mindspeed_rl.config import VERSIONS
+from stages.engines.mindspeed_rl.job import Job
 from stages.errors import Problem, as_override
-from stages.mindspeed_rl import contract, recipe
-from stages.mindspeed_rl.config import VERSIONS
-from stages.mindspeed_rl.job import Job
 
 _VALIDATE = "validate_config.py"
 

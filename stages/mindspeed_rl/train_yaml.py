@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from stages.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.job import Job, Places
 from stages.models.families import family_of
 
 Values = dict[str, Any]
@@ -24,7 +24,7 @@ def train_config(job: Job, places: Places, resume: bool) -> Values:
     """All sections of the training YAML.
 
     Args:
-        job: the settings, checked by stages.mindspeed_rl.rules.
+        job: the settings, checked by stages.engines.mindspeed_rl.rules.
         places: where its files lie.
         resume: the run continues from places.checkpoints.
     """

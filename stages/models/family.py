@@ -144,7 +144,7 @@ class Mindrlhf:
     masks_samples: bool = False
     """Whether the network is told where a packed sample ends (use_eod_attn_mask_compression)."""
     constant_ids: bool = False
-    """Whether its tokenizer class has special ids as constants (stages/mindrlhf/vocabulary.py)."""
+    """Whether its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
     experts: Callable[[ModelConfig, bool], Values] | None = None

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from stages.context import Context
+from stages.engines.mindrlhf.rehearsal.shim import Ids
 from stages.fetch.jsonl import Row
-from stages.mindrlhf.rehearsal.shim import Ids
 from stages.model_config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.probe import answers

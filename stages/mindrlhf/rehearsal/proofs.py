@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.rehearsal import Proof
 from stages.grpo.metrics import read_rows
-from stages.mindrlhf.checkpoints import Moment
 from stages.models.families import weights_of
 from stages.models.family import Shape
-from stages.rehearsal import Proof
 from stages.weights.dtypes import as_float32, raw_dtype
 from stages.weights.header import StoredTensor, read_header
 from stages.weights.prefixes import plain_name
