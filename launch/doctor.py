@@ -28,7 +28,7 @@ from launch.windows import PYTHONS, Window
 Status = Literal["ok", "problem", "unknown"]
 ASCEND = Path("/usr/local/Ascend")
 """Where CANN and the driver are installed by default."""
-BUILT = "grpoflow doctor --fix-script says how to install it: PyPI's vllm is built for other cards"
+BUILT = "docs/install.md says how to install it: PyPI's vllm is built for other cards"
 _VERSIONS = """
 import json, sys
 from importlib.metadata import PackageNotFoundError, version

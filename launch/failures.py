@@ -32,7 +32,7 @@ class Failure:
 
 _AGAIN = "then type the same command again: it goes on from the last checkpoint"
 _PEER = "find the worker that failed first: the one without this message"
-_PIN = "grpoflow doctor --fix-script prints an installation with versions that fit"
+_PIN = "docs/install.md has an installation with versions that fit"
 
 TOLD = Failure(
     "told",

@@ -145,7 +145,8 @@ def _moves(
     dtype: Dtype | None,
 ) -> list[Move]:
     """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
-    moves, done = [], set()
+    moves: list[Move] = []
+    done: set[str] = set()
     parts_of = {weight.name: weight.parts for weight in weights_of(shape, is_fused(sources))}
     for name, tensor in sources.items():
         parts = parts_of[name]

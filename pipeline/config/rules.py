@@ -28,11 +28,12 @@ HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
 
 def check(config: Config) -> list[Problem]:
     """Every rule that `config` breaks; empty when it can run."""
+    family = list(check_family(config.model, config.engine.name))
     return [
-        *check_family(config.model, config.engine.name),
+        *family,
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
-        *engines.of(config.engine.name).problems(config),
+        *(() if family else engines.of(config.engine.name).problems(config)),
         *(engines.supervised().problems(config) if config.engine.sft == "mindformers" else ()),
         *_lengths(config),
         *_training(config),

@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pipeline.engines.machines import machines
+from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
+from pipeline.errors import ConfigError, Problem
 from stages.engines.mindrlhf import contract, rules, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.job import Job
-
-from pipeline.engines.machines import machines
-from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
-from pipeline.errors import ConfigError, Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
 from stages.models.families import FAMILIES, family_of, trained_by, with_weights
@@ -120,7 +119,9 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from check_split(config.split)
         missing = [role for role in ROLES if role not in config.split.roles]
         if missing:
-            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf/stage.py)"
+            rule = (
+                f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf/stage.py)"
+            )
             yield Problem("split.roles", list(config.split.roles), rule, "set it to null")
 
 

@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from stages.engines.mindrlhf import checkpoints
-from stages.engines.mindrlhf.checkpoints import Moment
-from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
-from stages.engines.rehearsal import Proof
 
 from pipeline.config.load import Config
 from pipeline.engines.mindrlhf import job, rehearsed
@@ -25,6 +21,10 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store.store import Store
 from stages.config import read
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
+from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair

@@ -20,16 +20,16 @@ from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.config import read
 from stages.context import Context
-from stages.mindrlhf.rehearsal import small_model
-from stages.mindspeed_rl import contract, export
-from stages.mindspeed_rl.job import Job, Places
-from stages.mindspeed_rl.rehearsal import places, shrink
-from stages.mindspeed_rl.rehearsal.validation import validate
-from stages.mindspeed_rl.tokenize import PREFIX, data_files, sequences
-from stages.mindspeed_rl.train import places_of
-from stages.mindspeed_rl.train_yaml import dump, train_config
+from stages.engines.mindrlhf.rehearsal import small_model
+from stages.engines.mindspeed_rl import contract, export
+from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.rehearsal import places, shrink
+from stages.engines.mindspeed_rl.rehearsal.validation import validate
+from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
+from stages.engines.mindspeed_rl.train import places_of
+from stages.engines.mindspeed_rl.train_yaml import dump, train_config
+from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
-from stages.rehearsal import Proof
 from stages.weights.tensors import load
 
 STOP = "mindspeed_rl_msadapter"

@@ -79,7 +79,7 @@ def check_family(model: ModelConfig, engine: str) -> Iterator[Problem]:
     for family in FAMILIES.values():
         if family.section is None or (getattr(model, family.section) is None) == (family is not own):
             continue
-        rule = f"is what {family.title} has, and model.family={model.family}"
+        rule = f"is what {family.title} has, and model.family={model.family} (ours: stages/models)"
         if family is own:
             rule = f"is required with model.family={family.name}"
         remedy = f"give both, or neither; model={family.name} does"

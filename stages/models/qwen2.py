@@ -4,9 +4,9 @@ No weight is transposed or permuted between Hugging Face and mindformers: conver
 qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up
 (row by row).
 
-Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, models/llama: llama_transformer.py,
-llama.py, llama_config.py (every key of model_config reaches it unchecked), and its
-research/qwen2_5/convert_weight.py; mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
+Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5 and
+models/llama: llama_transformer.py, llama.py, llama_config.py (it takes every key of model_config);
+mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
 """
 
 from __future__ import annotations
@@ -158,6 +158,13 @@ def _megatron(model: ModelConfig) -> Values:
 
 
 LLAMA = Network({"type": "LlamaForCausalLM"}, _shape, _training, _predicting, num_blocks=1024)
+TUTORIAL = Mindrlhf(
+    main="examples/grpo/qwen_grpo_tutorial/main.py",
+    name="qwen",
+    model_name="qwen2.5",
+    masks_samples=True,
+    constant_ids=True,
+)
 QWEN2 = Family(
     name="qwen2",
     title="Qwen2",
@@ -170,12 +177,6 @@ QWEN2 = Family(
     engines=frozenset({"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}),
     weights=weights,
     network=LLAMA,
-    mindrlhf=Mindrlhf(
-        main="examples/grpo/qwen_grpo_tutorial/main.py",
-        name="qwen",
-        model_name="qwen2.5",
-        masks_samples=True,
-        constant_ids=True,
-    ),
+    mindrlhf=TUTORIAL,
     megatron=_megatron,
 )

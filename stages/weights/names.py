@@ -51,7 +51,7 @@ def read_shape(directory: Path) -> FileShape:
         rule = f"must be one of a {with_weights()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     arguments: dict[str, Any] = {}
-    for key in FileShape.__dataclass_fields__.keys() - {"family"}:
+    for key in list(FileShape.__dataclass_fields__)[1:]:  # but family
         value = values.get(key, False if key == "tie_word_embeddings" else None)
         if type(value) is not (bool if key == "tie_word_embeddings" else int):
             remedy = f"give the config.json of a {family.title} model"
