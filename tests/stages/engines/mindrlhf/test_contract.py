@@ -9,15 +9,13 @@ from stages.models.deepseek_v3 import DEEPSEEK_V3
 from tests.stages.engines.mindrlhf.jobs import DATA
 
 HOME = DATA / "mindrlhf_standin"
+assert DEEPSEEK_V3.mindrlhf is not None
+DEEPSEEK = DEEPSEEK_V3.mindrlhf
 
 
 @pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
 def test_versions_are_told_apart_by_their_files(version: str) -> None:
     assert contract.of(str(HOME / version)) == version
-
-
-assert DEEPSEEK_V3.mindrlhf is not None
-DEEPSEEK = DEEPSEEK_V3.mindrlhf
 
 
 def test_no_checkout_means_the_newest() -> None:
