@@ -12,11 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch import devices, windows
-from launch import doctor as look
-from launch.doctor import Check
+from launch import windows
 from launch.engine import hosts_of, lacking
-from launch.environment import RULES, installed
+from launch.machine import checks as look
+from launch.machine import devices
+from launch.machine.checks import Check
+from launch.machine.environment import RULES, installed
 from launch.windows import Known
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands

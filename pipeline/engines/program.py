@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, cast
 from launch import engine as msrun
 from launch import ray
 from launch.config import LauncherConfig
-from launch.process import Outcome
+from launch.nodes.scripts import EngineStart
+from launch.process.child import Outcome
 from launch.ray import RayStart
-from launch.scripts import EngineStart
 from stages.config import read
 from stages.context import Context, progress_line
 from stages.engines.base import START_FILE, Program, Tell

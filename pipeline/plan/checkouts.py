@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 from launch.windows import MINDFORMERS_VERSIONS, ONE_STAGE_MINDFORMERS
 from pipeline.errors import ConfigError
 from stages.engines.mindrlhf.config import VERSIONS

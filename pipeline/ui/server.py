@@ -28,7 +28,7 @@ import tornado.ioloop
 import tornado.netutil
 import tornado.web
 
-from launch.environment import cards_here
+from launch.machine.environment import cards_here
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.store import ui_address

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from launch.process import Outcome
+from launch.process.child import Outcome
 from pipeline.config.load import Config, load
 from pipeline.engines import program
 from pipeline.errors import REPORTED

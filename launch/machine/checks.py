@@ -20,9 +20,9 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from launch.environment import memory_bytes
 from launch.errors import LaunchError
-from launch.msrun import find_port
+from launch.machine.environment import memory_bytes
+from launch.process.msrun import find_port
 from launch.windows import PYTHONS, Window
 
 Status = Literal["ok", "problem", "unknown"]
