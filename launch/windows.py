@@ -1,4 +1,4 @@
-"""Versions that are known to work together, engine by engine. Data only; launch.doctor compares with it."""
+"""Versions that are known to work together, engine by engine. Data only; machine.checks compares with it."""
 
 from __future__ import annotations
 

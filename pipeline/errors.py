@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +30,18 @@ class StageFailed(Exception):
         errors = [line for line in tail if line.startswith("error: ")]
         shown = errors[-1:] or [f"  | {line}" for line in tail]
         super().__init__("\n".join([f"stage {stage} failed: {cause}", *shown, *diagnosis, f"log: {log}"]))
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of commands; 130 and 143 are those of signals."""
+
+    DONE = 0
+    FAILED = 1
+    """Of a stage, a check or a search."""
+    INVALID = 2
+    """The configuration or the command line."""
+    PENDING = 10
+    """Of plan: there is work to do."""
 
 
 REPORTED = (StageError, LaunchError, StoreError, StageFailed)

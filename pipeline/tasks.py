@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import luigi
 from luigi.configuration import get_config
 
-from pipeline.errors import REPORTED, ConfigError
+from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import StageSpec
 from pipeline.run import signals
 from pipeline.run.progress import count
@@ -22,7 +22,6 @@ from pipeline.run.run import Run, prepare_plan
 from pipeline.store import ui_address
 from pipeline.store.store import DIGITS
 
-EXIT_FAILED, EXIT_INVALID = 1, 2
 TELL_EVERY_S = 1.0
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
@@ -35,7 +34,7 @@ def _behave_without_luigi_cfg() -> None:
         "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
         # Luigi exits 0 on failure by default.
         "retcode": {
-            name: EXIT_FAILED
+            name: Exit.FAILED
             for name in (
                 "already_running",
                 "missing_data",
@@ -113,10 +112,10 @@ def prepare(overrides: str, config_dir: str | None, target: str | None = None) -
         except ConfigError as error:
             for problem in error.problems:
                 print(f"error: {problem}", file=sys.stderr)
-            sys.exit(EXIT_INVALID)
+            sys.exit(Exit.INVALID)
         except REPORTED as error:
             print(f"error: {error}", file=sys.stderr)
-            sys.exit(EXIT_INVALID)
+            sys.exit(Exit.INVALID)
         adopt(overrides, config_dir, run, target)
         get_config().set("resources", "cards", str(plan.config.cards))
     return _runs[overrides, config_dir, target]

@@ -23,15 +23,15 @@ STAGES = {  # module, or module:function where it is not `run`
     "split": "stages.split",
     "sft": "stages.sft",
     "grpo": "stages.grpo.stage",
-    "mindrlhf_prepare": "stages.mindrlhf.stage:prepare",
-    "mindrlhf_collect": "stages.mindrlhf.stage:collect",
-    "mindrlhf_answers": "stages.mindrlhf.rehearsal.answers",
-    "mindrlhf_one_stage_prepare": "stages.mindrlhf_one_stage.stage:prepare",
-    "mindrlhf_one_stage_collect": "stages.mindrlhf_one_stage.stage:collect",
-    "mindformers_prepare": "stages.mindformers.stage:prepare",
-    "mindformers_collect": "stages.mindformers.stage:collect",
+    "mindrlhf_prepare": "stages.engines.mindrlhf.stage:prepare",
+    "mindrlhf_collect": "stages.engines.mindrlhf.stage:collect",
+    "mindrlhf_answers": "stages.engines.mindrlhf.rehearsal.answers",
+    "mindrlhf_one_stage_prepare": "stages.engines.mindrlhf.one_stage.stage:prepare",
+    "mindrlhf_one_stage_collect": "stages.engines.mindrlhf.one_stage.stage:collect",
+    "mindformers_prepare": "stages.engines.mindformers.stage:prepare",
+    "mindformers_collect": "stages.engines.mindformers.stage:collect",
     **{
-        f"mindspeed_rl_{stage}_{step}": f"stages.mindspeed_rl.{module}:{step}"
+        f"mindspeed_rl_{stage}_{step}": f"stages.engines.mindspeed_rl.{module}:{step}"
         for stage, module in (
             ("tokenize", "tokenize"),
             ("convert", "convert"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import _parser
+from pipeline.cli import make_parser
 
 ROOT = Path(__file__).parents[1]
 ENGLISH, CHINESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README_CN.md"))
@@ -67,7 +67,7 @@ def test_every_command_of_the_readme_is_one() -> None:
     typed = [line for block in blocks(ENGLISH) for line in block.replace("\\\n", " ").splitlines()]
     commands = [shlex.split(re.sub(r"[\[\]]", " ", line)) for line in typed if line.startswith("grpoflow ")]
     assert len(commands) > 25
-    parser = _parser()
+    parser = make_parser()
     for command in commands:
         _, rest = parser.parse_known_args([word for word in command[1:] if word != "…"])
         assert all("=" in word for word in rest), command

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from pathlib import Path
 
-from launch import diagnose as logs
-from pipeline.errors import ConfigError, Problem
+from launch.diagnose import diagnosis as logs
+from pipeline.cli.command import Commands
+from pipeline.errors import ConfigError, Exit, Problem
 
-EXIT_KNOWN, EXIT_UNKNOWN = 0, 1
+
+def register(commands: Commands) -> None:
+    """Add `diagnose`."""
+    parser = commands.add(
+        "diagnose",
+        diagnose,
+        "tell from a failed run's logs what happened and what to do (exit 1: nothing known)",
+        "store/.logs/grpo-0123456789abcdef",
+        "output/msrun_log --json",
+    )
+    parser.add_argument(
+        "logs", type=Path, metavar="LOG_DIR", help="msrun's or grpoflow's; or one log; anybody's"
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def diagnose(options: Namespace) -> int:
@@ -17,4 +32,4 @@ def diagnose(options: Namespace) -> int:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
     print(logs.as_json(found) if options.json else "\n".join(found.lines()))
-    return EXIT_KNOWN if found.known else EXIT_UNKNOWN
+    return Exit.DONE if found.known else Exit.FAILED

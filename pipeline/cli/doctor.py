@@ -12,28 +12,47 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from launch import devices, windows
-from launch import doctor as look
-from launch.doctor import Check
+from launch import windows
 from launch.engine import hosts_of, lacking
-from launch.environment import RULES, installed
-from launch.install_script import CONTRACTS, script
+from launch.machine import checks as look
+from launch.machine import devices
+from launch.machine.checks import Check
+from launch.machine.environment import RULES, installed
 from launch.windows import Known
 from pipeline import engines, rehearsal
-from pipeline.config.compose_cache import compose_cached
+from pipeline.cli.command import Commands
 from pipeline.config.load import Config, load
 from pipeline.engines.machines import installed as needed
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED, Checkout
 from pipeline.plan.graph import stages
 from pipeline.rehearsal.machine import missing_packages
 from stages.fetch.redact import redact
 
-EXIT_READY, EXIT_NOT_READY = 0, 1
 HUB = "https://modelscope.cn"
 NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
 """Groups of checks that no engine's verdict is named after, and their headings."""
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
+
+
+def register(commands: Commands) -> None:
+    """Add `doctor`."""
+    parser = commands.add(
+        "doctor",
+        doctor,
+        "check what the engines need of this machine, with a verdict each (exit 1: the chosen one can't run)",
+        "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
+        "--online --json",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--online", action="store_true", help="ask the model hub whether it answers")
+    parser.add_argument(
+        "--checkout",
+        action="append",
+        default=[],
+        metavar="NAME=DIR",
+        help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
+    )
 
 
 @dataclass(frozen=True)
@@ -66,9 +85,6 @@ OUTSIDE: Mapping[str, Outside] = {
 
 def doctor(options: Namespace) -> int:
     """Show every check; exit 1 when the chosen engine is not ready."""
-    if options.fix_script:
-        print(fix_script(compose_cached(options.overrides, options.config_dir)["engine"]), end="")
-        return EXIT_READY
     config = load(options.overrides, options.config_dir)
     found = examine(config, options.online, homes(options.checkout))
     verdicts = {
@@ -80,26 +96,7 @@ def doctor(options: Namespace) -> int:
     else:
         _show(found, verdicts, _chosen(config))
     ready = all(verdicts[name] != "not ready" for name in _chosen(config))
-    return EXIT_READY if ready else EXIT_NOT_READY
-
-
-def fix_script(engine: Mapping[str, Any]) -> str:
-    """The installation of an engine's contract; of its checkout's, or the newest, where that is auto.
-
-    Args:
-        engine: that section as it is written: a script can be had before the rest of a recipe is right.
-
-    Raises:
-        ConfigError: no such contract.
-    """
-    name = engine["name"] if engine["name"] in CONTRACTS else "mindrlhf"
-    contract, checkout = engine.get("contract", "auto"), OUTSIDE[name].checkouts[0]
-    if contract == "auto":
-        contract = checkout.contract(engine.get(checkout.key)) or ""
-    elif contract not in CONTRACTS[name]:
-        rule = f"must be auto, {' or '.join(CONTRACTS[name])}"
-        raise ConfigError([Problem("engine.contract", contract, rule)])
-    return script(name, contract)
+    return Exit.DONE if ready else Exit.FAILED
 
 
 def _chosen(config: Config) -> tuple[str, ...]:

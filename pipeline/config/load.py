@@ -23,6 +23,10 @@ from pipeline.errors import ConfigError
 from stages.config import read
 from stages.convert_config import ConvertConfig
 from stages.engine_config import LocalEngine
+from stages.engines.mindformers.config import MindformersConfig
+from stages.engines.mindrlhf.config import MindrlhfEngine
+from stages.engines.mindrlhf.one_stage.config import OneStageEngine
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.evaluate_config import EvaluateConfig
 from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
@@ -30,10 +34,6 @@ from stages.fetch.sources import FetchConfig, choose_source
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.identity import NotInIdentity
 from stages.layout import LayoutConfig
-from stages.mindformers.config import MindformersConfig
-from stages.mindrlhf.config import MindrlhfEngine
-from stages.mindrlhf_one_stage.config import OneStageEngine
-from stages.mindspeed_rl.config import MindspeedRlEngine
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig

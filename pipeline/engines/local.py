@@ -122,7 +122,7 @@ def memory(config: Config) -> tuple[RoleMemory, ...]:
 
 def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
     """What may not fit into this machine's memory; `have` in bytes, None: asked of it."""
-    from launch.environment import memory_bytes
+    from launch.machine.environment import memory_bytes
     from stages.memory import shown
 
     have = memory_bytes() if have is None else have
@@ -140,7 +140,7 @@ def shortage(config: Config, roles: Sequence[RoleMemory], have: int | None = Non
 
 def load(config: Config) -> Load:
     """What one step computes, and what a worker may occupy."""
-    from launch.environment import memory_bytes
+    from launch.machine.environment import memory_bytes
 
     train, rollout = config.train, config.rollout
     length = config.tokenize.max_prompt_length + rollout.max_tokens

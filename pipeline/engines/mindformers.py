@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import Stage
 from pipeline.errors import Problem
-from stages.mindformers import job
-from stages.mindformers.job import Job
+from stages.engines.mindformers import job
+from stages.engines.mindformers.job import Job
 from stages.strategy.layouts import warnings
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import ConfigError, Problem
+from stages.engines.mindrlhf import contract, rules, vocabulary
+from stages.engines.mindrlhf import memory as cards
+from stages.engines.mindrlhf import notes as reading
+from stages.engines.mindrlhf.job import Job
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
-from stages.mindrlhf import contract, rules, vocabulary
-from stages.mindrlhf import memory as cards
-from stages.mindrlhf import notes as reading
-from stages.mindrlhf.job import Job
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def problems(config: Config) -> Iterator[Problem]:
         yield from check_split(config.split)
         missing = [role for role in ROLES if role not in config.split.roles]
         if missing:
-            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/mindrlhf/stage.py)"
+            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf)"
             yield Problem("split.roles", list(config.split.roles), rule, "set it to null")
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import TOKENIZE, Load, Stage, part, rank_bytes
 from pipeline.errors import ConfigError, Problem
+from stages.engines.mindrlhf.one_stage import contract, rules
+from stages.engines.mindrlhf.one_stage import memory as cards
+from stages.engines.mindrlhf.one_stage.config import OneStageEngine
+from stages.engines.mindrlhf.one_stage.job import ROLES, Job
 from stages.memory import RoleMemory, warnings
-from stages.mindrlhf_one_stage import contract, rules
-from stages.mindrlhf_one_stage import memory as cards
-from stages.mindrlhf_one_stage.config import OneStageEngine
-from stages.mindrlhf_one_stage.job import ROLES, Job
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config

@@ -10,12 +10,12 @@ from launch import engine as launch
 from pipeline.engines.machines import machines
 from pipeline.engines.stage import Load, Stage, as_text, part
 from pipeline.errors import Problem
+from stages.engines.mindspeed_rl import contract, rules
+from stages.engines.mindspeed_rl import memory as cards
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.engines.mindspeed_rl.job import Job
 from stages.layout import ROLES
 from stages.memory import RoleMemory, warnings
-from stages.mindspeed_rl import contract, rules
-from stages.mindspeed_rl import memory as cards
-from stages.mindspeed_rl.config import MindspeedRlEngine
-from stages.mindspeed_rl.job import Job
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from launch import engine as msrun
 from launch import ray
 from launch.config import LauncherConfig
-from launch.process import Outcome
+from launch.nodes.scripts import EngineStart
+from launch.process.child import Outcome
 from launch.ray import RayStart
-from launch.scripts import EngineStart
 from stages.config import read
 from stages.context import Context, progress_line
+from stages.engines.base import START_FILE, Program, Tell
 from stages.grpo.metrics import StepLog, read_rows
-from stages.program import START_FILE, Program, Tell
 
 if TYPE_CHECKING:
     from pipeline.plan.graph import Plan, StageSpec
@@ -35,7 +35,7 @@ class Outside:
     """One outside program."""
 
     module: str
-    """Holds stages.program.Program's functions; imported only when it is needed."""
+    """Holds stages.engines.base.Program's functions; imported only when it is needed."""
     launch: ModuleType
     """run, write and first_line, as launch/engine.py has them."""
     start: type[Any]
@@ -48,13 +48,13 @@ class Outside:
 
 
 PROGRAMS = {
-    "mindrlhf": Outside("stages.mindrlhf.program", msrun, EngineStart),
-    "mindrlhf_one_stage": Outside("stages.mindrlhf_one_stage.program", msrun, EngineStart),
-    "mindformers": Outside("stages.mindformers.program", msrun, EngineStart),
-    "mindspeed_rl_tokenize": Outside("stages.mindspeed_rl.tokenize", msrun, EngineStart),
-    "mindspeed_rl_convert": Outside("stages.mindspeed_rl.convert", msrun, EngineStart),
-    "mindspeed_rl_grpo": Outside("stages.mindspeed_rl.train", ray, RayStart),
-    "mindspeed_rl_export": Outside("stages.mindspeed_rl.export", msrun, EngineStart),
+    "mindrlhf": Outside("stages.engines.mindrlhf.program", msrun, EngineStart),
+    "mindrlhf_one_stage": Outside("stages.engines.mindrlhf.one_stage.program", msrun, EngineStart),
+    "mindformers": Outside("stages.engines.mindformers.program", msrun, EngineStart),
+    "mindspeed_rl_tokenize": Outside("stages.engines.mindspeed_rl.tokenize", msrun, EngineStart),
+    "mindspeed_rl_convert": Outside("stages.engines.mindspeed_rl.convert", msrun, EngineStart),
+    "mindspeed_rl_grpo": Outside("stages.engines.mindspeed_rl.train", ray, RayStart),
+    "mindspeed_rl_export": Outside("stages.engines.mindspeed_rl.export", msrun, EngineStart),
 }
 """Stage.engine -> the program."""
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 from launch.windows import MINDFORMERS_VERSIONS, ONE_STAGE_MINDFORMERS
 from pipeline.errors import ConfigError
+from stages.engines.mindrlhf.config import VERSIONS
 from stages.errors import Problem
-from stages.mindrlhf.config import VERSIONS
 
 _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 
@@ -76,31 +76,31 @@ def _fits(version: str, window: str) -> bool:
 
 
 def _mindrlhf(home: str) -> str:
-    from stages.mindrlhf import contract  # here and below: they parse upstream's sources
+    from stages.engines.mindrlhf import contract  # here and below: they parse upstream's sources
 
     return contract.of(home)
 
 
 def _one_stage(home: str) -> str:
-    from stages.mindrlhf_one_stage import contract
+    from stages.engines.mindrlhf.one_stage import contract
 
     return contract.of(home)
 
 
 def _mindspeed_rl(home: str) -> str:
-    from stages.mindspeed_rl import contract
+    from stages.engines.mindspeed_rl import contract
 
     return contract.judge(home)
 
 
 def _mindspeed_rl_contract(home: str) -> str:
-    from stages.mindspeed_rl import contract
+    from stages.engines.mindspeed_rl import contract
 
     return contract.of(home)
 
 
 def _mindspeed_llm(home: str) -> str:
-    from stages.mindspeed_rl import contract
+    from stages.engines.mindspeed_rl import contract
 
     return contract.judge_converter(home)
 
@@ -109,7 +109,7 @@ def _mindformers(window: str) -> Callable[[str], str]:
     """By run_mindformer.py's arguments, and by the version in setup.py where there is one."""
 
     def judge(home: str) -> str:
-        from stages.mindformers.job import check_home
+        from stages.engines.mindformers.job import check_home
 
         if found := check_home(home):
             raise ConfigError(found)

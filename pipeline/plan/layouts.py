@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,14 +17,12 @@ from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
-from pipeline.terminal import console
 from stages.config import read
 from stages.cost import ASSUMED, Cost, cost
 from stages.memory import Fits, RoleMemory, shown
 
 DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 CARDS = 8
-EXIT_DONE = 0
 _ORDER: dict[Fits, int] = {"yes": 0, "maybe": 1, "no": 2}
 
 
@@ -61,20 +57,6 @@ class Choice:
     def headroom(self) -> int:
         """Bytes that the high estimate leaves; negative where it does not fit."""
         return self.available - self.needed[1]
-
-
-def layouts(options: Namespace) -> int:
-    """List every valid layout, best first; with --picture, draw the first."""
-    choices, refused = find(options.overrides, options.config_dir)
-    if options.picture is not None:
-        _draw(choices[0], options.picture)
-    if options.json:
-        print(json.dumps(as_json(choices, refused), indent=1))
-    else:
-        show(choices, refused, console())
-        if options.picture is not None:
-            print(f"{options.picture}: {choices[0].config.layout.name}, train role")
-    return EXIT_DONE
 
 
 def find(
@@ -198,7 +180,8 @@ def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], ou
             out.print(f"  {count} x {rule}", markup=False)
 
 
-def _draw(choice: Choice, file: Path) -> None:
+def draw(choice: Choice, file: Path) -> None:
+    """A picture of which card holds what, as SVG."""
     from stages.report.layout_file import layout_svg  # here: a list without a picture needs no templates
 
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from launch import job
 from launch.config import LauncherConfig
+from launch.process import job
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.files import shown_bytes

@@ -37,7 +37,7 @@ def warnings(plan: Plan, store: Store) -> list[str]:
         store: where a fetched dataset may be.
     """
     if plan.config.engine.name == "mindspeed_rl":  # its prompts and rewards are its own
-        from stages.mindspeed_rl import earnable
+        from stages.engines.mindspeed_rl import earnable
 
         return [str(problem) for problem in earnable.warnings(plan.config.engine)]
     if not _is_quick(plan.config.reward):
@@ -73,7 +73,7 @@ def leftover(engine: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
     """
     if engine["name"] not in ("mindrlhf", "mindrlhf_one_stage"):
         return None
-    from stages.mindrlhf import vocabulary
+    from stages.engines.mindrlhf import vocabulary
 
     if engine["name"] == "mindrlhf":
         return vocabulary.leftover(model, engine["tokenizer"])

@@ -25,7 +25,7 @@ from pipeline import engines
 from pipeline.config.load import Config
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from stages.rehearsal import Proof
+from stages.engines.rehearsal import Proof
 
 Tell = Callable[[str], None]
 """Takes a line for people, on stderr."""

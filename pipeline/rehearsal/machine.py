@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launch import doctor
+from launch.machine import checks
 from launch.windows import REHEARSAL, REHEARSAL_INSTALL
 from pipeline.errors import Problem
 
@@ -15,13 +15,13 @@ def missing_packages(python: str | None) -> Iterator[Problem]:
     Args:
         python: engine.python; None: the first on PATH that is not our own.
     """
-    chosen = doctor.interpreter(python)
-    found = None if chosen is None else doctor.versions(chosen, [name for name, *_ in REHEARSAL])
+    chosen = checks.interpreter(python)
+    found = None if chosen is None else checks.versions(chosen, [name for name, *_ in REHEARSAL])
     remedy = f"make one that can rehearse: {REHEARSAL_INSTALL}, then engine.python=DIR/bin/python"
     if chosen is None or found is None:
         yield Problem("engine.python", chosen, "does not answer", remedy)
         return
-    lacks = [check for check in doctor.packages(REHEARSAL, found.get, chosen) if check.status == "problem"]
+    lacks = [check for check in checks.packages(REHEARSAL, found.get, chosen) if check.status == "problem"]
     if lacks:
         told = ", ".join(f"{check.name} {check.found}" for check in lacks)
         yield Problem("engine.python", chosen, f"lacks what mindformers stands on: {told}", remedy)

@@ -12,13 +12,13 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.config import read
-from stages.mindformers import rehearsal
-from stages.mindformers.stage import PART
-from stages.mindrlhf import checkpoints
-from stages.mindrlhf.checkpoints import Moment
-from stages.mindrlhf.rehearsal import places, proofs, shim, small_model
+from stages.engines.mindformers import rehearsal
+from stages.engines.mindformers.stage import PART
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.rehearsal import places, proofs, shim, small_model
+from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
-from stages.rehearsal import Proof
 
 KILLED_AFTER = 2
 """Steps whose checkpoint is whole when the run is killed."""

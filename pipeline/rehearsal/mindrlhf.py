@@ -21,11 +21,11 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store.store import Store
 from stages.config import read
-from stages.mindrlhf import checkpoints
-from stages.mindrlhf.checkpoints import Moment
-from stages.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
+from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
-from stages.rehearsal import Proof
 from stages.tokenize.records import check_pair
 
 KILLED_AFTER = 2

@@ -14,7 +14,7 @@ from rich.table import Table
 from pipeline.errors import StoreError
 from pipeline.store.rehearsals import REPORT
 from pipeline.terminal import console, elapsed
-from stages.rehearsal import Proof
+from stages.engines.rehearsal import Proof
 
 MARKDOWN = "report.md"
 

@@ -191,7 +191,7 @@ def _warn(plan: Plan, store: Store) -> None:
 
 
 def _check_environment() -> None:
-    from launch import environment
+    from launch.machine import environment
 
     problems = environment.problems()
     if problems:

@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import ConfigError, Problem
 from pipeline.store.store import told
+from pipeline.terminal import elapsed
 from stages.files import open_regular, read_bytes, read_json
 
 FILE = "runs.jsonl"
@@ -56,6 +57,16 @@ class Record:
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
+
+    @property
+    def told(self) -> str:
+        """Its state, and where it failed."""
+        return f"{self.state} in {self.failed_stage}" if self.failed_stage else self.state
+
+    @property
+    def took(self) -> str:
+        """How long, for people; empty where it has no end."""
+        return "" if self.ended is None else elapsed(self.ended - self.started)
 
     def artifact(self, stage: str) -> str:
         """STAGE/FIRST-16-DIGITS of one of its stages.

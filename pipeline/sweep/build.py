@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.errors import REPORTED, ConfigError, Problem
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
 from pipeline.run import notify, signals, summary
@@ -30,8 +30,6 @@ from pipeline.store import history
 from pipeline.store.store import Store
 from pipeline.sweep.points import Point, accuracy, describe, show, show_merged, table, varied
 from pipeline.terminal import console
-
-EXIT_DONE, EXIT_FAILED, EXIT_INVALID = 0, 1, 2
 
 
 def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_dir: Path | None) -> int:
@@ -66,7 +64,7 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
             main()
     except (HydraException, OmegaConfBaseException) as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_INVALID
+        return Exit.INVALID
     except ValueError:
         if not points or any(point.state == "finished" for point in points):
             raise
@@ -75,12 +73,12 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
         sys.argv = typed
     states = Counter(point.state for point in points)
     if plan_only:
-        return EXIT_INVALID if set(states) == {"invalid"} else EXIT_DONE
+        return Exit.INVALID if set(states) == {"invalid"} else Exit.DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
     best = max((point.result for point in points if point.result), key=accuracy, default={})
     name = shlex.join(overrides)
     notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
-    return EXIT_DONE if done else EXIT_FAILED
+    return Exit.DONE if done else Exit.FAILED
 
 
 def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:

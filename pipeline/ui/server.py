@@ -28,9 +28,9 @@ import tornado.ioloop
 import tornado.netutil
 import tornado.web
 
-from launch.environment import cards_here
+from launch.machine.environment import cards_here
 from pipeline.config.load import load
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.store import ui_address
 from pipeline.store.store import told
 from pipeline.store.ui_address import ADDRESS, Place
@@ -40,7 +40,6 @@ from pipeline.ui.gate import Api, Gate, Keys
 HISTORY = Path(".ui") / "history.sqlite"
 OPEN = Path(".ui") / "open.html"
 LOOPBACK = "127.0.0.1"
-EXIT_DONE = 0
 
 
 def ui(options: Namespace) -> int:
@@ -83,7 +82,7 @@ def _serve(root: Path, options: Namespace) -> int:
             (root / file).unlink(missing_ok=True)
         if options.socket:
             Path(options.socket).unlink(missing_ok=True)
-    return EXIT_DONE
+    return Exit.DONE
 
 
 def _tell(root: Path, place: Place) -> None:

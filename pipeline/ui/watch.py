@@ -7,7 +7,6 @@ import itertools
 import statistics
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
-from pipeline.config.load import load
 from pipeline.errors import StoreError
 from pipeline.run.progress import PLAIN_EVERY_S, count, tail
 from pipeline.store import history
@@ -30,7 +28,6 @@ from stages.report.text import figure, neutral, number, percent
 EVERY_S = 1.0
 RECENT = 20
 """Steps by which the time left is estimated."""
-EXIT_DONE, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 130
 COLUMNS = ("stage", "state", "took", "step", "reward", "accuracy", "tokens/s", "time left", "")
 
 
@@ -58,22 +55,6 @@ class Row:
         )  # fmt: skip
 
 
-def watch(options: Namespace) -> int:
-    """Show a run until it ends; with --once, show it as it is now."""
-    root = Path(load(options.overrides, options.config_dir).store).absolute()
-    record = choose(root, options.run)
-    terminal = sys.stdout.isatty()
-    console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else 160)
-    if options.once or record.state != "running":
-        console.print(view(record, rows(root, record)))
-        return EXIT_DONE
-    try:
-        record = _follow_live(root, record, console) if terminal else _follow_plainly(root, record, console)
-    except KeyboardInterrupt:  # of the watching, not of the run
-        return EXIT_INTERRUPTED
-    return EXIT_DONE if record.state == "finished" else EXIT_FAILED
-
-
 def choose(store: Path, wanted: str | None) -> Record:
     """The run that is asked for; without a wish the newest living one, else the newest.
 
@@ -89,7 +70,8 @@ def choose(store: Path, wanted: str | None) -> Record:
     return history.find(store, wanted)
 
 
-def _follow_live(root: Path, record: Record, console: Console) -> Record:
+def follow_live(root: Path, record: Record, console: Console) -> Record:
+    """The run's table, drawn again and again until it ends."""
     with Live(console=console, auto_refresh=False) as live:
         while True:
             record = history.find(root, record.id)
@@ -99,7 +81,7 @@ def _follow_live(root: Path, record: Record, console: Console) -> Record:
             time.sleep(EVERY_S)
 
 
-def _follow_plainly(root: Path, record: Record, console: Console) -> Record:
+def follow_plainly(root: Path, record: Record, console: Console) -> Record:
     """A line per running stage now and then, and the table at the end."""
     last = -PLAIN_EVERY_S
     while record.state == "running":

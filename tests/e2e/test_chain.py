@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.process import JOB_VARIABLE
+from launch.process.child import JOB_VARIABLE
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash
@@ -181,7 +181,7 @@ def test_an_invalid_configuration_ends_with_two_before_anything_runs(tmp_path: P
 
 def test_the_orchestrator_imports_no_accelerator_framework() -> None:
     code = (
-        "import sys, pipeline, pipeline.cli, pipeline.cli.commands, launch.job\n"
+        "import sys, pipeline, pipeline.cli, pipeline.cli.run, launch.process.job\n"
         "print(sorted({'mindspore', 'mindformers', 'torch', 'ray'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -123,4 +123,4 @@ def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
 def test_exit_code_0_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
     done = run_plain(tmp_path / "store", *ONE_STAGE, of("2d0e84d"), standin("quiet@5"))
     assert done.exit_code == 1
-    assert "wrote no new checkpoint" in done.stderr
+    assert "wrote no checkpoint" in done.stderr

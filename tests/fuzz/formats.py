@@ -192,7 +192,7 @@ def store(root: Path) -> None:
 
 def read_store(root: Path) -> Any:
     """As the commands that look after a store do; nothing is deleted."""
-    from pipeline.cli.commands import runs, show
+    from pipeline.cli.runs import runs, show
     from pipeline.store import collect, history
     from pipeline.store.store import Store
     from pipeline.store.verify import verify
@@ -298,7 +298,7 @@ def meta(root: Path) -> None:
 
 
 def read_meta(root: Path) -> Any:
-    from stages.mindrlhf.checkpoints import prepare_resume
+    from stages.engines.mindrlhf.checkpoints import prepare_resume
 
     return prepare_resume(root, 2)
 
@@ -328,7 +328,7 @@ def logs(root: Path) -> None:
 
 
 def read_logs(root: Path) -> Any:
-    from launch.diagnose import as_json, diagnose
+    from launch.diagnose.diagnosis import as_json, diagnose
 
     found = diagnose(root)
     return found.lines(), as_json(found)

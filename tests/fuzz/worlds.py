@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from launch.process import Outcome
+from launch.process.child import Outcome
 from pipeline.config.load import Config, load
 from pipeline.engines import program
 from pipeline.errors import REPORTED
@@ -30,7 +30,7 @@ from pipeline.run import build
 from pipeline.run import run as running
 from pipeline.store import attempt, history
 from pipeline.store.store import MANIFEST, Key, Store
-from stages.program import START_FILE
+from stages.engines.base import START_FILE
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")

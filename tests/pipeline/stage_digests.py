@@ -37,13 +37,14 @@ REMEDY = f"raise it in pipeline/plan/graph.py and run {COMMAND}"
 WRITE = "STAGE_DIGESTS_WRITE"
 """Variable that lets `check` write what it would compare."""
 CHECKS = (
-    "tests/e2e/test_chain.py", "tests/stages/grpo/test_workers.py", "tests/stages/mindformers/test_stage.py",
-    "tests/stages/mindrlhf/test_stage.py", "tests/stages/mindrlhf_one_stage/test_files.py",
-    "tests/stages/mindspeed_rl/test_stage.py",
+    "tests/e2e/test_chain.py", "tests/stages/grpo/test_workers.py",
+    "tests/stages/engines/mindformers/test_stage.py", "tests/stages/engines/mindrlhf/test_stage.py",
+    "tests/stages/engines/mindrlhf/one_stage/test_files.py",
+    "tests/stages/engines/mindspeed_rl/test_stage.py",
 )  # fmt: skip
 """Tests that have such outputs at hand."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
-MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|begun|logs")
+MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|earlier|logs")
 """Keys whose values are times, sizes in memory, or places of one run."""
 REPOSITORY = Path(__file__).parents[2]
 
@@ -169,14 +170,14 @@ def numbers(value: Any) -> list[float]:
 
 def of_engines() -> dict[str, dict[str, Any]]:
     """Outside engine -> version and digest of the files that it is given."""
-    from stages.mindformers.finetune_yaml import finetune
-    from stages.mindrlhf.start import all_configs
-    from stages.mindrlhf_one_stage import files
-    from stages.mindspeed_rl.train_yaml import runtime_env, train_config
-    from tests.stages.mindformers import jobs as mindformers
-    from tests.stages.mindrlhf import jobs as mindrlhf
-    from tests.stages.mindrlhf_one_stage import jobs as one_stage
-    from tests.stages.mindspeed_rl import jobs as mindspeed_rl
+    from stages.engines.mindformers.finetune_yaml import finetune
+    from stages.engines.mindrlhf.one_stage import files
+    from stages.engines.mindrlhf.start import all_configs
+    from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+    from tests.stages.engines.mindformers import jobs as mindformers
+    from tests.stages.engines.mindrlhf import jobs as mindrlhf
+    from tests.stages.engines.mindrlhf.one_stage import jobs as one_stage
+    from tests.stages.engines.mindspeed_rl import jobs as mindspeed_rl
 
     seven = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     first, second = mindrlhf.job_of(*seven), mindformers.job_of(*seven)

@@ -186,13 +186,13 @@ def examine(values: dict[str, Any], root: Path) -> None:
 
 def own_problems(engine: str, config: Mapping[str, Any]) -> list[Any]:
     """What an outside engine's stage refuses when it begins."""
-    from stages.mindformers import job as mindformers
-    from stages.mindrlhf import job as mindrlhf
-    from stages.mindrlhf import rules as mindrlhf_rules
-    from stages.mindrlhf_one_stage import job as one_stage
-    from stages.mindrlhf_one_stage import rules as one_stage_rules
-    from stages.mindspeed_rl import job as mindspeed_rl
-    from stages.mindspeed_rl import rules as mindspeed_rl_rules
+    from stages.engines.mindformers import job as mindformers
+    from stages.engines.mindrlhf import job as mindrlhf
+    from stages.engines.mindrlhf import rules as mindrlhf_rules
+    from stages.engines.mindrlhf.one_stage import job as one_stage
+    from stages.engines.mindrlhf.one_stage import rules as one_stage_rules
+    from stages.engines.mindspeed_rl import job as mindspeed_rl
+    from stages.engines.mindspeed_rl import rules as mindspeed_rl_rules
 
     asked = {
         "mindformers": lambda: mindformers.check(mindformers.Job.of(config)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 from pipeline.cli import main
 from pipeline.cli.doctor import verdict
 
@@ -79,43 +79,6 @@ def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path: Path, capsys: pytest
     assert main(["doctor", "--json", *over]) == 1
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]["machine"]]
     assert names == ["disk", "port", "host no-such-host.invalid"]
-
-
-def test_the_script_is_of_the_chosen_engine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--fix-script", "engine=mindrlhf", "engine.contract=0cd087455"]) == 0
-    assert "clone https://gitee.com/mindspore/mindrlhf.git mindrlhf 0cd0874559d" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("engine", "contract", "cloned"),
-    [
-        ("mindrlhf_one_stage", None, "mindrlhf 2d0e84d"),
-        ("mindrlhf_one_stage", "32599d0", "mindrlhf 32599d0"),
-        ("mindspeed_rl", "05a90d7", "MindSpeed-RL 05a90d7"),
-        ("mindspeed_rl", "667a547", "MindSpeed-RL 667a547"),
-        ("local", None, "mindrlhf e8a8fc1"),
-    ],
-)
-def test_the_script_is_of_the_contract(
-    engine: str, contract: str | None, cloned: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = [f"engine={engine}", *([f"engine.contract={contract}"] if contract else [])]
-    assert main(["doctor", "--fix-script", *asked]) == 0
-    text = capsys.readouterr().out
-    assert f".git {cloned}" in text
-    assert f"engine={engine if engine != 'local' else 'mindrlhf'} " in text.splitlines()[1]
-
-
-def test_the_script_is_of_the_checkout_where_the_contract_is_left_open(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for home, cloned in (("mindspeed_rl_standin/window", "667a547"), ("none", "05a90d7")):
-        path = Path(__file__).parents[1] / "data" / home
-        asked = ["engine=mindspeed_rl", f"engine.mindspeed_rl_home={path}"]
-        assert main(["doctor", "--fix-script", *asked]) == 0
-        assert f".git MindSpeed-RL {cloned}" in capsys.readouterr().out
-    assert main(["doctor", "--fix-script", "engine=mindspeed_rl", "engine.contract=e8a8fc1"]) == 2
-    assert "must be auto, 05a90d7 or 667a547" in capsys.readouterr().err
 
 
 def test_evaluate_needs_memory_here_beside_an_outside_engine(

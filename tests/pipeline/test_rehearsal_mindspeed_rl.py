@@ -14,8 +14,8 @@ from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed
 from stages.config import read
-from stages.mindspeed_rl.job import layers_of
-from stages.mindspeed_rl.rehearsal.shrink import ROWS, on_one_card, shrink
+from stages.engines.mindspeed_rl.job import layers_of
+from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_one_card, shrink
 
 RECIPES = (
     ["model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"],

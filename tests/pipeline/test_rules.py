@@ -22,14 +22,14 @@ from annotated_types import Ge, Gt, Le
 
 import pipeline.config.rules
 import pipeline.engines.local
+import stages.engines.mindrlhf.generation_rules
+import stages.engines.mindrlhf.layout_rules
+import stages.engines.mindrlhf.rules
 import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
 import stages.grpo.rules
-import stages.mindrlhf.generation_rules
-import stages.mindrlhf.layout_rules
-import stages.mindrlhf.rules
 import stages.model_config
 import stages.rewards.config
 import stages.sft_config
@@ -45,9 +45,9 @@ from tests.pipeline.rule_cases import check, problems, rule, without_entry, with
 MODULES = (
     pipeline.config.rules,
     pipeline.engines.local,
-    stages.mindrlhf.rules,
-    stages.mindrlhf.generation_rules,
-    stages.mindrlhf.layout_rules,
+    stages.engines.mindrlhf.rules,
+    stages.engines.mindrlhf.generation_rules,
+    stages.engines.mindrlhf.layout_rules,
     stages.grpo.config,
     stages.grpo.rules,
     stages.sft_config,

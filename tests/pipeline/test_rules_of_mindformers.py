@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.mindformers import job
+from stages.engines.mindformers import job
 from tests.pipeline.rule_cases import Rule, check, rule, without_entry, without_source
 
 HOME = Path(__file__).parents[1] / "data" / "mindformers_standin"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.pipeline.rule_cases import Rule, check, rule, without_entry, without_source
 
-rules = pytest.importorskip("stages.mindspeed_rl.rules", exc_type=ImportError)
-recipe = pytest.importorskip("stages.mindspeed_rl.recipe", exc_type=ImportError)
+rules = pytest.importorskip("stages.engines.mindspeed_rl.rules", exc_type=ImportError)
+recipe = pytest.importorskip("stages.engines.mindspeed_rl.recipe", exc_type=ImportError)
 
 BASE = ("engine=mindspeed_rl", "model=qwen2_5_7b", "model.path=/models/qwen", "layout=dp2_mp2_pp2")
 OLD = (*BASE, "engine.contract=667a547")

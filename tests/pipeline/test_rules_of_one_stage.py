@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipeline.rule_cases import Rule, check, rule, without_entry, without_source
 
-rules = pytest.importorskip("stages.mindrlhf_one_stage.rules", exc_type=ImportError)
+rules = pytest.importorskip("stages.engines.mindrlhf.one_stage.rules", exc_type=ImportError)
 
 BASE = (
     "engine=mindrlhf_one_stage",

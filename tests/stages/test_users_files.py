@@ -24,10 +24,10 @@ from pipeline.config.load import load
 from pipeline.plan import graph
 from stages.__main__ import entry
 from stages.context import Context
+from stages.engines.base import START_FILE
+from stages.engines.mindspeed_rl.tokenize import data_files
 from stages.fetch.stage import run as fetch
-from stages.mindspeed_rl.tokenize import data_files
-from stages.program import START_FILE
-from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
+from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 
 SIZES = (
     "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64",

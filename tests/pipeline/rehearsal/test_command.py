@@ -16,8 +16,8 @@ from pipeline.errors import Problem
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
+from stages.engines.rehearsal import Proof
 from stages.errors import InputError
-from stages.rehearsal import Proof
 from tests.pipeline.rehearsal import fake
 
 NONE_OF_LOCAL = local.rehearsed
@@ -133,7 +133,7 @@ def test_keep_wants_an_empty_directory_and_leaves_it(
 def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
-        "from stages.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
+        "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
         "from pipeline.engines import local\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"

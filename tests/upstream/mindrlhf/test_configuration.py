@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from stages.mindrlhf.config import VERSIONS
-from stages.mindrlhf.start import all_configs, dump
-from tests.stages.mindrlhf.jobs import job_of, places
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.start import all_configs, dump
+from tests.stages.engines.mindrlhf.jobs import job_of, places
 from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]

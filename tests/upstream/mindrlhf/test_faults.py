@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from stages.mindrlhf.config import VERSIONS
-from stages.mindrlhf.job import Job
-from stages.mindrlhf.start import all_configs, arguments, dump
-from stages.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
-from tests.stages.mindrlhf.jobs import job_of, places
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.start import all_configs, arguments, dump
+from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
+from tests.stages.engines.mindrlhf.jobs import job_of, places
 from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(900)]

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import msrun
+from launch.process import msrun
+from stages.engines.mindrlhf.rehearsal import shim
+from stages.engines.mindrlhf.stage import places_of
+from stages.engines.mindrlhf.start import all_configs, dump
 from stages.grpo.algorithm.grpo import group_advantages
-from stages.mindrlhf.rehearsal import shim
-from stages.mindrlhf.stage import places_of
-from stages.mindrlhf.start import all_configs, dump
+from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.grpo import small
 from tests.stages.grpo.test_model import hf_name
 from tests.stages.grpo.test_trl import CASES, GOLDEN, model_config
-from tests.stages.mindrlhf.jobs import job_of
 from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.mindrlhf.config import VERSIONS, Version
-from stages.mindrlhf.rehearsal.places import PLACES, check
+from stages.engines.mindrlhf.config import VERSIONS, Version
+from stages.engines.mindrlhf.rehearsal.places import PLACES, check
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stages.mindrlhf import logs
+from stages.engines.mindrlhf import logs
 from tests.e2e.outside import artifact, rows
 from tests.upstream.mindrlhf.conftest import Upstream
 from tests.upstream.mindrlhf.runs import STEPS, Finish, Stopped, finish, record

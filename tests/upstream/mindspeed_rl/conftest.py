@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stages.mindspeed_rl.config import Version
-from stages.mindspeed_rl.rehearsal.shim import environment
-from tests.stages.mindspeed_rl.jobs import HOME, WINDOWS
+from stages.engines.mindspeed_rl.config import Version
+from stages.engines.mindspeed_rl.rehearsal.shim import environment
+from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS
 from tests.upstream.conftest import Find
 
 NAMES: dict[Version, tuple[str, ...]] = {

@@ -1,7 +1,7 @@
 """Upstream's validation accepts every configuration that the engine accepts: all sizes, cards and layouts.
 
 Hydra's composition, parse_training_config with validate_rl_args, and Megatron's validate_args inside
-initialize_megatron, as stages/mindspeed_rl/rehearsal/validate.py calls them.
+initialize_megatron, as stages/engines/mindspeed_rl/rehearsal/validate.py calls them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 from pipeline.engines import mindspeed_rl
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
-from stages.mindspeed_rl.job import Job, Places
-from stages.mindspeed_rl.rehearsal.validation import validate
-from stages.mindspeed_rl.train import places_of
-from stages.mindspeed_rl.train_yaml import dump, train_config
+from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.rehearsal.validation import validate
+from stages.engines.mindspeed_rl.train import places_of
+from stages.engines.mindspeed_rl.train_yaml import dump, train_config
 from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = pytest.mark.upstream

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import Config, load
+from stages.engines.mindspeed_rl import convert, export
+from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.fetch.builtin import write_model
-from stages.mindspeed_rl import convert, export
-from stages.mindspeed_rl.checkpoints import TRACKER
 from stages.weights.sources import open_directory
 from stages.weights.tensors import load as load_weights
 from tests.upstream.mindspeed_rl import alone

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from launch.diagnose import diagnose
+from launch.diagnose.diagnosis import diagnose
 from pipeline.config.load import load
 from stages.context import Context
+from stages.engines.mindspeed_rl import contract, tokenize
+from stages.engines.mindspeed_rl.logs import read_line
+from stages.engines.mindspeed_rl.rehearsal.shim import environment
+from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.errors import ConfigError
 from stages.fetch.jsonl import Row
 from stages.fetch.stage import run as fetch
-from stages.mindspeed_rl import contract, tokenize
-from stages.mindspeed_rl.logs import read_line
-from stages.mindspeed_rl.rehearsal.shim import environment
-from stages.mindspeed_rl.train_yaml import runtime_env, train_config
-from tests.stages.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places, write_index
+from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places, write_index
 from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]

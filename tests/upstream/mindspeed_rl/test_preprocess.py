@@ -11,10 +11,10 @@ from tokenizers import Tokenizer
 
 from pipeline.config.load import Config, load
 from stages.context import Context
+from stages.engines.mindspeed_rl import tokenize
+from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.fetch.config import DatasetConfig
 from stages.fetch.stage import run as fetch
-from stages.mindspeed_rl import tokenize
-from stages.mindspeed_rl.tokenize import PREFIX, data_files
 from tests.upstream.mindspeed_rl import alone
 from tests.upstream.mindspeed_rl.conftest import Window
 

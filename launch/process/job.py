@@ -1,0 +1,78 @@
+"""One job: a python program as a single process, or as several workers under msrun."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from launch.config import LauncherConfig
+from launch.diagnose import diagnosis
+from launch.errors import ProcessFailed
+from launch.process import child, msrun
+from launch.process.child import Outcome
+
+
+def run(
+    program: Sequence[str],
+    *,
+    workers: int,
+    job: str,
+    log_dir: Path,
+    launcher: LauncherConfig,
+    env: Mapping[str, str] | None = None,
+    on_poll: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run `python PROGRAM` to its end: directly for one worker, by msrun for more.
+
+    Args:
+        program: arguments of the interpreter, for example ["-m", "stages", "grpo", "spec.json"].
+        workers: number of processes; each learns its rank from msrun.
+        job: name of the job, see launch.process.child.
+        log_dir: receives stage.log and, with several workers, scheduler.log and worker_K.log.
+        launcher: addresses, ports and time limits.
+        env: variables added to this process's environment.
+        on_poll: called ten times a second.
+
+    Raises:
+        LaunchError: the job could not start, failed, or took too long.
+    """
+    python = Path(sys.executable)
+    log = log_dir / "stage.log"
+    try:
+        return child.run(
+            describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
+            job=job,
+            log=log,
+            env=msrun.environment(python, {**os.environ, **(env or {})}),
+            timeout_s=launcher.timeout_s,
+            grace_s=launcher.grace_s,
+            on_poll=on_poll,
+        )
+    except ProcessFailed as error:
+        culprit = diagnosis.culprit(log_dir) if workers > 1 else None
+        if culprit is None:
+            raise
+        raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
+
+
+def end_leftovers(job: str) -> list[int]:
+    """End what still runs of an earlier attempt whose parent was killed; returns the process ids."""
+    return child.end_job(job, grace_s=0.0)
+
+
+def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:
+    """The command line that `run` would start now."""
+    python = Path(sys.executable)
+    if workers == 1:
+        return [str(python), *program]
+    port = msrun.find_port(launcher.master_addr, launcher.master_port)
+    return msrun.command(
+        program,
+        python=python,
+        workers=workers,
+        master_addr=launcher.master_addr,
+        master_port=port,
+        log_dir=log_dir,
+    )

@@ -1,0 +1,91 @@
+"""What the commands share: how one is added, and what its words mean."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.load import derive, load
+from pipeline.errors import StoreError
+from pipeline.store.history import Record
+from pipeline.store.store import Store
+
+OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
+  seed=1                          another seed
+  train.beta=0.02 train.steps=80  values of a group
+  layout=dp2_mp1_pp1              any layout by its name
+  store=/data/store               another artifact store
+groups: model layout dataset fetch tokenize reward engine rollout sft train evaluate export launcher
+  experiment"""
+
+
+class Commands:
+    """Where a command's module adds its parser."""
+
+    def __init__(self, parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+        self._parsers = parsers
+
+    def add(
+        self, name: str, action: Callable[[Namespace], int], help: str, *examples: str, tidies: bool = False
+    ) -> argparse.ArgumentParser:
+        """Add a command's parser.
+
+        Args:
+            name: as it is typed.
+            action: does the work and returns the exit code.
+            help: one line, without a capital and a full stop.
+            examples: what may follow the name.
+            tidies: removes what is half written when it is stopped.
+        """
+        lines = "".join(f"  grpoflow {name} {example}\n" for example in examples)
+        parser = self._parsers.add_parser(
+            name,
+            help=help,
+            description=f"{help[0].upper()}{help[1:]}.",
+            epilog=f"examples:\n  grpoflow {name}\n{lines}\n{OVERRIDES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--config-dir", type=Path, help="directory with config groups of your own")
+        parser.set_defaults(action=action, tidies=tidies, run_is_optional=False)
+        return parser
+
+
+def add_run(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add a RUN that may be left out, `default` then."""
+    meaning = f"id, beginning of an id, name, or last (default: {default})"
+    parser.add_argument("run", metavar="RUN", nargs="?", help=meaning)
+    parser.set_defaults(run_is_optional=True)
+
+
+def store_of(options: Namespace) -> Store:
+    """The store that the overrides name."""
+    return Store(Path(load(options.overrides, options.config_dir).store).absolute())
+
+
+def values_of(options: Namespace) -> dict[str, Any]:
+    """The plain configuration, for commands that need but parts of it."""
+    return derive(compose_cached(options.overrides, options.config_dir))
+
+
+def exported(root: Path, record: Record) -> Path:
+    """A run's Hugging Face directory.
+
+    Raises:
+        StoreError: it has none.
+    """
+    directory = root / record.artifacts.get("export", "export/none")
+    if not directory.is_dir():
+        exports = "export" in record.artifacts
+        reason = f"run {record.id} is {record.state}" if exports else "its engine exports none"
+        raise StoreError(f"{directory}: no exported model ({reason}); see `grpoflow runs`")
+    return directory
+
+
+def sections_of(record: Record) -> dict[str, Any]:
+    """Sections model and rollout of a run; keys that are younger than the run have their defaults."""
+    usual = derive(compose_cached([], None))
+    return {name: {**usual[name], **record.section(name)} for name in ("model", "rollout")}

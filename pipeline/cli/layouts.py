@@ -1,0 +1,44 @@
+"""`grpoflow layouts`."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from pathlib import Path
+
+from pipeline.cli.command import Commands
+from pipeline.errors import Exit
+from pipeline.plan.layouts import as_json, draw, find, show
+from pipeline.terminal import console
+
+
+def register(commands: Commands) -> None:
+    """Add `layouts`."""
+    parser = commands.add(
+        "layouts",
+        layouts,
+        "list every valid layout with its memory, best first (cards=8, engine=mindrlhf unless told)",
+        "model=qwen2_5_7b cards=8 engine.device_memory_gib=64",
+        "model=qwen2_5_72b cards=64 layout.train.recompute=true --json",
+        "model=qwen2_5_7b layout=dp1_mp4_pp2 --picture layout.svg",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="for programs; names every refused layout's rules"
+    )
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE.svg", help="draw the first: which card holds what"
+    )
+
+
+def layouts(options: Namespace) -> int:
+    """List every valid layout, best first; with --picture, draw the first."""
+    choices, refused = find(options.overrides, options.config_dir)
+    if options.picture is not None:
+        draw(choices[0], options.picture)
+    if options.json:
+        print(json.dumps(as_json(choices, refused), indent=1))
+    else:
+        show(choices, refused, console())
+        if options.picture is not None:
+            print(f"{options.picture}: {choices[0].config.layout.name}, train role")
+    return Exit.DONE

@@ -1,0 +1,41 @@
+"""`grpoflow plan`."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+
+from launch.machine import environment
+from pipeline import engines
+from pipeline.cli.command import Commands
+from pipeline.errors import Exit
+from pipeline.plan import cautions, explain
+from pipeline.run.run import prepare_plan
+from pipeline.terminal import console
+
+
+def register(commands: Commands) -> None:
+    """Add `plan`."""
+    parser = commands.add(
+        "plan",
+        plan,
+        "show what a run would do and why; starts nothing (exit 10: work pending)",
+        "train.beta=0.02",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument(
+        "--deep", action="store_true", help="read your own files again, whatever their times say"
+    )
+
+
+def plan(options: Namespace) -> int:
+    """What a run would do, and why."""
+    planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
+    rows = explain.explain(planned, store, environment.problems())
+    roles = engines.of(planned.config.engine.name).memory(planned.config)
+    warnings = cautions.warnings(planned, store, roles)
+    if options.json:
+        print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
+    else:
+        explain.show(planned, rows, console(), warnings, roles)
+    return Exit.PENDING if any(row.state != "CACHED" for row in rows) else Exit.DONE

@@ -1,0 +1,67 @@
+"""`grpoflow verify` and `gc`: whether the store is whole, and what of it nobody needs."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+
+from pipeline.cli.command import Commands, store_of
+from pipeline.errors import Exit
+from pipeline.store import collect
+from pipeline.store.verify import artifacts, checkpoints, quarantine
+from pipeline.store.verify import verify as find_damage
+
+
+def register(commands: Commands) -> None:
+    """Add the commands that look after a store."""
+    check = "check every artifact of the store (exit 1: damage found)"
+    parser = commands.add("verify", verify, check, "--deep store=/data/store")
+    parser.add_argument("--deep", action="store_true", help="compare every file with its digest")
+    parser.add_argument(
+        "--repair", action="store_true", help="move damaged artifacts away, to be built again"
+    )
+
+    parser = commands.add(
+        "gc", gc, "list what no kept run needs; with --delete, remove it", "--keep 3 --delete"
+    )
+    parser.add_argument(
+        "--keep", type=int, default=5, metavar="N", help="newest runs that are kept (default 5)"
+    )
+    parser.add_argument("--delete", action="store_true", help="remove it; without this nothing is touched")
+
+
+def verify(options: Namespace) -> int:
+    """Check every committed artifact, and what unfinished attempts go on from."""
+    store = store_of(options)
+    total, unfinished, damaged = len(artifacts(store)), len(checkpoints(store)), 0
+    for finding in find_damage(store, options.deep, _tell):
+        damaged += 1
+        print(f"damaged {finding.path}: {finding.problem}")
+        if options.repair:
+            print(f"  moved to {quarantine(store, finding)}; the next run does that work again")
+    more = f" and {unfinished} checkpoints of unfinished attempts" if unfinished else ""
+    print(f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {damaged} damaged")
+    return Exit.FAILED if damaged and not options.repair else Exit.DONE
+
+
+def _tell(path: object) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[Kchecking {path}", end="", file=sys.stderr, flush=True)
+
+
+def gc(options: Namespace) -> int:
+    """List, and with --delete remove, what no kept run needs."""
+    store = store_of(options)
+    if not store.root.is_dir():
+        print(f"{store.root}: no store there, nothing to collect")
+        return Exit.DONE
+    garbage = collect.collect(store, options.keep, options.delete)
+    for item in garbage:
+        print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
+    total = sum(item.bytes for item in garbage) / 2**20
+    done = "removed" if options.delete else "could be removed (nothing was; add --delete)"
+    print(f"{len(garbage)} directories, {total:.1f} MiB {done}")
+    unknown = collect.strangers(store)
+    if unknown:
+        print(f"{len(unknown)} artifacts that no recorded run made are left alone, {unknown[0]} among them")
+    return Exit.DONE

@@ -1,0 +1,28 @@
+"""`grpoflow sweep`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from pipeline.cli.command import Commands
+from pipeline.sweep.build import expand
+
+
+def register(commands: Commands) -> None:
+    """Add `sweep`."""
+    parser = commands.add(
+        "sweep",
+        sweep,
+        "run many points as one graph; what they share runs once",
+        "-m train.beta=0.0,0.01 seed=0,1",
+    )
+    parser.add_argument("-m", "--multirun", action="store_true", help="as Hydra spells it; implied")
+    parser.add_argument("--plan", action="store_true", help="show the merged graph; starts nothing")
+    parser.add_argument(
+        "--cards", type=int, metavar="N", help="cards of this machine (default: largest point)"
+    )
+
+
+def sweep(options: Namespace) -> int:
+    """Many points as one graph."""
+    return expand(options.overrides, options.cards, options.plan, options.config_dir)

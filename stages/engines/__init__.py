@@ -1,0 +1,1 @@
+"""Outside programs as engines: one room each, and what they share."""

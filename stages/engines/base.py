@@ -1,0 +1,93 @@
+"""Somebody else's program that does a stage's work: how it is started, and what is asked of its module.
+
+A package that runs one has a module `program` with the functions of Program, and two entries in
+stages/__main__.py: NAME_prepare, which ends in `write_start`, and NAME_collect.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+START_FILE = "start.json"
+Tell = Callable[[float, float, str], None]
+"""Step, total, message."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What launch is told; plain values, so that it can be written as JSON."""
+
+    program: tuple[str, ...]
+    """The Python program and its arguments, once per worker."""
+    workers: int
+    """Processes under msrun; 0: the program runs alone, without msrun."""
+    python: str | None
+    env: dict[str, str]
+    python_path: tuple[str, ...]
+    """Put before PYTHONPATH."""
+    env_scripts: tuple[str, ...]
+    container: tuple[str, ...]
+    directory: str
+    """Where the workers run: they write output/ and caches there."""
+    resumable: tuple[str, ...] = ()
+    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3).
+    Empty: it always begins, or the program finds out itself."""
+    again: tuple[str, ...] = ()
+    """`program` of a run that goes on."""
+
+
+def write_start(work: Path, start: Any, results: Path | None = None, **told: Any) -> None:
+    """Write what launch is to start, beside what `collect` wants to be told.
+
+    Args:
+        work: where the file appears.
+        start: what launch is told.
+        results: directory whose files prove that the program has worked, but for those that lie there now.
+        told: what else `collect` asks for.
+    """
+    files = results.rglob("*") if results is not None and results.is_dir() else ()
+    earlier = {str(file): _state(file) for file in files if file.is_file()}
+    content = {"start": dataclasses.asdict(start), "earlier": earlier, **told}
+    (work / START_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
+    """Whether `file` was written since `write_start` recorded `earlier`, whatever the clock was set to."""
+    return file.is_file() and earlier.get(str(file)) != _state(file)
+
+
+def _state(file: Path) -> list[int]:
+    status = file.stat()
+    return [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+class Watch(Protocol):
+    """Follows a run's logs."""
+
+    @property
+    def silence_timeout_s(self) -> float | None:
+        """A run that is silent for longer is stopped as hung; None: never."""
+
+    def poll(self, ended: bool = False) -> None:
+        """Read what is new; called ten times a second, and once more when the run has ended."""
+
+    def silent_s(self) -> float:
+        """Seconds since a process last wrote a line."""
+
+
+class Program(Protocol):
+    """What a module `program` holds."""
+
+    def fresh(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+        """How a run is started; `inputs` need not be there yet."""
+
+    def write_files(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+        """Write the files that such a run reads, as far as they follow from the configuration."""
+
+    def watch(self, config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watch:
+        """Follow a run whose logs appear in `logs`; metrics grow in `work`."""

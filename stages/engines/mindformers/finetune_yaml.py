@@ -1,0 +1,171 @@
+"""The YAML file of a supervised run, exactly the keys that mindformers knows.
+
+Sections of ours that mindformers checks by name (tools/register/template.py raises KeyError for an unknown
+key): the top level, runner_config, parallel_config, recompute_config. What it passes on unchecked goes to
+classes that take what is written here. Source: mindformers 051d65f and 1.6.0,
+research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; values that differ say why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindrlhf.checkpoints import PREFIXES
+from stages.engines.mindrlhf.grpo_yaml import parallel_config
+from stages.engines.mindrlhf.job import token_ids
+from stages.engines.mindrlhf.model_yaml import recompute_config, shape
+
+Values = dict[str, Any]
+SCHEDULES = {
+    "constant": "ConstantWarmUpLR",
+    "cosine": "CosineWithWarmUpLR",
+    "linear": "PolynomialWithWarmUpLR",
+}
+
+
+def finetune(job: Job, places: Places, resume: bool) -> Values:
+    """The whole file.
+
+    Args:
+        job: the settings, checked by stages.engines.mindformers.job.check.
+        places: where its files lie.
+        resume: the run continues from places.start, a checkpoint of its own.
+    """
+    settings, layout = job.settings, job.layout
+    piped = layout.pipeline_stage > 1
+    dataset = _dataset(job, places)
+    return {
+        "seed": job.seed,
+        "output_dir": str(places.output),
+        "load_checkpoint": str(places.start),
+        "load_ckpt_format": "safetensors",
+        "auto_trans_ckpt": job.parallel and not resume,
+        "resume_training": resume,
+        "run_mode": "finetune",
+        "use_parallel": job.parallel,
+        "do_eval": False,
+        "micro_batch_interleave_num": 1,
+        "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "qwen2_5"},
+        "runner_config": {
+            "epochs": settings.epochs,
+            "batch_size": settings.examples_per_card,
+            "sink_mode": True,  # sliced weights load only so (load_checkpoint_utils.py, build_model)
+            "sink_size": 1,
+            "gradient_accumulation_steps": 1 if piped else job.micro_batches,
+        },
+        "runner_wrapper": {
+            "type": "MFTrainOneStepCell",
+            "scale_sense": {
+                "type": "DynamicLossScaleUpdateCell",
+                "loss_scale_value": 4096,
+                "scale_factor": 1,  # bfloat16 needs no scaling that moves
+                "scale_window": 100000,
+            },
+            "use_clip_grad": settings.max_grad_norm is not None,
+            "max_grad_norm": 1.0 if settings.max_grad_norm is None else settings.max_grad_norm,
+        },
+        "optimizer": {
+            "type": "AdamW",
+            "betas": [settings.adam_beta1, settings.adam_beta2],
+            "eps": settings.adam_epsilon,
+            "learning_rate": settings.learning_rate,
+            "weight_decay": settings.weight_decay,
+        },
+        "lr_schedule": _schedule(job),
+        "train_dataset": dataset,
+        "train_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": dataset},
+        "parallel": _parallel(job),
+        "parallel_config": {**parallel_config(layout), "micro_batch_num": job.micro_batches if piped else 1},
+        "recompute_config": recompute_config(job.model, layout),
+        "callbacks": [
+            {"type": "MFLossMonitor"},
+            {
+                "type": "CheckpointMonitor",
+                "prefix": PREFIXES["checkpoint"],
+                # mindformers saves at the end in any case; never before then, if so asked
+                "save_checkpoint_steps": settings.checkpoint_every or 10**9,
+                "keep_checkpoint_max": settings.keep_checkpoints,
+                "integrated_save": False,
+                "async_save": False,
+                "checkpoint_format": "safetensors",
+            },
+        ],
+        "context": {
+            "mode": 0,
+            "device_target": "Ascend",
+            "max_call_depth": 10000,
+            "max_device_memory": f"{settings.device_memory_gib}GB",
+            "save_graphs": False,
+            "save_graphs_path": str(places.root / "graph"),
+            "device_id": 0,
+            "memory_optimize_level": "O1",
+            "jit_config": {"jit_level": "O1"},
+            "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
+        },
+        "model": {"model_config": _model(job), "arch": {"type": "LlamaForCausalLM"}},
+        "metric": {"type": "PerplexityMetric"},
+    }
+
+
+def _schedule(job: Job) -> Values:
+    settings = job.settings
+    falls = settings.schedule != "constant" and settings.final_share < 1
+    values: Values = {
+        "type": SCHEDULES[settings.schedule if falls else "constant"],
+        "learning_rate": settings.learning_rate,
+        "warmup_steps": settings.warmup_steps,
+        "total_steps": -1,  # the whole run
+    }
+    if falls:
+        values["lr_end"] = settings.learning_rate * settings.final_share
+    return values
+
+
+def _dataset(job: Job, places: Places) -> Values:
+    return {
+        # the file, not its directory: mindformers would read every MindRecord there
+        "data_loader": {"type": "MindDataset", "dataset_dir": str(places.dataset), "shuffle": True},
+        "input_columns": ["input_ids", "labels"],  # the order of LlamaForCausalLM.construct's arguments
+        "num_parallel_workers": 2,  # ids need no work; more than there are CPUs end the run
+        "python_multiprocessing": False,
+        "drop_remainder": True,
+        "batch_size": job.settings.examples_per_card,
+        "repeat": 1,
+        "numa_enable": False,
+        "prefetch_size": 1,
+    }
+
+
+def _parallel(job: Job) -> Values:
+    layout = job.layout
+    sharing: Values = {
+        "gradient_accumulation_shard": False,
+        "parallel_optimizer_threshold": layout.parallel_optimizer_threshold_kb,
+    }
+    if layout.optimizer_weight_shard_size != -1:
+        sharing["optimizer_weight_shard_size"] = layout.optimizer_weight_shard_size
+    return {
+        "parallel_mode": 1,
+        "gradients_mean": False,
+        "enable_alltoall": False,
+        "full_batch": True,
+        "search_mode": "sharding_propagation",
+        "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
+        "enable_parallel_optimizer": layout.enable_parallel_optimizer,
+        "parallel_optimizer_config": sharing,
+    }
+
+
+def _model(job: Job) -> Values:
+    ids = token_ids(job.model)
+    return {
+        **shape(job.model, job.layout, job.seq_length, ids),
+        "batch_size": job.settings.examples_per_card,
+        "eos_token_id": ids.eos[0],
+        "param_init_type": job.model.param_init_type,
+        "use_past": False,
+        "extend_method": "None",
+        "fine_grain_interleave": 1,
+        "do_sample": False,
+    }

@@ -1,0 +1,49 @@
+"""What mindformers says of its steps, as rows of our metrics.
+
+Source: mindformers 051d65f and 1.6.0, core/callback/callback.py (MFLossMonitor.print_output_info) and
+trainer/base_trainer.py (training_process).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stages.engines.mindrlhf.logs import NUMBER, Row
+
+FINISHED = "Training Over!"
+_STEP = re.compile(
+    r"\{ Epoch:\[\s*(\d+)/\s*(\d+)\], step:\[\s*(\d+)/\s*(\d+)\], loss:\s*\[?\s*"
+    rf"({NUMBER})(?:/\s*{NUMBER}\])?, per_step_time: (\d+)ms"
+)
+_NAMED = re.compile(r"(lr|overflow cond|global_norm): ([^,]+)")
+_FIRST = re.compile(NUMBER)
+
+
+@dataclass
+class LogReader:
+    """Reads one worker's log line by line."""
+
+    tokens: int
+    """Tokens of one update, padding included: for the speed."""
+    total: int = 0
+    """Steps of the whole run, 0 as long as it is unknown."""
+
+    def read(self, line: str) -> Row | None:
+        """The row of the step that a line tells of; None for any other line."""
+        match = _STEP.search(line)
+        if match is None:
+            return None
+        epoch, epochs, step, steps = (int(match[group]) for group in range(1, 5))
+        self.total = epochs * steps
+        row: Row = {"step": (epoch - 1) * steps + step, "loss": float(match[5])}
+        seconds = int(match[6]) / 1000
+        if seconds > 0:
+            row.update(step_s=seconds, tokens_per_s=self.tokens / seconds)
+        said = dict(_NAMED.findall(line))
+        for name, key in (("lr", "lr"), ("grad_norm", "global_norm")):
+            if key in said and (number := _FIRST.search(said[key])):
+                row[name] = float(number[0])
+        if "overflow cond" in said:
+            row["overflow"] = float(said["overflow cond"].strip("[] ") in ("True", "1"))
+        return row

@@ -1,0 +1,180 @@
+"""The sft stage of engine.sft=mindformers, before and after the run itself.
+
+Its result is a complete Hugging Face directory: what follows reads it where it would read the fetched one,
+whichever engine runs grpo.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.context import Context
+from stages.convert import convert
+from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.mindformers.job import Job, Places, check
+from stages.engines.mindformers.logs import FINISHED
+from stages.engines.mindformers.start import start, write_config
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.stage import says, with_ids
+from stages.errors import ConfigError, InputError
+from stages.export import export
+from stages.grpo.metrics import read_rows
+from stages.strategy.stage import write_strategy
+from stages.weights.outputs import complete_directory
+from stages.weights.progress import to_context
+from stages.weights.shapes import parameter_shapes
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import open_ranks
+
+PART = "checkpoint"
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run into context.work; a run that was stopped is continued.
+
+    Raises:
+        ConfigError: a rule is broken.
+        InputError: an input is missing, or has fewer examples than one update takes.
+    """
+    job = _job(context)
+    problems = check(job)
+    if problems:
+        raise ConfigError(problems)
+    fresh = places_of(context.work, context.inputs["tokenize"])
+    _forget(_last(job, context.inputs["tokenize"]), fresh)
+    if not fresh.start.is_dir():
+        with complete_directory(fresh.start) as directory:
+            source, fused = context.inputs["fetch"], job.model.qkv_concat
+            convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
+    moment = _set_aside(fresh, job.layout.cards)
+    places = fresh if moment is None else resumed(job, fresh, moment)
+    write_config(job, places, resume=moment is not None)
+    (context.work / "run").mkdir(exist_ok=True)
+    resumed_from = None if moment is None else [moment.epoch, moment.step]
+    write_start(
+        context.work, start(job, places, resume=moment is not None), fresh.output, resumed=resumed_from
+    )
+    context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
+
+
+def _job(context: Context) -> Job:
+    job = Job.of(context.config)
+    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
+
+
+def places_of(work: Path, records: Path) -> Places:
+    """Where the files of a run lie that begins anew."""
+    return Places(work, records / "sft.mindrecord", work / "weights")
+
+
+def _last(job: Job, records: Path) -> Moment:
+    """When the run's last checkpoint is made: with sink_size 1, every step is one of mindformers' epochs.
+
+    Raises:
+        InputError: one update takes more examples than there are; mindformers drops a batch that is not full.
+    """
+    count = json.loads((records / "result.json").read_text(encoding="utf-8"))["files"]["sft"]["records"]
+    batch = job.settings.batch_size
+    if count < batch:
+        raise InputError("mindformers.batch_size", batch, f"must be at most the {count} examples")
+    return Moment(job.settings.epochs * (count // batch), 1)
+
+
+def _forget(last: Moment, places: Places) -> None:
+    """Forget the last checkpoint of a run that did not live to say its end.
+
+    Without a step to train, mindformers would neither do so now nor write anything new.
+    """
+    checkpoints.file(places.output, PART, 0, last).unlink(missing_ok=True)
+
+
+def _set_aside(places: Places, cards: int) -> Moment | None:
+    """Move the checkpoint to go on from out of the place where new ones appear.
+
+    Beside files of the same prefix MindSpore would give its own another name: sft_rank_0_1-24_1.safetensors
+    (train/callback/_checkpoint.py, _chg_ckpt_file_name_if_same_exist).
+
+    Returns:
+        The newest moment of which every rank has a whole file; None: there is none.
+    """
+    parts = [(PART,)]
+    aside, new = places.aside / PART, places.output / PART
+    if checkpoints.prepare_resume(places.output, cards, parts) is not None:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.parent.mkdir(exist_ok=True)
+        new.rename(aside)
+    shutil.rmtree(new, ignore_errors=True)  # what a kill cut off
+    return checkpoints.prepare_resume(places.aside, cards, parts)
+
+
+def resumed(job: Job, places: Places, moment: Moment) -> Places:
+    """The same run continued from its own checkpoint.
+
+    On one card mindformers takes a file, of a directory whose name does not begin with rank_
+    (load_checkpoint_utils.py, validate_config_with_file_mode).
+    """
+    if job.parallel:
+        return dataclasses.replace(places, start=places.aside / PART)
+    source = checkpoints.file(places.aside, PART, 0, moment)
+    link = places.aside / source.name
+    link.unlink(missing_ok=True)
+    link.symlink_to(source)
+    return dataclasses.replace(places, start=link)
+
+
+def collect(context: Context) -> None:
+    """Prove that the run finished, and write its weights as a Hugging Face directory like the fetched one.
+
+    Raises:
+        InputError: the proof is missing, whatever the exit code was.
+    """
+    job = _job(context)
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    output = places_of(context.work, context.inputs["tokenize"]).output
+    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["earlier"])
+    strategy = context.work / "strategy"
+    write_strategy(job.model, job.layout, strategy, "layout.train")
+    stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
+    expected = parameter_shapes(job.model, job.model.qkv_concat)  # not Adam's moments and counters
+    export(
+        {name: tensor for name, tensor in stored.items() if name in expected},
+        context.inputs["fetch"],
+        context.output,
+        job.model,
+        None,
+        progress=to_context(context, "export"),
+    )
+    rows = read_rows(context.work / "metrics.jsonl")
+    for name in ("metrics.jsonl", "finetune.yaml"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
+    result = {
+        "steps": rows[-1]["step"] if rows else 0,
+        "loss": rows[-1]["loss"] if rows else None,
+        "stopped": "epochs",
+        "resumed_from": begun["resumed"],
+        "checkpoint": str(moment),
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def prove(logs: Path, output: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
+    """The final checkpoint of a run that is known to have finished.
+
+    Raises:
+        InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
+    """
+    log = logs / "worker_0.log"
+    remedy = "read the log; type the same command again to go on from the last checkpoint"
+    if not says(log, FINISHED):
+        rule = f'ended with exit code 0, but "{FINISHED}" is not in its log'
+        raise InputError(log, None, rule, remedy)
+    found = checkpoints.moments(output, PART, workers)
+    if not found or not is_new(checkpoints.file(output, PART, 0, found[-1]), earlier):
+        raise InputError(output, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
+    return found[-1]

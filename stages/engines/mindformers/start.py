@@ -1,0 +1,54 @@
+"""How mindformers is started: arguments, environment and the rendered file. Pure but for writing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stages.engines.base import Start
+from stages.engines.mindformers.finetune_yaml import finetune
+from stages.engines.mindformers.job import MAIN, Job, Places
+from stages.engines.mindrlhf.start import dump
+
+HOME_UNKNOWN = "/path/to/mindformers"
+"""Stands in --dry-run's files where mindformers.home is not set."""
+
+
+def write_config(job: Job, places: Places, resume: bool) -> None:
+    """The YAML file."""
+    places.root.mkdir(parents=True, exist_ok=True)
+    places.config.write_text(dump(finetune(job, places, resume)), encoding="utf-8")
+
+
+def start(job: Job, places: Places, resume: bool) -> Start:
+    """How to start the run whose files lie at `places`.
+
+    One card runs under msrun, too: mindformers' own msrun_launcher.sh ends with 0 then, having run nothing.
+    """
+    settings = job.settings
+    home = settings.home or HOME_UNKNOWN
+    return Start(
+        program=(str(Path(home) / MAIN), *arguments(job, places, resume)),
+        workers=job.layout.cards,
+        python=settings.python,
+        env={"PYTHONUNBUFFERED": "1", "HCCL_EXEC_TIMEOUT": "7200", **settings.env},
+        python_path=(home,),
+        env_scripts=settings.env_scripts,
+        container=settings.container,
+        directory=str(places.root / "run"),
+    )
+
+
+def arguments(job: Job, places: Places, resume: bool) -> list[str]:
+    """run_mindformer.py's arguments; they override the YAML, which says the same."""
+    named = {
+        "config": places.config,
+        "run_mode": "finetune",
+        "use_parallel": job.parallel,
+        "load_checkpoint": places.start,
+        "auto_trans_ckpt": job.parallel and not resume,
+        "resume_training": resume,
+        "train_dataset_dir": places.dataset,
+        "output_dir": places.output,
+        "seed": job.seed,
+    }
+    return [part for name, value in named.items() for part in (f"--{name}", str(value))]

@@ -1,0 +1,242 @@
+"""grpo_config.yaml as plain values, exactly the keys that the contract's version knows.
+
+Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the YAML shipped beside
+main.py. Values that differ from upstream's defaults say why.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stages.engines.mindrlhf.contract import keys
+from stages.engines.mindrlhf.job import Job, Places
+from stages.layout import RoleLayout
+
+Values = dict[str, Any]
+
+
+def grpo_config(job: Job, places: Places, resume: bool) -> Values:
+    """All sections of grpo_config.yaml.
+
+    Args:
+        job: the settings, checked by stages.engines.mindrlhf.rules.
+        places: where its files lie.
+        resume: the run continues from places.actor, rank directories that mindrlhf wrote.
+    """
+    sections = {
+        "rl_config": _rl(job, places, resume),
+        "actor_config": _actor(job, places),
+        "ref_config": _reference(job, places),
+        "reward_config": {
+            "verifier_function": [job.verifiers[name] for name in job.reward.functions],
+            "verifier_weight": list(job.reward.weights),
+        },
+        "generate_config": _generate(job, places),
+        "monitor_config": {
+            "host_monitor_interval": -1.0,
+            "host_monitor_steps": [],
+            "host_memory_protection": False,
+            "host_max_memory_threshold": 0.95,
+        },
+        "profiler_config": {
+            "profile": False,
+            "stage": "all",
+            "profile_save_path": str(places.root / "profile"),
+        },
+        "context": {
+            "mode": 0,
+            "device_target": "Ascend",
+            "max_call_depth": 10000,
+            "max_device_memory": f"{job.engine.device_memory_gib}GB",
+            "save_graphs": False,
+            "save_graphs_path": str(places.root / "graph"),
+            "device_id": 0,
+            "jit_config": {"jit_level": "O0"},
+            "memory_optimize_level": "O0",
+            "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
+        },
+    }
+    known = keys(job.version)
+    return {name: _only(values, name, known) for name, values in sections.items() if name in known}
+
+
+def _only(values: Values, section: str, known: dict[str, frozenset[str]]) -> Values:
+    """`values` without what the version does not know: it would raise TypeError there."""
+    kept: Values = {}
+    for key, value in values.items():
+        if key in known[section]:
+            below = f"{section}.{key}"
+            kept[key] = _only(value, below, known) if isinstance(value, dict) else value
+    return kept
+
+
+def _rl(job: Job, places: Places, resume: bool) -> Values:
+    engine, train = job.engine, job.train
+    # With ckpt, train_worker.py's reload_ckpt would look for .ckpt files; what it saved is safetensors.
+    reload = resume and engine.load_ckpt_format == "ckpt"
+    return {
+        "model_name": "qwen2.5" if job.family == "qwen" else job.family,
+        "deterministic": "OFF",
+        "align_type": "rlhf_stages",
+        "dataset_file": str(places.dataset),
+        "tokenizer_type": tokenizer_type(job),
+        "tokenizer_dir": str(tokenizer_place(job, places)),
+        "epochs": engine.epochs,
+        "batch_size": engine.batch_size,
+        "sink_size": 1,
+        "seq_length": job.seq_length,
+        "use_parallel": True,
+        "load_ckpt_format": "ms_safetensors" if reload else engine.load_ckpt_format,
+        "parallel_mode": "semi_auto_parallel",
+        "enable_compile_cache": False,
+        "save_strategy_dir": str(places.strategies),
+        "save_data_file": "",  # else every eighth rank logs and rewrites each step's samples
+        "packing": True,
+        "pack_num": engine.pack_num,
+        "save_prompt_completions_data": train.logged_completions > 0,
+        "save_prompt_completions_interval": 1,
+        "save_prompt_completions_dir": str(places.completions),
+        "reshard_mem_opt_level": engine.reshard_mem_opt_level,
+        "reshard_mode": 0,
+        "save_ckpt_interval": train.checkpoint_every,
+        "save_max_ckpt_num": train.keep_checkpoints,
+        "save_ckpt_format": "safetensors",
+        "enable_reshard_optimizer": engine.enable_reshard_optimizer,
+        "tensorboard": False,  # event files are written from the metrics
+        "tensorboard_dir": str(places.root / "tensorboard"),
+        "tensorboard_queue_size": 10,
+        "enable_full_monitor": engine.full_monitor,
+        "calculate_entropy": False,
+        "save_checkpoint_dir": str(places.checkpoints),
+        "performance_stats": False,
+        "micro_batch_interleaved": 1,
+        "beta": train.beta,
+        "num_generations": job.rollout.num_generations,
+        "num_rollouts": job.num_rollouts,
+        "chunk_size": engine.chunk_size,
+        "gen_experience_kwargs": False,
+        "num_iterations": train.num_iterations,
+        "epsilon_low": train.epsilon_low,
+        "epsilon_high": train.epsilon_high,
+        "enable_oldpolicy": True,
+        "seed": job.seed,
+    }
+
+
+def tokenizer_type(job: Job) -> str:
+    """What e8a8fc1 calls the class that reads completions (models/model_utils.py, TokenizerFactory)."""
+    return "deepseek" if job.hands_tokenizer_over else job.family
+
+
+def tokenizer_place(job: Job, places: Places) -> Path:
+    """The directory; where 0cd087455 takes a tokenizer.json, that file itself (grpo_trainer.py:238)."""
+    whole = job.hands_tokenizer_over and job.version == "0cd087455"
+    return places.tokenizer / "tokenizer.json" if whole else places.tokenizer
+
+
+def _actor(job: Job, places: Places) -> Values:
+    layout, train = job.layout.train, job.train
+    return {
+        "load": str(places.actor),
+        "save": str(places.checkpoints),
+        "model_config": str(places.configs / "finetune.yaml"),
+        "parallel_config": parallel_config(layout),
+        "recompute_config": _recompute(layout),
+        "offset": list(layout.offset) or 0,
+        "enable_parallel_optimizer": layout.enable_parallel_optimizer,
+        "enable_alltoall": False,
+        "use_eod_attn_mask_compression": True,
+        "loss_scale_value": 1,
+        "optimizer": {
+            "type": "adamw",
+            "adam_beta1": train.adam_beta1,
+            "adam_beta2": train.adam_beta2,
+            "eps": train.adam_epsilon,
+            "weight_decay": train.weight_decay,
+            "opt_offload": layout.opt_offload,
+        },
+        "lr_schedule": {
+            "lr": train.learning_rate,
+            "min_lr": train.learning_rate * (1.0 if train.schedule == "constant" else train.final_share),
+            "warmup_step": train.warmup_steps,
+            "decay_steps": train.steps,
+            "lr_decay_style": "cosine" if train.schedule == "cosine" else "linear",
+        },
+    }
+
+
+def _reference(job: Job, places: Places) -> Values:
+    layout = job.layout.reference
+    return {
+        "model_config": str(places.configs / "reference.yaml"),
+        "load": str(places.reference),
+        "ref_model_batch_size": job.engine.ref_model_batch_size,
+        "sync_ref_model": job.train.ref_model_sync_steps > 0,
+        "ref_model_sync_steps": job.train.ref_model_sync_steps or 50,
+        "parallel_config": parallel_config(layout),
+        "recompute_config": _recompute(layout),
+        "offset": list(layout.offset) or 0,
+        "use_eod_attn_mask_compression": True,
+    }
+
+
+def _generate(job: Job, places: Places) -> Values:
+    engine, rollout, ids, layout = job.engine, job.rollout, job.token_ids(), job.layout.generate
+    return {
+        "model_config": str(places.configs / "predict.yaml"),
+        "load": str(places.generate),
+        "infer_model_batch_size": engine.infer_model_batch_size,
+        "parallel_config": parallel_config(layout),
+        "offset": list(layout.offset) or 0,
+        "use_eod_attn_mask_compression": True,
+        "use_vllm": engine.use_vllm,
+        "hf_config_path": str(places.tokenizer / "config.json"),
+        "block_size": engine.block_size,
+        "max_model_len": job.max_model_len,
+        "max_num_batched_tokens": job.max_model_len,
+        "max_num_seqs": engine.max_num_seqs,
+        "max_prompt_length": job.tokenize.max_prompt_length,
+        "num_scheduler_steps": 1,  # vLLM 0.8 sets it to 1 whatever is asked
+        "gpu_memory_utilization": engine.gpu_memory_utilization,
+        "trust_remote_code": False,  # neither Qwen2.5 nor DeepSeek-V3 needs any
+        "sampling_config": {
+            "temperature": rollout.temperature,
+            "repetition_penalty": job.rollout.repetition_penalty,
+            "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
+            "top_k": job.model.vocab_size if rollout.top_k is None else rollout.top_k,
+            "bos_token_id": ids.bos,
+            "eos_token_id": list(ids.eos),
+            "pad_token_id": ids.pad,
+            "detokenize": False,
+            "logprobs": 1,
+            "max_tokens": rollout.max_tokens,
+            "min_tokens": rollout.min_tokens,
+            "min_p": 0.0 if rollout.min_p is None else rollout.min_p,
+        },
+    }
+
+
+def parallel_config(layout: RoleLayout) -> Values:
+    """The section that counts: each worker overwrites its model YAML's parallel_config with it."""
+    return {
+        "data_parallel": layout.data_parallel,
+        "model_parallel": layout.model_parallel,
+        "pipeline_stage": layout.pipeline_stage,
+        "expert_parallel": layout.expert_parallel,
+        "use_seq_parallel": layout.use_seq_parallel,
+        "micro_batch_num": layout.micro_batch_num,
+        "vocab_emb_dp": layout.vocab_emb_dp,
+        "context_parallel": layout.context_parallel,
+    }
+
+
+def _recompute(layout: RoleLayout) -> Values:
+    return {
+        "recompute": layout.recompute,
+        "select_recompute": layout.select_recompute,
+        "select_comm_recompute": False,
+        "parallel_optimizer_comm_recompute": False,
+        "mp_comm_recompute": True,
+        "recompute_slice_activation": False,
+    }

@@ -1,0 +1,190 @@
+"""One mindrlhf run as its settings, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.config import read_part
+from stages.engines.mindrlhf.config import MindrlhfEngine, Version
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.layout import LayoutConfig
+from stages.model_config import ModelConfig
+from stages.rewards.config import RewardConfig
+from stages.tokenize.config import TokenizeConfig
+
+ENDOFTEXT, IM_END = 151643, 151645
+"""Qwen2.5's padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
+VERIFIERS = {
+    "qwen_accuracy": "qwen_accuracy_reward",
+    "format": "format_reward",
+    "knights": "kk_reward",
+}
+"""Our reward functions -> mindrlhf's registered ones. accuracy has none: mindrlhf replaces accuracy_reward by
+qwen_accuracy_reward when model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
+VERIFIERS_OF_DEEPSEEK = {**VERIFIERS, "accuracy": "accuracy_reward"}
+SHORTEST_ROW = 2048
+"""mindformers refuses shorter rows with a compressed mask, which itself is of this size
+(modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other,
+for Qwen alone: train_worker.py:87 and its siblings hand DeepSeek-V3 no use_eod_attn_mask_compression."""
+_ROW = 128
+"""seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Ids with a meaning of their own."""
+
+    bos: int
+    eos: tuple[int, ...]
+    pad: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """The sections that a mindrlhf run is rendered from."""
+
+    model: ModelConfig
+    layout: LayoutConfig
+    tokenize: TokenizeConfig
+    rollout: RolloutConfig
+    reward: RewardConfig
+    train: TrainConfig
+    engine: MindrlhfEngine
+    seed: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Job:
+        """From a stage's part of the configuration."""
+        return read_part(cls, config)
+
+    @property
+    def version(self) -> Version:
+        """The contract; pipeline.config.load has resolved `auto`."""
+        assert self.engine.contract != "auto"
+        return self.engine.contract
+
+    @property
+    def family(self) -> str:
+        """The name that mindrlhf gives the architecture and its tokenizer."""
+        return "qwen" if self.model.deepseek_v3 is None else "deepseek"
+
+    @property
+    def verifiers(self) -> Mapping[str, str]:
+        """Our reward functions -> mindrlhf's, for this architecture."""
+        return VERIFIERS if self.model.deepseek_v3 is None else VERIFIERS_OF_DEEPSEEK
+
+    @property
+    def num_rollouts(self) -> int:
+        """Batches of prompts per step: prompts_per_step / (chunk_size x generation replicas)."""
+        per_batch = self.engine.chunk_size * self.layout.generate.data_parallel
+        return max(1, self.train.prompts_per_step // per_batch)
+
+    @property
+    def samples(self) -> int:
+        """Completions per step (grpo_experience_maker.py, make_experience)."""
+        per_batch = self.engine.chunk_size * self.layout.generate.data_parallel
+        return self.num_rollouts * per_batch * self.rollout.num_generations
+
+    @property
+    def packs(self) -> int:
+        """Rows that the samples fill when each holds pack_num of them."""
+        return -(-self.samples // self.engine.pack_num)
+
+    @property
+    def packs_per_update(self) -> int:
+        """Rows of one optimizer update (train_worker.py, _init_grpo_dataset_before_train)."""
+        train = self.layout.train
+        micro = train.micro_batch_num if train.pipeline_stage > 1 else 1
+        return self.engine.batch_size * train.data_parallel * micro
+
+    @property
+    def sample_length(self) -> int:
+        """Longest sample: prompt, completion and one end token (pack_grouped_data)."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens + 1
+
+    @property
+    def shortest_row(self) -> int:
+        """What a row must have at least."""
+        return SHORTEST_ROW if self.family == "qwen" else 1
+
+    @property
+    def seq_length(self) -> int:
+        """Row length of training."""
+        needed = max(self.engine.pack_num * self.sample_length, self.shortest_row)
+        return self.engine.seq_length or -(-needed // _ROW) * _ROW
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence of vLLM."""
+        return self.engine.max_model_len or self.seq_length
+
+    @property
+    def distinct_completions(self) -> int:
+        """Completions of a prompt that can differ when MindFormers generates.
+
+        A replica seeds each call with its own number, and its calls for one prompt are alike
+        (infer_worker.py, generate; grpo_experience_maker.py, generate_sequence); the completions of a prompt
+        are dealt to the replicas in turn (_split_for_data_parallel).
+        """
+        return min(self.layout.generate.data_parallel, self.rollout.num_generations)
+
+    @property
+    def hands_tokenizer_over(self) -> bool:
+        """Whether a Qwen2's tokenizer.json is read instead of mindrlhf's own class (see vocabulary.py)."""
+        return self.family == "qwen" and self.engine.tokenizer == "file"
+
+    def token_ids(self) -> TokenIds:
+        """The model's."""
+        return token_ids(self.model)
+
+
+def token_ids(model: ModelConfig) -> TokenIds:
+    """Qwen2.5's ids, unless the model section says otherwise.
+
+    mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
+    """
+    eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
+    return TokenIds(
+        bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
+        eos=model.eos_token_id or eos,
+        pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
+    )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run's files lie; all absolute."""
+
+    root: Path
+    """The run's own directory: survives a kill."""
+    dataset: Path
+    """train.mindrecord."""
+    tokenizer: Path
+    """Hugging Face directory: tokenizer, config.json, and what vLLM loads."""
+    actor: Path
+    """What training starts from, or root/checkpoints/train when it continues."""
+    reference: Path
+    generate: Path
+
+    @property
+    def configs(self) -> Path:
+        """Rendered YAML files."""
+        return self.root / "configs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """train/, optimizer/ and ref/ with rank_N below."""
+        return self.root / "checkpoints"
+
+    @property
+    def strategies(self) -> Path:
+        """Strategy files that mindrlhf writes when it compiles."""
+        return self.root / "strategy"
+
+    @property
+    def completions(self) -> Path:
+        """prompt_completions_step_N.json."""
+        return self.root / "completions"

@@ -1,0 +1,166 @@
+"""What a mindrlhf run needs on each card. Its roles take turns: what one does not use lies on the host.
+
+Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py and grpo_experience_maker.py (load and offload of
+train, infer, ref and old_policy); mindformers 051d65f, core/optim/adamw.py (moments in float32).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stages import memory
+from stages.engines.mindrlhf.job import Job
+from stages.layout import RoleLayout
+from stages.memory import GIB, RoleMemory, Term, shown
+from stages.model_config import ITEM_BYTES, ModelConfig
+
+_NUM_BLOCKS = 1024
+"""Blocks of MindFormers' own cache (predict.yaml, num_blocks)."""
+
+
+def estimate(job: Job) -> tuple[RoleMemory, ...]:
+    """train, generate, reference and reshard; a card needs the largest of them. Of DeepSeek-V3 none is known.
+
+    Raises:
+        ConfigError: a layout does not fit the model.
+    """
+    if job.family == "deepseek":
+        return ()
+    return (_train(job), _generate(job), _reference(job), _reshard(job))
+
+
+def device_bytes(job: Job) -> int:
+    """What a card has."""
+    return job.engine.device_memory_gib * GIB
+
+
+def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
+    """A warning per role that may not fit, naming its largest term."""
+    told = memory.warnings(found, job.engine.device_memory_gib)
+    if job.engine.use_vllm and found:
+        need = sum(term.low for term in found[1].terms)
+        budget = _vllm_budget(job)
+        if need > budget and found[1].fits(device_bytes(job)) != "no":
+            told.append(
+                f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
+                f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "
+                f"({shown(budget, budget)}): raise it, or layout.generate.model_parallel"
+            )
+    return told
+
+
+def _vllm_budget(job: Job) -> int:
+    return int(job.engine.gpu_memory_utilization * device_bytes(job))
+
+
+def _train(job: Job) -> RoleMemory:
+    rows = job.engine.batch_size * job.seq_length
+    return memory.largest("train", train_stages(job.model, job.layout.train, rows))
+
+
+def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[list[Term]]:
+    """What training holds on a card of each pipeline stage.
+
+    Args:
+        model: the model.
+        layout: layout.train.
+        tokens: of one micro-batch on one replica, before context_parallel cuts them.
+    """
+    item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
+    tokens //= layout.context_parallel
+    stages = []
+    for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
+        in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)
+        terms = [
+            memory.weights(one.held, dtype),
+            memory.sized("gradients", one.held, dtype),
+            memory.moments(one.held, dtype, layout.opt_offload),
+        ]
+        if one.gathered > one.held:
+            cut = item * (one.gathered - one.held)
+            formula = (
+                "what the parallel optimizer cut, put together to compute: one layer in bfloat16, at most "
+                f"all {one.gathered - one.held:,} elements x {item}; estimate"
+            )
+            low = min(2 * one.gathered // one.layers, cut)
+            terms.append(Term("gathered weights", low, cut, formula))
+        terms.append(memory.activations(model, layout, tokens, one.layers, in_flight))
+        if stage == layout.pipeline_stage - 1:
+            terms.append(memory.logits(model, layout, tokens, 3))
+        stages.append(terms)
+    return stages
+
+
+def _reference(job: Job) -> RoleMemory:
+    model, layout = job.model, job.layout.reference
+    tokens = job.engine.ref_model_batch_size * job.seq_length // layout.context_parallel
+    stages = []
+    for stage, one in enumerate(memory.elements(model, layout, "layout.reference")):
+        terms = [
+            memory.weights(one.held, model.param_init_type),
+            memory.working_set(model, layout, tokens),
+        ]
+        if stage == layout.pipeline_stage - 1:
+            terms.append(memory.logits(model, layout, tokens, 2))
+        stages.append(terms)
+    return memory.largest("reference", stages)
+
+
+def _generate(job: Job) -> RoleMemory:
+    model, layout, engine = job.model, job.layout.generate, job.engine
+    held = memory.elements(model, layout, "layout.generate")[0].held
+    own = memory.weights(held, model.torch_dtype)
+    per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
+    if engine.use_vllm:
+        working = memory.working_set(model, layout, job.max_model_len)
+        least = per_token * job.max_model_len
+        most = max(least, _vllm_budget(job) - own.high - working.high)
+        formula = (
+            f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; vLLM takes what "
+            f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x "
+            f"{engine.device_memory_gib} GiB leaves: {most // per_token:,} tokens"
+        )
+        return RoleMemory("generate", 0, (own, working, Term("KV cache", least, most, formula)))
+    working = memory.working_set(
+        model, layout, engine.infer_model_batch_size * job.tokenize.max_prompt_length
+    )
+    slots = _NUM_BLOCKS * engine.block_size
+    cache = memory.exact(
+        "KV cache",
+        slots * per_token,
+        f"{_NUM_BLOCKS} blocks x {engine.block_size} tokens x {per_token:,} bytes",
+    )
+    return RoleMemory("generate", 0, (own, working, cache))
+
+
+def _reshard(job: Job) -> RoleMemory:
+    """Weights pass from training to generation; the optimizer has left the card before."""
+    model = job.model
+    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
+    whole = Term(
+        "one parameter in transit",
+        0,
+        2 * largest * ITEM_BYTES[model.param_init_type],
+        f"at most the largest, whole, twice: 2 x {largest:,} elements x {ITEM_BYTES[model.param_init_type]};"
+        " estimate",
+    )
+    place: memory.Place = "host" if job.engine.reshard_mem_opt_level else "card"
+    roles = [("train", job.layout.train, model.param_init_type)]
+    roles.append(("generate", job.layout.generate, model.torch_dtype))
+    # mindrlhf leaves the old policy out where one update takes all of a step (set_enable_old_policy)
+    if job.packs_per_update != job.samples or job.train.num_iterations > 1:
+        roles.append(("old policy", job.layout.train, model.param_init_type))
+    if job.train.ref_model_sync_steps:
+        roles.append(("reference", job.layout.reference, model.param_init_type))
+    found = {name: memory.elements(model, layout) for name, layout, _ in roles}
+    stages = []
+    count = max(map(len, found.values()))
+    for stage in range(count):
+        terms = []
+        for name, _, dtype in roles:
+            held = found[name][stage * len(found[name]) // count].held
+            size = held * ITEM_BYTES[dtype]
+            formula = f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})"
+            terms.append(memory.exact(f"{name} weights", size, formula, place))
+        stages.append([*terms, whole])
+    return memory.largest("reshard", stages)

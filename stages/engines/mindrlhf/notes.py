@@ -1,0 +1,84 @@
+"""What a reader of a plan for engine=mindrlhf should know, and no rule forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.job import Job
+from stages.layout import ROLES
+from stages.model_config import ModelConfig
+from stages.strategy.layouts import warnings
+
+SHARD_BYTES = 4 * 10**9
+"""Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
+
+
+def notes(job: Job) -> list[str]:
+    """Of the checkout, the weights, and what mindrlhf does not pass on."""
+    found = []
+    if job.engine.mindrlhf_home is None:
+        found.append(
+            f"engine.mindrlhf_home is not set: contract {VERSIONS[0]} is assumed; run refuses without it"
+            if job.version == VERSIONS[0]
+            else "engine.mindrlhf_home is not set: run refuses without it"
+        )
+    per_epoch = "the number of training prompts // train.prompts_per_step"
+    found.append(
+        f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
+        f"train.steps={job.train.steps} is only the length of its learning rate's decay"
+    )
+    if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
+        found.append(
+            "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
+            "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
+        )
+    for role in ROLES if job.family == "qwen" else ():
+        found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
+    if job.family == "deepseek":
+        found.append(
+            "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
+            " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index"
+        )
+        found.append("DeepSeek-V3: what a card must hold is not estimated")
+    if job.train.weight_decay != 0.1:
+        found.append(
+            f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
+            "(utils/configs.py, set_weight_decay)"
+        )
+    return [*found, *_generation(job)]
+
+
+def _generation(job: Job) -> Iterator[str]:
+    rollout, engine = job.rollout, job.engine
+    replicas = job.layout.generate.data_parallel
+    if rollout.min_p:
+        yield (
+            f"rollout.min_p={rollout.min_p}: mindrlhf never hands it on, whoever generates "
+            "(infer_worker.py, SamplingParams and generate)"
+        )
+    if engine.use_vllm == 0 and job.distinct_completions < rollout.num_generations:
+        yield (
+            f"engine.use_vllm=0: of the {rollout.num_generations} completions of a prompt only "
+            f"{job.distinct_completions} differ, one per generation replica, because every call is seeded "
+            "with its replica's number (infer_worker.py:358; mindformers text_generator.py:814): "
+            f"layout.generate.data_parallel={rollout.num_generations} makes all of them differ"
+        )
+    yield (
+        f"seed={job.seed} does not change what is sampled: its seed is the replica's number, 0 to "
+        f"{replicas - 1} (infer_worker.py)"
+    )
+    if engine.use_vllm:
+        yield (
+            "vLLM's start asserts WORLD_SIZE (vllm_v_general/parallel_state.py:136), which neither "
+            "mindrlhf's run_grpo_vllm.sh nor msrun sets: where nothing else does, give "
+            f"+engine.env.WORLD_SIZE='{job.layout.train.cards}'"
+        )
+
+
+def is_single_file(model: ModelConfig) -> bool:
+    """Whether the Hugging Face directory has no index; of one that is not here, as published."""
+    if model.path is not None and Path(model.path).is_dir():
+        return not (Path(model.path) / "model.safetensors.index.json").exists()
+    return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES

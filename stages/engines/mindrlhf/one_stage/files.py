@@ -1,0 +1,116 @@
+"""What grpo_one_stage.py reads: two model YAML files and the values of its dataclass.
+
+Source: mindrlhf 32599d0 to 9202c8f, mindrlhf/configs/grpo_configs.py and model_configs/qwen_grpo. Values that
+differ from upstream's defaults say why.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stages.engines.mindrlhf.grpo_yaml import parallel_config
+from stages.engines.mindrlhf.job import token_ids
+from stages.engines.mindrlhf.model_yaml import recompute_config, shape
+from stages.engines.mindrlhf.one_stage.job import Job
+
+Values = dict[str, Any]
+
+
+def hyper_parameters(job: Job) -> Values:
+    """Fields of GRPOConfig; paths it takes from the arguments, lengths from the generation's YAML."""
+    engine, train = job.engine, job.train
+    return {
+        "beta": train.beta,
+        "num_generations": job.rollout.num_generations,
+        "epochs": engine.epochs,
+        "batch_size": engine.batch_size,
+        "optimizer": "adamw",
+        "beta1": train.adam_beta1,
+        "beta2": train.adam_beta2,
+        "eps": train.adam_epsilon,
+        "num_rollouts": job.num_rollouts,
+        "chunk_size": engine.chunk_size,
+        "sink_size": 1,  # an update each; what does not fill the default 2 is left out, silently
+        "micro_batch_interleaved": 1,
+        "start_lr": train.learning_rate,
+        "end_lr": train.learning_rate * train.final_share,
+        "warmup_step": train.warmup_steps,
+        "decay_steps": train.steps,
+        "opt_offload": job.layout.train.opt_offload,
+        "sync_ref_model": train.ref_model_sync_steps > 0,
+        "ref_model_sync_steps": train.ref_model_sync_steps or 1,
+    }
+
+
+def finetune(job: Job) -> Values:
+    """--sft_path_train."""
+    layout, ids = job.layout.train, token_ids(job.model)
+    return {
+        "run_mode": "finetune",
+        "use_parallel": True,
+        "model": {
+            "model_config": {
+                **shape(job.model, layout, job.seq_length, ids),
+                "eos_token_id": ids.eos[0],
+                "param_init_type": job.model.param_init_type,
+                "use_past": False,
+                "extend_method": "None",
+                "fine_grain_interleave": 1,
+                "max_decode_length": job.rollout.max_tokens,
+                "do_sample": False,
+                "compute_in_2d": True,
+            },
+            "arch": {"type": "LlamaForCausalLM"},
+        },
+        "parallel_config": parallel_config(layout),
+        "recompute_config": recompute_config(job.model, layout),
+    }
+
+
+def predict(job: Job) -> Values:
+    """--sft_path_infer: generation and reference, and the context of the whole process."""
+    layout, rollout, ids = job.layout.generate, job.rollout, token_ids(job.model)
+    return {
+        "run_mode": "predict",
+        "use_parallel": True,
+        "seed": job.seed,
+        "model": {
+            "model_config": {
+                **shape(job.model, layout, job.seq_length, ids),
+                "batch_size": job.engine.chunk_size,
+                "eos_token_id": list(ids.eos),
+                "param_init_type": job.model.param_init_type,
+                "use_past": True,
+                "is_dynamic": True,
+                "block_size": job.engine.block_size,
+                "num_blocks": job.engine.num_blocks,
+                "max_decode_length": rollout.max_tokens,
+                "min_decode_length": rollout.min_tokens,
+                "repetition_penalty": rollout.repetition_penalty,
+                "temperature": rollout.temperature,
+                "top_k": rollout.top_k or 0,
+                "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
+                "do_sample": True,
+            },
+            "arch": {"type": "LlamaForCausalLM"},
+        },
+        "parallel_config": parallel_config(layout),
+        "parallel": {
+            "parallel_mode": 1,
+            "gradients_mean": False,
+            "enable_alltoall": False,
+            "full_batch": True,
+            "search_mode": "sharding_propagation",
+            "enable_parallel_optimizer": False,
+            "strategy_ckpt_config": {"save_file": "./ckpt_strategy.ckpt", "only_trainable_params": False},
+        },
+        "context": {
+            "mode": 0,
+            "device_target": "Ascend",
+            "max_call_depth": 10000,
+            "max_device_memory": f"{job.engine.device_memory_gib}GB",
+            "save_graphs": False,
+            "device_id": 0,
+            "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
+        },
+    }

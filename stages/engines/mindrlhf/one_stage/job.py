@@ -1,0 +1,112 @@
+"""One run of grpo_one_stage.py as its settings, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.config import read_part
+from stages.engines.mindrlhf.one_stage.config import OneStageEngine, Window
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.layout import LayoutConfig, Role
+from stages.model_config import ModelConfig
+from stages.rewards.config import RewardConfig
+from stages.tokenize.config import TokenizeConfig
+
+ROLES: tuple[Role, ...] = ("train", "generate")
+"""Roles with a checkpoint of their own; the reference is laid out as the generation."""
+_ROW = 128
+"""seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The sections that a run is rendered from."""
+
+    model: ModelConfig
+    layout: LayoutConfig
+    tokenize: TokenizeConfig
+    rollout: RolloutConfig
+    reward: RewardConfig
+    train: TrainConfig
+    engine: OneStageEngine
+    seed: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Job:
+        """From a stage's part of the configuration."""
+        return read_part(cls, config)
+
+    @property
+    def window(self) -> Window:
+        """The contract; pipeline.config.load has resolved `auto`."""
+        assert self.engine.contract != "auto"
+        return self.engine.contract
+
+    @property
+    def batch(self) -> int:
+        """Prompts generated for at once (grpo_trainer.py, __init__)."""
+        return self.engine.chunk_size * self.layout.generate.data_parallel
+
+    @property
+    def num_rollouts(self) -> int:
+        """Batches of prompts per step; before 2d0e84d the script takes one, whatever its dataclass says."""
+        return max(1, self.train.prompts_per_step // self.batch) if self.window == "2d0e84d" else 1
+
+    @property
+    def samples(self) -> int:
+        """Completions per step, each a row of its own."""
+        return self.num_rollouts * self.batch * self.rollout.num_generations
+
+    @property
+    def samples_per_update(self) -> int:
+        """Rows of one optimizer update (utils/configs.py, init_grpo_dataset)."""
+        train = self.layout.train
+        return (
+            self.engine.batch_size
+            * train.data_parallel
+            * (train.micro_batch_num if train.pipeline_stage > 1 else 1)
+        )
+
+    @property
+    def sample_length(self) -> int:
+        """Longest sample: prompt and completion."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens
+
+    @property
+    def seq_length(self) -> int:
+        """Row length of training."""
+        return self.engine.seq_length or -(-self.sample_length // _ROW) * _ROW
+
+    def steps(self, prompts: int) -> int:
+        """Steps of the whole run.
+
+        The script divides the number of prompts by the batch size of a dataset that is not batched yet: 1.
+        """
+        return self.engine.epochs * (prompts // self.num_rollouts)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run's files lie; all absolute."""
+
+    root: Path
+    """The run's own directory."""
+    dataset: Path
+    """train.mindrecord."""
+    tokenizer: Path
+    """Directory with vocab.json and merges.txt."""
+    weights: Path
+    """Directory with train/rank_N and generate/rank_N, of .ckpt files."""
+
+    @property
+    def configs(self) -> Path:
+        """Rendered files."""
+        return self.root / "configs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """train/rank_N below."""
+        return self.root / "checkpoints"

@@ -1,0 +1,61 @@
+"""What grpo_one_stage.py prints, as rows of our metrics.
+
+Source: mindrlhf 32599d0 to 9202c8f, examples/…/grpo_one_stage.py (main) and trainer/grpo_trainer.py
+(make_experience, train). 875f92b and later generate once on trial before they train; only "epoch: step:"
+lines, which 32599d0 does not print, tell the trial from the first step.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from stages.engines.mindrlhf.logs import NUMBER, UPDATE, Row, means, of_update
+from stages.engines.mindrlhf.one_stage.config import Window
+
+_BEGIN = {
+    "32599d0": re.compile(r"Make experience begin at "),
+    "875f92b": re.compile(r"-+ epoch:\d+ step:\d+ -+"),
+    "2d0e84d": re.compile(r"-+ epoch:\d+ step:\d+ -+"),
+}
+_SCORE = re.compile(rf"Avg scores:\s+({NUMBER})")
+_LENGTH = re.compile(rf"all_elements_compeltion_len mean: ({NUMBER})")
+_TOOK = re.compile(rf"(?:Make experience, end at|steps \d+, end at) \S+, elapsed time ({NUMBER})")
+_END = re.compile(r"^train over\s*$")
+
+
+@dataclass
+class LogReader:
+    """Reads one worker's log line by line."""
+
+    window: Window
+    step: int = 0
+    """Steps begun."""
+    _row: Row | None = None
+    _seconds: float = 0.0
+    _updates: list[tuple[str, float]] = field(default_factory=list)
+
+    def read(self, line: str) -> Row | None:
+        """Take in one line; the step's row when the step is over."""
+        if _BEGIN[self.window].search(line):
+            self.step += 1
+            self._row, self._seconds, self._updates = {"step": self.step}, 0.0, []
+        elif self._row is not None:
+            return self._within(self._row, line)
+        return None
+
+    def _within(self, row: Row, line: str) -> Row | None:
+        if match := _SCORE.search(line):
+            row["reward"] = float(match[1])
+        elif match := _LENGTH.search(line):
+            row["completion_characters"] = float(match[1])  # of texts, not of ids
+        elif match := _TOOK.search(line):
+            self._seconds += float(match[1])
+        elif match := UPDATE.search(line):
+            self._updates += of_update(match)
+        elif _END.search(line):
+            row.update(means(self._updates))
+            row["step_s"] = self._seconds
+            self._row = None
+            return row
+        return None

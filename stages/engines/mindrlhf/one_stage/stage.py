@@ -1,0 +1,101 @@
+"""The grpo stage of engine=mindrlhf_one_stage, before and after the run itself.
+
+The script saves weights once, at its end: a run that was stopped begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from stages.context import Context
+from stages.engines.base import write_start
+from stages.engines.mindrlhf.model_directory import stand_in
+from stages.engines.mindrlhf.one_stage import rules
+from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.start import start, write_configs
+from stages.engines.mindrlhf.stage import move_in, with_ids
+from stages.errors import ConfigError, InputError
+from stages.grpo.metrics import TensorBoard, read_rows
+from stages.strategy.stage import write_strategy
+from stages.weights.ckpt_reader import read_ckpt
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run into context.work.
+
+    Raises:
+        ConfigError: a rule is broken.
+        InputError: an input is missing.
+    """
+    job = _job(context)
+    problems = rules.check(job, sft_enabled=False)
+    if problems:
+        raise ConfigError(problems)
+    places = places_of(context.work, context.inputs)
+    for role in ROLES:
+        stand_in(context.inputs["weights"] / role, places.weights / role)
+    shutil.rmtree(places.checkpoints, ignore_errors=True)
+    for name in ("run", "strategy", "merge_strategy"):  # it writes strategies beside its working directory
+        (context.work / name).mkdir(exist_ok=True)
+    write_configs(job, places)
+    card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
+    write_start(context.work, start(job, places), steps=job.steps(card["files"]["train"]["records"]))
+    context.progress(0, 1, "begins", "")
+
+
+def _job(context: Context) -> Job:
+    job = Job.of(context.config)
+    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
+
+
+def places_of(work: Path, inputs: Mapping[str, Path]) -> Places:
+    """Where the files of a run lie."""
+    return Places(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
+
+
+def collect(context: Context) -> None:
+    """Prove that the run finished, and bring weights, strategy and metrics into the artifact.
+
+    Raises:
+        InputError: the proof is missing, whatever the exit code was.
+    """
+    job = _job(context)
+    files = prove(job, context.work / "checkpoints")
+    for rank, source in enumerate(files):
+        target = context.output / "train" / f"rank_{rank}" / source.name
+        target.parent.mkdir(parents=True)
+        move_in(source, target)
+    write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
+    rows = read_rows(context.work / "metrics.jsonl")
+    TensorBoard(context.output / "tensorboard", rows).close()
+    shutil.copyfile(context.work / "metrics.jsonl", context.output / "metrics.jsonl")
+    shutil.copytree(context.work / "configs", context.output / "configs")
+    result = {
+        "steps": rows[-1]["step"] if rows else 0,
+        "final_reward": rows[-1].get("reward") if rows else None,
+        "resumed_from": None,
+        "checkpoint": files[0].stem,
+        "contract": job.window,
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def prove(job: Job, root: Path) -> list[Path]:
+    """The final checkpoint's files, by rank. That the exit code was 0 is known.
+
+    Raises:
+        InputError: a rank has no whole file of the last epoch; `prepare` left none of an earlier run.
+    """
+    files = []
+    for rank in range(job.layout.train.cards):
+        file = root / "train" / f"rank_{rank}" / f"policy_model_epoch_{job.engine.epochs}.ckpt"
+        if not file.is_file():
+            rule = "ended with exit code 0, but wrote no checkpoint, the only proof of a finished run"
+            raise InputError(file, None, rule, "read the logs; type the same command again")
+        read_ckpt(file)  # whole
+        files.append(file)
+    return files

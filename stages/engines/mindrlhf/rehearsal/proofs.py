@@ -1,0 +1,185 @@
+"""What a rehearsed run of mindrlhf shows: read from what it left, by other means than those that wrote it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.rehearsal import Proof
+from stages.grpo.metrics import read_rows
+from stages.weights.dtypes import as_float32, raw_dtype
+from stages.weights.header import StoredTensor, read_header
+from stages.weights.names import hf_name
+from stages.weights.prefixes import plain_name
+from stages.weights.shapes import Shape, parameter_shapes
+
+Rows = Sequence[dict[str, Any]]
+UNPROVEN = (
+    Proof("sharding", "unproven", "every worker held whole weights: a CPU has no semi_auto_parallel"),
+    Proof("bfloat16", "unproven", "computed in float32: CPUs have no bfloat16 kernels"),
+    Proof("HCCL", "unproven", "workers met through MindSpore's CPU collectives"),
+    Proof("vLLM", "unproven", "its place was taken by mindformers' own network, without a cache"),
+    Proof("memory of a card", "unproven", "the model was shrunk; grpoflow plan estimates it"),
+)
+
+
+def first_moments(optimizer: Path) -> float:
+    """Norm of Adam's first moments in a checkpoint, which are 0 until a gradient was not.
+
+    Source: adam_m.* of mindrlhf utils/adam.py:155, utils/utils.py:168 (0cd087455), 176 (e8a8fc1).
+    """
+    tensors = read_header(optimizer).tensors.values()
+    moments = [one for one in tensors if one.name.startswith("adam_m.")]
+    return math.hypot(*(float(np.linalg.norm(as_float32(_raw(one), one.dtype))) for one in moments))
+
+
+def of_training(grpo: Path, answered: int, cause: str, moments: float) -> Iterator[Proof]:
+    """Rewards, loss and gradients.
+
+    Args:
+        grpo: the stage's artifact.
+        answered: prompts whose other completions were the dataset's own answers.
+        cause: why rewards may not vary, as far as it is known.
+        moments: see first_moments; it speaks for gradients where no norm of them is logged (0cd087455).
+    """
+    metrics = read_rows(grpo / "metrics.jsonl")
+    samples = read_rows(grpo / "completions.jsonl") if (grpo / "completions.jsonl").exists() else []
+    yield _rewarded(metrics, samples, answered)
+    yield _varied(metrics, samples, cause)
+    yield _finite(metrics)
+    yield _gradients(metrics, moments)
+
+
+def _rewarded(metrics: Rows, samples: Rows, answered: int) -> Proof:
+    what = "prompts of the real file rewarded"
+    prompts = len({row["prompt"] for row in samples})
+    known = f"; every other completion of {answered} prompts was the dataset's own answer, as vLLM returns it"
+    if not metrics:
+        return Proof(what, "failed", "mindrlhf logged no rewards")
+    if not samples:
+        return Proof(
+            what, "proven", f"{len(metrics)} steps; train.logged_completions=0 keeps no prompts{known}"
+        )
+    return Proof(
+        what, "proven", f"{prompts} prompts, {len(samples)} completions in {len(metrics)} steps{known}"
+    )
+
+
+def _varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
+    what = "rewards varied"
+    spans = [(row.get("reward_min", math.nan), row.get("reward_max", math.nan)) for row in metrics]
+    varied = [step for step, (low, high) in enumerate(spans, 1) if high > low]
+    told = ", ".join(f"{low:g} to {high:g}" for low, high in spans)
+    if varied:
+        return Proof(what, "proven", f"per step: {told}")
+    if spans and all(low != 0 for low, _ in spans):
+        cause = "the reward functions of the checkout pay every completion alike, right or wrong"
+    lengths = [int(row["length"]) for row in samples]
+    shown = next((row for row in samples if row["length"] == min(lengths)), None)
+    example = f"; for example {shown['completion']!r} with solution {shown['solution']!r}" if shown else ""
+    return Proof(what, "failed", f"per step: {told}: nothing is ever learned from it; {cause}{example}")
+
+
+def _finite(metrics: Rows) -> Proof:
+    losses = [row.get("loss", math.nan) for row in metrics]
+    told = ", ".join(f"{loss:.3g}" for loss in losses)
+    return Proof("loss finite", "proven" if all(map(math.isfinite, losses)) and losses else "failed", told)
+
+
+def _gradients(metrics: Rows, moments: float) -> Proof:
+    what = "gradient norm above 0"
+    if metrics and not any("grad_norm" in row for row in metrics):
+        told = f"this version logs none; the first moments of its optimizer have norm {moments:.3g}"
+        return Proof(what, "proven" if math.isfinite(moments) and moments > 0 else "failed", told)
+    norms = [row.get("grad_norm", math.nan) for row in metrics]
+    told = ", ".join(f"{norm:.3g}" for norm in norms)
+    moved = [row.get("grad_norm", 0) > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
+    fine = bool(moved) and all(moved) and all(map(math.isfinite, norms))
+    why = "" if fine else "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
+    return Proof(what, "proven" if fine else "failed", told + why)
+
+
+def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:
+    """Loss and gradients of supervised training, and whether it went on from a whole checkpoint."""
+    rows = read_rows(sft / "metrics.jsonl")
+    for what, key in (("sft: loss finite", "loss"), ("sft: gradient norm above 0", "grad_norm")):
+        values = [row.get(key, math.nan) for row in rows]
+        fine = bool(values) and all(math.isfinite(value) and value > 0 for value in values)
+        yield Proof(what, "proven" if fine else "failed", ", ".join(f"{value:.4g}" for value in values))
+    yield replace(of_resume(sft, moment), what="sft: resumed")
+
+
+def of_resume(grpo: Path, moment: Moment | None) -> Proof:
+    """Whether the run went on from the checkpoint that was whole when it was killed."""
+    result = json.loads((grpo / "result.json").read_text(encoding="utf-8"))
+    resumed, steps = result["resumed_from"], result["steps"]
+    found = None if resumed is None else Moment(*resumed)
+    fine = found is not None and moment is not None and found >= moment
+    told = f"killed (SIGKILL) after checkpoint {moment}; went on from {found}, {steps} steps in all"
+    return Proof("resumed", "proven" if fine else "failed", told)
+
+
+def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
+    """Whether every exported tensor is the trained one, and whether training has moved any.
+
+    Args:
+        checkpoint: rank 0's, which is complete: nothing was cut.
+        exported: Hugging Face directory.
+        start: the model that training began with.
+        shape: the model's; parameters of other names are an optimizer's or a trainer's.
+    """
+    tensors = {plain_name(one.name): one for one in read_header(checkpoint).tensors.values()}
+    trained = {hf_name(name): tensors[name] for name in parameter_shapes(shape) if name in tensors}
+    found, before = (_tensors(directory) for directory in (exported, start))
+    wrong = [name for name in found if name not in trained or not _same(trained[name], found[name])]
+    lost = sorted({hf_name(name) for name in parameter_shapes(shape)} - found.keys())
+    told = f"{len(found)} tensors are those of {checkpoint.name}, rounded to their stored type"
+    if wrong or lost:
+        told = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"
+    yield Proof("exported bit for bit", "failed" if wrong or lost else "proven", told)
+    moved = sum(_differ(trained[name], before[name]) for name in trained.keys() & before.keys())
+    what = "training changed the weights"
+    told = f"{moved} of {len(trained)} tensors differ from the start"
+    yield Proof(what, "proven" if moved else "failed", told)
+
+
+def _tensors(directory: Path) -> dict[str, StoredTensor]:
+    files = sorted(directory.glob("*.safetensors"))
+    return {name: one for file in files for name, one in read_header(file).tensors.items()}
+
+
+def _same(trained: StoredTensor, exported: StoredTensor) -> bool:
+    """Whether rounding `trained` to the type of `exported` gives its bytes."""
+    first, second = _raw(trained), _raw(exported)
+    if trained.dtype == "F32" and exported.dtype == "BF16":  # round to nearest, ties to even
+        bits = first.astype(np.uint64)
+        first = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    elif trained.dtype == "F32" and exported.dtype == "F16":
+        first = first.view(np.float32).astype(np.float16).view(np.uint16)
+    elif trained.dtype != exported.dtype:
+        return False
+    return trained.shape == exported.shape and bool(np.array_equal(first, second))
+
+
+def _differ(first: StoredTensor, second: StoredTensor) -> bool:
+    """Whether the values differ, each exactly as it is stored."""
+    return not np.array_equal(as_float32(_raw(first), first.dtype), as_float32(_raw(second), second.dtype))
+
+
+def _raw(tensor: StoredTensor) -> np.ndarray[Any, Any]:
+    count = math.prod(tensor.shape)
+    return np.fromfile(tensor.file, raw_dtype(tensor.dtype), count, offset=tensor.offset)
+
+
+def of_evaluation(evaluated: Path) -> Proof:
+    """Whether the trained model answered held-out prompts."""
+    values = json.loads((evaluated / "result.json").read_text(encoding="utf-8"))
+    told = ", ".join(f"{name}={value:.3f}" for name, value in values.items() if isinstance(value, float))
+    return Proof("evaluated", "proven", f"{told} (of a random model nothing else is expected)")

@@ -1,0 +1,175 @@
+"""The same recipe, small: what says size becomes small, and nothing else changes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stages.engines.mindrlhf import rules
+from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.rehearsal import shim
+from stages.layout import ROLES
+
+STEPS = 3
+"""Two before the run is killed, one after."""
+HIDDEN, LAYERS, HEADS, WIDE = 64, 2, 2, 128
+MAX_TOKENS = 32
+HELD_OUT = 4
+"""Prompts that evaluate answers."""
+ROW = 2048
+"""mindformers' shortest row with compressed masks (modules/transformer/transformer.py:1261)."""
+PROMPT = 256
+"""Prompts of so many tokens must fit, however many samples share a row."""
+RENDERED = frozenset(
+    {
+        "rl_config.epochs",
+        "rl_config.seq_length",
+        "rl_config.num_generations",
+        "rl_config.num_rollouts",
+        "rl_config.save_ckpt_interval",
+        "generate_config.max_model_len",
+        "generate_config.max_num_batched_tokens",
+        "generate_config.max_num_seqs",
+        "generate_config.max_prompt_length",
+        "generate_config.sampling_config.max_tokens",
+        "generate_config.sampling_config.min_tokens",
+        *(
+            f"{section}.{key}"
+            for section in ("actor_config", "ref_config", "generate_config")
+            for key in (
+                "offset",
+                "parallel_config.data_parallel",
+                "parallel_config.model_parallel",
+                "parallel_config.pipeline_stage",
+                "parallel_config.context_parallel",
+                "parallel_config.micro_batch_num",
+            )
+        ),
+    }
+)
+"""Keys of grpo_config.yaml that may differ from the run's, besides paths: sizes, and what follows from whole
+weights per worker."""
+
+
+def workers(job: Job, available_bytes: int, processors: int) -> int:
+    """As many as the layout's data_parallel, memory and processors allow; 0: not even one fits."""
+    return min(job.layout.train.data_parallel, processors, available_bytes // worker_bytes(job))
+
+
+def worker_bytes(job: Job) -> int:
+    """About what one worker takes: MindSpore, and logits of whole rows in float32 several times.
+
+    Measured with a vocabulary of 152,064: 8.6 GiB with one row at once, 11.4 with two for the reference.
+    """
+    rows = max(6 * job.engine.batch_size, 4 * job.engine.ref_model_batch_size)
+    tokens = min(job.rollout.max_tokens, MAX_TOKENS)
+    pack_num = job.engine.pack_num
+    length = _row(pack_num, _prompt(job.tokenize.max_prompt_length, tokens, pack_num), tokens)
+    return int(2.2 * 2**30) + rows * length * job.model.vocab_size * 4
+
+
+def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
+    """The plain configuration of the rehearsal of a plain configuration.
+
+    Args:
+        config: the run's, whole.
+        workers: one card each.
+        model: directory of the small model (`small_model`).
+        script: what the engine's processes read; see shim.write_script.
+    """
+    small = copy.deepcopy(config)
+    small["model"] |= small_shape(config["model"], str(model))
+    small["layout"] = whole_layout(config["layout"], workers)
+    small["cards"] = workers
+    engine, train, rollout = small["engine"], small["train"], small["rollout"]
+    engine["env"] = shim.environment(script, engine["env"])
+    engine["env_scripts"] = tuple(file for file in engine["env_scripts"] if Path(file).exists())
+    engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
+    train["checkpoint_every"] = 1
+    tokenize, tokens = small["tokenize"], min(rollout["max_tokens"], MAX_TOKENS)
+    tokenize["max_prompt_length"] = _prompt(tokenize["max_prompt_length"], tokens, engine["pack_num"])
+    set_lengths(small, tokens)
+    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    small["dataset"] |= {"test_rows": HELD_OUT}
+    return _least_samples(small, workers)
+
+
+def set_lengths(small: dict[str, Any], tokens: int) -> None:
+    """Completions of at most so many tokens, and rows in which as many samples fit as share one."""
+    engine, rollout = small["engine"], small["rollout"]
+    rollout["max_tokens"] = tokens
+    rollout["min_tokens"] = min(rollout["min_tokens"], tokens)
+    row = _row(engine["pack_num"], small["tokenize"]["max_prompt_length"], tokens)
+    engine |= {"seq_length": row, "max_num_seqs": min(engine["max_num_seqs"], row)}
+
+
+def _prompt(own: int, tokens: int, pack_num: int) -> int:
+    """Longest prompt: the run's, or what rows of ROW tokens leave, if that is enough for a question."""
+    return min(own, max(PROMPT, ROW // pack_num - tokens - 1))
+
+
+def _row(pack_num: int, prompt: int, tokens: int) -> int:
+    """pack_num of the longest samples, in whole 128 (job.py: divisible by every parallel degree in use)."""
+    return max(ROW, -(-pack_num * (prompt + tokens + 1) // 128) * 128)
+
+
+def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:
+    """The keys of the model section that a small model changes, grouped heads as the own ones."""
+    grouped = model["num_key_value_heads"] < model["num_attention_heads"]
+    return {
+        "source": "local",
+        "path": path,
+        "tokenizer_path": None,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS // 2 if grouped else HEADS,
+        "intermediate_size": WIDE,
+    }
+
+
+def whole_layout(layout: dict[str, Any], workers: int) -> dict[str, Any]:
+    """Every role dpN: a CPU cuts no tensor."""
+    one = {
+        "data_parallel": workers,
+        "model_parallel": 1,
+        "pipeline_stage": 1,
+        "context_parallel": 1,
+        "expert_parallel": 1,
+        "micro_batch_num": 1,
+        "offset": (),
+    }
+    return {**layout, "name": f"dp{workers}_mp1_pp1", **{role: {**layout[role], **one} for role in ROLES}}
+
+
+def _least_samples(small: dict[str, Any], workers: int) -> dict[str, Any]:
+    """The fewest completions a step that fill mindrlhf's batches, and rows for STEPS of them."""
+    batch = small["engine"]["chunk_size"] * workers
+    for prompts, generations in _sizes(small, batch):
+        small["train"]["prompts_per_step"] = prompts
+        small["rollout"]["num_generations"] = generations
+        if not _batch_problems(small):
+            break
+    small["dataset"]["train_rows"] = STEPS * small["train"]["prompts_per_step"]
+    return small
+
+
+def _sizes(small: dict[str, Any], batch: int) -> Iterator[tuple[int, int]]:
+    """(prompts, generations per prompt), fewest samples first; the run's own generations last resort."""
+    own = small["rollout"]["num_generations"]
+    prompts = [batch * rollouts for rollouts in range(1, 65)]
+    pairs = itertools.product(prompts, range(min(2, own), own + 1))
+    return iter(sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[0])))
+
+
+def _batch_problems(small: dict[str, Any]) -> bool:
+    names = [field.name for field in dataclasses.fields(Job)]
+    job = Job.of({name: small[name] for name in names})
+    return any(problem.path in _BATCHES for problem in rules.check(job, sft_enabled=False))
+
+
+_BATCHES = ("train.prompts_per_step", "engine.pack_num", "engine.batch_size", "engine.ref_model_batch_size")

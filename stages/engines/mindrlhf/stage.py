@@ -1,0 +1,170 @@
+"""The grpo stage of engine=mindrlhf, before and after the run itself: what goes in, what comes home."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.context import Context
+from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.mindrlhf import checkpoints, rules
+from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.logs import FINISHED
+from stages.engines.mindrlhf.model_directory import add_index, stand_in
+from stages.engines.mindrlhf.start import start, write_configs
+from stages.errors import ConfigError, InputError
+from stages.grpo.metrics import TensorBoard, read_rows
+from stages.model_config import ModelConfig
+from stages.strategy.stage import write_strategy
+from stages.tokenize.tokenizer import special_ids
+
+NOT_LOGGED = (
+    "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
+    "grpo_models.py:377; 0cd087455 has no such key)"
+)
+"""What the report would show otherwise."""
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run into context.work; its scripts continue a run that was stopped.
+
+    Raises:
+        ConfigError: a rule is broken.
+        InputError: an input is missing.
+    """
+    job = _job(context)
+    problems = rules.check(job, sft_enabled=False)
+    if problems:
+        raise ConfigError(problems)
+    places = link_inputs(job, context)
+    write_configs(job, places)
+    (places.root / "run").mkdir(exist_ok=True)
+    write_start(context.work, start(job, places), places.checkpoints)
+    found = checkpoints.newest(places.checkpoints, job.layout.train.cards)
+    context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
+
+
+def places_of(job: Job, work: Path, dataset: Path) -> Places:
+    """Where the files of a run lie that begins anew."""
+    models = work / "models"
+    engine = job.engine
+    if engine.load_ckpt_format == "ckpt":
+        actor, reference, generate = (models / role for role in ("train", "reference", "generate"))
+        return Places(work, dataset, models / "hf", actor, reference, generate)
+    weights = models / ("hf" if engine.load_ckpt_format == "hf_safetensors" else "ms")
+    generate = models / "hf" if engine.use_vllm else weights  # vLLM reads Hugging Face directories only
+    return Places(work, dataset, models / "hf", weights, weights, generate)
+
+
+def link_inputs(job: Job, context: Context) -> Places:
+    """Stand-ins for the inputs that mindrlhf writes into."""
+    places = places_of(job, context.work, context.inputs["tokenize"] / "train.mindrecord")
+    models = context.work / "models"
+    stand_in(context.inputs["fetch"], models / "hf")
+    add_index(models / "hf")
+    if job.engine.load_ckpt_format == "ms_safetensors":
+        # of a DeepSeek-V3 the fetched directory itself holds weights under mindformers' names
+        stand_in(context.inputs.get("weights", context.inputs["fetch"]), models / "ms")
+    elif job.engine.load_ckpt_format == "ckpt":
+        for role in ("train", "reference", "generate"):
+            stand_in(context.inputs["weights"] / role, models / role)
+    return places
+
+
+def collect(context: Context) -> None:
+    """Prove that the run finished, and bring weights, strategy, metrics and completions into the artifact.
+
+    Raises:
+        InputError: the proof is missing, whatever the exit code was.
+    """
+    job = _job(context)
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    root, workers = context.work / "checkpoints", job.layout.train.cards
+    moment = prove(Path(begun["logs"]), root, workers, begun["earlier"])
+    for rank in range(workers):
+        source = checkpoints.file(root, "train", rank, moment)
+        target = context.output / "train" / f"rank_{rank}" / source.name
+        target.parent.mkdir(parents=True)
+        move_in(source, target)
+    _strategy(job, context)
+    rows = read_rows(context.work / "metrics.jsonl")
+    board = TensorBoard(context.output / "tensorboard", rows)
+    board.close()
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
+    shutil.copytree(context.work / "configs", context.output / "configs")
+    result = {
+        "steps": rows[-1]["step"] if rows else 0,
+        "final_reward": rows[-1].get("reward") if rows else None,
+        "resumed_from": json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8")),
+        "checkpoint": str(moment),
+        "contract": job.version,
+        "not_logged": NOT_LOGGED,
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def prove(logs: Path, root: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
+    """The final checkpoint of a run that is known to have finished.
+
+    Raises:
+        InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
+    """
+    log = logs / "worker_0.log"
+    remedy = "read the log; type the same command again to go on from the last checkpoint"
+    if not says(log, FINISHED):
+        rule = (
+            f'ended with exit code 0, but "{FINISHED}", the only proof of a finished run, is not in its log'
+        )
+        raise InputError(log, None, rule, remedy)
+    found = checkpoints.moments(root, "train", workers)
+    if not found or not is_new(checkpoints.file(root, "train", 0, found[-1]), earlier):
+        raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
+    return found[-1]
+
+
+def says(log: Path, text: str) -> bool:
+    """Whether a line of a log, which may have gigabytes, holds `text`."""
+    if not log.exists():
+        return False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return any(text in line for line in lines)
+
+
+def _strategy(job: Job, context: Context) -> None:
+    """The strategy of the weights: mindrlhf's own files where it wrote them, else the layout's."""
+    own = context.work / "strategy" / "train_policy_strategy"
+    if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
+        shutil.copytree(own, context.output / "train_strategy")
+    elif job.family == "qwen":
+        write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
+
+
+def _job(context: Context) -> Job:
+    job = Job.of(context.config)
+    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
+
+
+def with_ids(model: ModelConfig, fetched: Path) -> ModelConfig:
+    """Models whose vocabulary was trained on the spot have ids of their own."""
+    if model.source != "builtin":
+        return model
+    ids = special_ids(fetched, model)
+    changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
+    changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
+    return dataclasses.replace(model, **changes)
+
+
+def move_in(source: Path, target: Path) -> None:
+    """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

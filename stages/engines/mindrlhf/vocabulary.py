@@ -1,0 +1,96 @@
+"""Which vocabulary a model has, as far as that is known before its files are fetched.
+
+mindrlhf's class for Qwen2.5 has the ids of special tokens as constants, and decodes every id above
+LAST_TEXT_ID as LAST_TEXT_ID (qwen2_5_tokenizer.py:451 at e8a8fc1, qwen2_tokenizer.py:319 at 0cd087455), so
+that a stop token becomes a letter. Its fast tokenizer reads tokenizer.json and does neither: e8a8fc1 takes it
+with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_model_name=llama
+(grpo_trainer.py:237).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from stages.engines.mindrlhf.job import token_ids
+from stages.model_config import ModelConfig
+from stages.rewards.probe import Leftover
+
+ENDOFTEXT_TEXT = "<|endoftext|>"
+QWEN_SPECIAL = range(151643, 151665)
+"""Ids of Qwen2.5's special tokens; the first is that of ENDOFTEXT_TEXT (tokenizer_config.json)."""
+LAST_TEXT_ID = 151634
+LAST_TEXT = "\u24a0"
+"""What LAST_TEXT_ID decodes to."""
+
+
+def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
+    """The class of mindrlhf whose ids a model's vocabulary has.
+
+    Args:
+        model: the section's plain values, which need not have been checked.
+    """
+    if model.get("source") == "builtin" or model.get("deepseek_v3") is not None:
+        return "file"
+    eos = model.get("eos_token_id")
+    given = [
+        model.get("bos_token_id"),
+        model.get("pad_token_id"),
+        *(eos if isinstance(eos, Sequence) else ()),
+    ]
+    if any(one is not None and one not in QWEN_SPECIAL for one in given):
+        return "file"
+    known = _special_tokens(model)
+    return "file" if known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0] else "qwen"
+
+
+def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
+    """What stays of a stop token in the text that mindrlhf rewards.
+
+    vLLM and mindformers return the token; the padding token alone is cut off (grpo_experience_maker.py,
+    _remove_right_padding).
+
+    Args:
+        model: its end tokens.
+        tokenizer: engine.tokenizer, told from auto.
+    """
+    ids = token_ids(model)
+    if tokenizer != "qwen" or not any(one > LAST_TEXT_ID and one != ids.pad for one in ids.eos):
+        return None
+    source = f"qwen2_5_tokenizer.py:451, qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
+    return Leftover(LAST_TEXT, source, "set engine.tokenizer=file, which reads the model's tokenizer.json")
+
+
+def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
+    """The same of grpo_one_stage.py, whose first window decodes the padding behind a completion, too.
+
+    Args:
+        model: its end tokens.
+        window: engine.contract.
+    """
+    remedy = "use engine=mindrlhf with engine.tokenizer=file"
+    source = f"qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
+    if window == "32599d0":
+        return Leftover(LAST_TEXT, f"{source}, and padding is not cut off", remedy)
+    if leftover(model, "qwen") is None:
+        return None
+    return Leftover(LAST_TEXT, source, f"{remedy}, or model.variant=base")
+
+
+def has_endoftext(model: Mapping[str, Any]) -> bool:
+    """Whether its tokenizer knows ENDOFTEXT_TEXT; true where no file says otherwise."""
+    known = _special_tokens(model)
+    return not known or ENDOFTEXT_TEXT in known
+
+
+def _special_tokens(model: Mapping[str, Any]) -> dict[str, int]:
+    """Text -> id, from a tokenizer_config.json that is here and lists them; else none."""
+    place: Any = model.get("tokenizer_path") or model.get("path")
+    try:
+        file = Path(place) / "tokenizer_config.json"
+        listed = json.loads(file.read_text(encoding="utf-8"))["added_tokens_decoder"]
+        return {values["content"]: int(index) for index, values in listed.items()}
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return {}  # fetch reads the file again, and says what is wrong with it

@@ -1,0 +1,68 @@
+"""convert of engine=mindspeed_rl: Hugging Face to mcore by its converter, cut as training will cut it.
+
+The targets follow from layout.train: the shipped YAML of 7B trains with other degrees than the shipped
+conversion makes, and nobody would notice before loading.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.config import read
+from stages.context import Context
+from stages.engines.base import Start, Tell, write_start
+from stages.engines.mindrlhf.model_directory import stand_in
+from stages.engines.mindspeed_rl import checkpoints
+from stages.engines.mindspeed_rl.job import engine_of
+from stages.engines.mindspeed_rl.start import to_mcore
+from stages.engines.mindspeed_rl.watch import Watcher
+from stages.layout import LayoutConfig
+from stages.model_config import ModelConfig
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How the converter is started."""
+    model = read(ModelConfig, config["model"], "model")
+    layout = read(LayoutConfig, config["layout"], "layout").train
+    return to_mcore(engine_of(config), model, layout, work / "hf", work / "mcore")
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """The converter reads no file of ours."""
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow the converter."""
+    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
+
+
+def prepare(context: Context) -> None:
+    """Lay out what the converter reads.
+
+    Raises:
+        InputError: the fetched model holds no weights.
+    """
+    stand_in(context.inputs["fetch"], context.work / "hf")
+    shutil.rmtree(context.work / "mcore", ignore_errors=True)
+    write_start(context.work, fresh(context.config, context.inputs, context.work))
+
+
+def collect(context: Context) -> None:
+    """Check the result and bring it home.
+
+    Raises:
+        InputError: it is not whole, whatever the exit code was.
+    """
+    layout = context.section(LayoutConfig, "layout").train
+    place = checkpoints.converted(context.work / "mcore", layout)
+    checkpoints.bring_home(place, context.output / "mcore", layout)
+    result = {
+        "tensor_model_parallel_size": layout.model_parallel,
+        "pipeline_model_parallel_size": layout.pipeline_stage,
+        "checkpoint": place.name,
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,100 @@
+"""export of engine=mindspeed_rl: mcore back to Hugging Face by its converter, then checked like our own.
+
+Its result lies in mg2hf/ below the original's directory; some guides say mg2hg/. It has file names of its
+own and no tokenizer: what goes into the artifact has the fetched model's files, names and dtypes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stages.config import read
+from stages.context import Context
+from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
+from stages.engines.mindrlhf.model_directory import stand_in
+from stages.engines.mindspeed_rl.job import engine_of
+from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
+from stages.engines.mindspeed_rl.start import to_huggingface
+from stages.engines.mindspeed_rl.watch import Watcher
+from stages.errors import InputError
+from stages.export import export
+from stages.export_config import ExportConfig
+from stages.layout import LayoutConfig
+from stages.model_config import ModelConfig
+from stages.weights.dtypes import FLOATS
+from stages.weights.names import name_map, renamed
+from stages.weights.progress import to_context
+from stages.weights.sources import Tensor, open_directory
+from stages.weights.transfer import read_tensor
+
+RESULTS = ("mg2hf", "mg2hg")
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How the converter is started."""
+    model = read(ModelConfig, config["model"], "model")
+    layout = read(LayoutConfig, config["layout"], "layout").train
+    return to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf")
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """The converter reads no file of ours."""
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow the converter."""
+    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
+
+
+def prepare(context: Context) -> None:
+    """Lay out the trained weights and a copy of the original, below which the result appears.
+
+    No link to it: 05a90d7's converter changes the modes of all files there, through links, too
+    (MindSpeed-LLM a2c0733b, tasks/checkpoint/saver.py:537, training/training.py:82).
+    """
+    stand_in(context.inputs["fetch"], context.work / "hf", linked=())
+    name_dtype(context.work / "hf", context.section(ModelConfig, "model"))
+    link_mcore(context.inputs["grpo"] / "mcore", context.work / "mcore")
+    directory = context.work / "hf"
+    write_start(context.work, fresh(context.config, context.inputs, context.work), directory)
+
+
+def collect(context: Context) -> None:
+    """Check the result and place it under the fetched model's names.
+
+    Raises:
+        InputError: a tensor is missing, left over, of another shape, or not finite.
+    """
+    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
+    earlier = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))["earlier"]
+    place = result_of(context.work / "hf", earlier)
+    tensors = renamed(open_directory(place), name_map(model), model, place)
+    _require_finite(tensors, place)
+    progress = to_context(context, "export")
+    export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
+
+
+def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
+    """The converter's result below the original's directory.
+
+    Raises:
+        InputError: there is none that is newer than the start.
+    """
+    for name in RESULTS:
+        files = (directory / name).glob("*.safetensors")
+        if any(is_new(file, earlier) for file in files):
+            return directory / name
+    rule = f"must hold {' or '.join(f'{name}/' for name in RESULTS)} with safetensors files"
+    raise InputError(directory, None, rule, "read the converter's log")
+
+
+def _require_finite(tensors: Mapping[str, Tensor], place: Path) -> None:
+    """One tensor in memory at a time."""
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
+            raise InputError(f"{place}: {name}", None, "holds numbers that are not finite", "train anew")

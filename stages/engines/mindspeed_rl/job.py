@@ -1,0 +1,149 @@
+"""One MindSpeed-RL run as its settings, and the numbers that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stages.config import read, read_part
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.layout import LayoutConfig, RoleLayout
+from stages.model_config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+
+HOME_UNKNOWN = "/path/to/MindSpeed-RL"
+"""Stands in --dry-run's files where engine.mindspeed_rl_home is not set."""
+LLM_HOME_UNKNOWN = "/path/to/MindSpeed-LLM"
+_ROW = 128
+"""seq_length is rounded up to this: divisible by every tensor and context parallelism in use."""
+_BATCHED_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Job:
+    """The sections that a MindSpeed-RL run is rendered from."""
+
+    model: ModelConfig
+    layout: LayoutConfig
+    tokenize: TokenizeConfig
+    rollout: RolloutConfig
+    train: TrainConfig
+    engine: MindspeedRlEngine
+    seed: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Job:
+        """From a stage's part of the configuration."""
+        return read_part(cls, config)
+
+    @property
+    def version(self) -> Version:
+        """The contract; the pipeline has resolved `auto`."""
+        return version_of(self.engine)
+
+    @property
+    def actor(self) -> RoleLayout:
+        """How policy, reference and reward model are cut; conversion cuts the same way."""
+        return self.layout.train
+
+    @property
+    def unit(self) -> int:
+        """Cards of one whole model: tensor x pipeline x context parallelism."""
+        return self.actor.model_parallel * self.actor.pipeline_stage * self.actor.context_parallel
+
+    @property
+    def reference_npus(self) -> int:
+        """Cards of the reference besides the policy's."""
+        return 0 if self.engine.use_integrated_worker else self.engine.reference_npus or self.actor.cards
+
+    @property
+    def reward_npus(self) -> int:
+        """Cards of the reward model besides both."""
+        return self.engine.reward_npus or 0
+
+    @property
+    def npus(self) -> int:
+        """Cards of the whole Ray cluster."""
+        return self.actor.cards + self.reference_npus + self.reward_npus
+
+    @property
+    def samples(self) -> int:
+        """Completions of one step."""
+        return self.train.prompts_per_step * self.rollout.num_generations
+
+    @property
+    def mini_batch_size(self) -> int:
+        """Prompts of one update."""
+        return self.engine.mini_batch_size or self.train.prompts_per_step
+
+    @property
+    def sample_length(self) -> int:
+        """Longest sample: prompt and completion."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens
+
+    @property
+    def seq_length(self) -> int:
+        """Longest sequence of training."""
+        return self.engine.seq_length or -(-self.sample_length // _ROW) * _ROW
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest sequence of vLLM."""
+        return self.engine.max_model_len or self.seq_length
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Tokens of one vLLM step."""
+        return self.engine.max_num_batched_tokens or max(_BATCHED_TOKENS, self.max_model_len)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of each pipeline stage; empty where all have the same number."""
+        return layers_of(self.model, self.actor)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run's files lie; all absolute."""
+
+    root: Path
+    """The run's own directory: survives a kill."""
+    tokenizer: Path
+    """Hugging Face directory: tokenizer, config.json, and what vLLM reads."""
+    weights: Path
+    """mcore directory of the original weights."""
+
+    @property
+    def configs(self) -> Path:
+        """train.yaml and runtime_env.yaml."""
+        return self.root / "configs"
+
+    @property
+    def data(self) -> Path:
+        """Prefix of the training data: links, because an index is written beside them."""
+        return self.root / "data" / "data"
+
+    @property
+    def checkpoints(self) -> Path:
+        """iter_N directories and latest_checkpointed_iteration.txt."""
+        return self.root / "checkpoints"
+
+
+def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:
+    """The engine section of a stage's part of the configuration."""
+    return read(MindspeedRlEngine, config["engine"], "engine")
+
+
+def version_of(engine: MindspeedRlEngine) -> Version:
+    """The contract; the pipeline has resolved `auto`."""
+    assert engine.contract != "auto"
+    return engine.contract
+
+
+def layers_of(model: ModelConfig, layout: RoleLayout) -> tuple[int, ...]:
+    """Layers of each pipeline stage; empty where all have the same number."""
+    share = model.num_hidden_layers // layout.pipeline_stage
+    return tuple(share + more for more in layout.offset) if any(layout.offset) else ()

@@ -1,0 +1,100 @@
+"""What a MindSpeed-RL run needs on each card.
+
+Roles take turns: weights, gradients and optimizer that one does not use lie on the host
+(generate_config.offload_train_*).
+
+Source: Ascend/MindSpeed-RL 05a90d7, workers/integrated_worker.py and resharding/megatron_off_loader.py;
+NVIDIA/Megatron-LM core_v0.12.1, megatron/core/optimizer/distrib_optimizer.py (bfloat16 weights, float32
+gradients, float32 master weights and moments).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stages import memory
+from stages.engines.mindspeed_rl.job import Job
+from stages.memory import GIB, RoleMemory, Term
+
+_DTYPE = "bfloat16"
+
+
+def estimate(job: Job) -> tuple[RoleMemory, ...]:
+    """train, generate and reference; a card needs the largest of them.
+
+    Raises:
+        ConfigError: a layout does not fit the model.
+    """
+    return (_train(job), _generate(job), _reference(job))
+
+
+def device_bytes(job: Job) -> int:
+    """What a card has."""
+    return job.engine.device_memory_gib * GIB
+
+
+def _held(job: Job) -> list[tuple[int, int]]:
+    """Elements and layers on a card of each pipeline stage.
+
+    Megatron keeps tied embeddings on the first and, as output layer, on the last stage
+    (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
+    """
+    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    found = [(one.held, one.layers) for one in memory.elements(model, layout, "layout.train")]
+    if model.tie_word_embeddings and layout.pipeline_stage > 1:
+        held, layers = found[-1]
+        found[-1] = (held + model.vocab_size * model.hidden_size // layout.model_parallel, layers)
+    return found
+
+
+def _train(job: Job) -> RoleMemory:
+    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    micro = job.engine.micro_batch_size
+    tokens = micro * job.seq_length // layout.context_parallel
+    batches = max(1, job.mini_batch_size * job.rollout.num_generations // (layout.data_parallel * micro))
+    shares = layout.data_parallel * layout.context_parallel if job.actor.enable_parallel_optimizer else 1
+    stages = []
+    for stage, (held, layers) in enumerate(_held(job)):
+        state, in_flight = 12 * held // shares, min(batches, layout.pipeline_stage - stage)
+        terms = [
+            memory.weights(held, _DTYPE),
+            memory.exact("gradients", 4 * held, f"{held:,} elements x 4 (float32)"),
+            memory.exact(
+                "optimizer",
+                state,
+                f"float32 weights and 2 moments: {held:,} elements x 12 / {shares} replicas",
+                "host" if layout.opt_offload else "card",
+            ),
+            memory.activations(model, layout, tokens, layers, in_flight),
+        ]
+        if stage == layout.pipeline_stage - 1:
+            terms.append(memory.logits(model, layout, tokens, 3))
+        stages.append(terms)
+    return memory.largest("train", stages)
+
+
+def _reference(job: Job) -> RoleMemory:
+    model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    micro = job.engine.forward_micro_batch_size or job.engine.micro_batch_size
+    tokens = micro * job.seq_length // layout.context_parallel
+    stages = []
+    for stage, (held, _) in enumerate(_held(job)):
+        terms = [memory.weights(held, _DTYPE), memory.working_set(model, layout, tokens)]
+        if stage == layout.pipeline_stage - 1:
+            terms.append(memory.logits(model, layout, tokens, 2))
+        stages.append(terms)
+    return memory.largest("reference", stages)
+
+
+def _generate(job: Job) -> RoleMemory:
+    model, layout, engine = job.model, job.layout.generate, job.engine
+    own = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
+    working = memory.working_set(model, layout, job.max_num_batched_tokens)
+    per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)
+    least = per_token * job.max_model_len
+    most = max(least, int(engine.gpu_memory_utilization * device_bytes(job)) - own.high - working.high)
+    formula = (
+        f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; of vLLM's "
+        f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB"
+    )
+    return RoleMemory("generate", 0, (own, working, Term("KV cache", least, most, formula)))

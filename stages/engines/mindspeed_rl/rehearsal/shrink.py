@@ -1,0 +1,85 @@
+"""The same recipe, small: the model and what follows from its size; layout, template and batches stay."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.engines.mindspeed_rl.rehearsal import shim
+from stages.layout import ROLES
+
+ROWS, HELD_OUT = 2000, 4
+"""Rows of the user's training data that preprocess_data.py reads, and of the held-out ones."""
+_PER_HEAD, _WIDE = 8, 16
+"""Hidden size per head; intermediate size per tensor-parallel part."""
+_ONE: dict[str, Any] = {
+    "data_parallel": 1,
+    "model_parallel": 1,
+    "pipeline_stage": 1,
+    "context_parallel": 1,
+    "expert_parallel": 1,
+    "micro_batch_num": 1,
+    "offset": (),
+}
+
+
+def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
+    """The plain configuration of what converts and preprocesses.
+
+    Args:
+        config: the run's, whole and plain.
+        model: directory of a random model of the shape that this returns.
+    """
+    small = copy.deepcopy(dict(config))
+    small["model"] |= shape(config["model"], config["layout"]["train"]) | {
+        "source": "local",
+        "path": str(model),
+        "tokenizer_path": None,
+    }
+    engine = small["engine"]
+    engine["env"] = shim.environment(engine["env"])
+    engine["env_scripts"] = tuple(file for file in engine["env_scripts"] if Path(file).exists())
+    engine |= {"container": (), "sft": "off"}
+    rows = small["dataset"]["train_rows"]
+    small["dataset"] |= {"train_rows": min(rows or ROWS, ROWS), "test_rows": HELD_OUT}
+    small["evaluate"] |= {"num_prompts": HELD_OUT, "sample_prompts": 0}
+    return small
+
+
+def shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
+    """The smallest shape that the layout cuts as it cuts the run's: heads per part, layers per stage."""
+    heads, groups = model["num_attention_heads"], model["num_key_value_heads"]
+    parts = train["model_parallel"] * train["context_parallel"]
+    kv_heads = math.lcm(train["model_parallel"], 2) if groups > 1 else 1
+    few = math.lcm(kv_heads, parts) * (2 if groups < heads else 1)
+    stages, offsets = train["pipeline_stage"], tuple(train["offset"]) or (0,)
+    share = max(2, 1 - min(offsets))
+    return {
+        "num_attention_heads": few,
+        "num_key_value_heads": kv_heads if groups < heads else few,
+        "hidden_size": few * _PER_HEAD,
+        "intermediate_size": math.lcm(_WIDE, train["model_parallel"]) * 2,
+        "num_hidden_layers": stages * share + sum(offsets),
+    }
+
+
+def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of train_grpo.py here: every role on one card, which Ray only counts."""
+    alone = copy.deepcopy(dict(small))
+    roles: dict[str, Any] = {role: small["layout"][role] | _ONE for role in ROLES}
+    alone["layout"] |= {**roles, "name": "dp1_mp1_pp1"}
+    alone["cards"] = 1
+    more = ("--num-cpus=8", "--object-store-memory=80000000", "--include-dashboard=false")
+    alone["engine"] |= {
+        "reference_npus": None,
+        "reward_npus": None,
+        "reward_load": None,
+        "ray_address": None,
+        "ray_dashboard_port": None,
+        "ray_options": more,
+        "cpus_per_npu": 1,
+    }
+    return alone

@@ -1,0 +1,60 @@
+"""Starts validate.py in the engine's interpreter, and reads what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.engines.mindspeed_rl.rehearsal.shim import environment
+
+PROGRAM = Path(__file__).with_name("validate.py")
+TIMEOUT_S = 1800.0
+_LAST = 3
+"""Lines of a program's end that are told."""
+
+
+def validate(
+    python: str | Path,
+    home: Path,
+    directories: Sequence[Path],
+    nodes: int,
+    own: Mapping[str, str] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """What upstream says of the train.yaml of every directory.
+
+    Args:
+        python: the engine's interpreter.
+        home: the checkout of MindSpeed-RL.
+        directories: each with a train.yaml.
+        nodes: of the Ray cluster.
+        own: the recipe's engine.env.
+
+    Returns:
+        Directory -> {"roles": {role: Megatron's arguments}} or {"error": traceback}.
+    """
+    added = environment(own or {})
+    path = os.pathsep.join([str(home), added["PYTHONPATH"]])
+    request = json.dumps(
+        {"home": str(home), "directories": [str(one) for one in directories], "nodes": nodes}
+    )
+    done = subprocess.run(
+        [str(python), str(PROGRAM)],
+        input=request,
+        env={**_clean(os.environ), **added, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    answers = {one.pop("directory"): one for one in map(json.loads, done.stdout.splitlines())}
+    end = "\n".join(done.stderr.strip().splitlines()[-_LAST:])
+    silent = {"error": f"{PROGRAM.name} ended with exit code {done.returncode}\n{end}"}
+    return {str(one): answers.get(str(one), silent) for one in directories}
+
+
+def _clean(variables: Mapping[str, str]) -> dict[str, str]:
+    """Without what belongs to the interpreter that asks."""
+    return {name: value for name, value in variables.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -1,0 +1,166 @@
+"""How MindSpeed-RL's programs are started: arguments, environment, interpreter. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stages.engines.base import Start
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
+from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
+from stages.layout import RoleLayout
+from stages.model_config import Dtype, ModelConfig
+
+TRAIN_NAME = "train"
+DATASET_NAME = "train"
+"""Names of the rendered YAML files, as Hydra is told them."""
+_DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+@dataclass(frozen=True)
+class RayedStart:
+    """A program that is started once, beside the head of a Ray cluster; as launch/ray.py wants it."""
+
+    engine: Start
+    """workers are the cards of the whole cluster."""
+    address: str | None
+    """Of a cluster that is there already; None: one is started."""
+    dashboard_port: int | None
+    ray_options: tuple[str, ...]
+    wait_timeout_s: float
+
+
+def home_of(engine: MindspeedRlEngine) -> str:
+    """The checkout, or what stands for it in --dry-run's files."""
+    return engine.mindspeed_rl_home or HOME_UNKNOWN
+
+
+def train(job: Job, places: Places) -> RayedStart:
+    """How training is started."""
+    engine, home = job.engine, home_of(job.engine)
+    program = (
+        str(Path(home) / TRAIN),
+        f"--config-path={places.configs}",
+        f"--config-name={TRAIN_NAME}",
+        f"hydra.run.dir={places.root / 'hydra'}",
+    )
+    alone = _start(engine, program, str(places.root / "run"), engine.python, _variables())
+    return RayedStart(
+        engine=replace(alone, workers=job.npus),
+        address=engine.ray_address,
+        dashboard_port=engine.ray_dashboard_port,
+        ray_options=engine.ray_options,
+        wait_timeout_s=engine.ray_wait_timeout_s,
+    )
+
+
+def preprocess(engine: MindspeedRlEngine, work: Path) -> Start:
+    """How the training data is made of work/configs/train.yaml; it takes the name off its arguments."""
+    program = (
+        str(Path(home_of(engine)) / PREPROCESS),
+        DATASET_NAME,
+        f"--config-path={work / 'configs'}",
+        f"hydra.run.dir={work / 'hydra'}",
+    )
+    return _start(engine, program, str(work / "run"), engine.python, {})
+
+
+def to_mcore(
+    engine: MindspeedRlEngine, model: ModelConfig, layout: RoleLayout, source: Path, target: Path
+) -> Start:
+    """How a Hugging Face directory becomes a Megatron one, cut as training will cut it."""
+    arguments = [
+        *_conversion("hf", "mg", layout.model_parallel, layout.pipeline_stage),
+        *_option("load-dir", source),
+        *_option("save-dir", target),
+        *_option("tokenizer-model", source / "tokenizer.json"),
+        *_option("params-dtype", _DTYPES[model.torch_dtype]),
+        *_layer_list(model, layout),
+    ]
+    return _converter(engine, arguments)
+
+
+def to_huggingface(
+    engine: MindspeedRlEngine, model: ModelConfig, layout: RoleLayout, source: Path, target: Path
+) -> Start:
+    """How a Megatron directory goes back: the result lies below the original's stand-in.
+
+    How many layers each pipeline stage has, 05a90d7's converter must be told: without the list it ends with
+    unexpected keys. The earlier one reads it from the checkpoint, and with the list ends in ValueError.
+    """
+    arguments = [
+        *_conversion("mg", "hf", 1, 1),
+        *_option("load-dir", source),
+        *_option("save-dir", target),
+        *_option("params-dtype", _DTYPES[model.torch_dtype]),
+    ]
+    if version_of(engine) != "667a547":
+        arguments += _layer_list(model, layout)
+    return _converter(engine, arguments)
+
+
+def _layer_list(model: ModelConfig, layout: RoleLayout) -> list[str]:
+    layers = layers_of(model, layout)
+    return _option("num-layer-list", ",".join(map(str, layers))) if layers else []
+
+
+def _conversion(source: str, target: str, tensor: int, pipeline: int) -> list[str]:
+    return [
+        "--use-mcore-models",
+        *_option("model-type", "GPT"),
+        *_option("model-type-hf", "llama2"),
+        *_option("load-model-type", source),
+        *_option("save-model-type", target),
+        *_option("target-tensor-parallel-size", tensor),
+        *_option("target-pipeline-parallel-size", pipeline),
+        "--add-qkv-bias",
+    ]
+
+
+def _converter(engine: MindspeedRlEngine, arguments: Sequence[str]) -> Start:
+    """It is run in its checkout: it reads configs/checkpoint/model_cfg.json from there."""
+    if version_of(engine) == "667a547":
+        home, program = home_of(engine), CONVERT
+    else:
+        home, program = engine.mindspeed_llm_home or LLM_HOME_UNKNOWN, LLM_CONVERT
+    variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **engine.convert_env}
+    line = (str(Path(home) / program), *arguments)
+    return _start(engine, line, home, engine.convert_python or engine.python, variables, own=home)
+
+
+def _start(
+    engine: MindspeedRlEngine,
+    program: tuple[str, ...],
+    directory: str,
+    python: str | None,
+    variables: dict[str, str],
+    own: str | None = None,
+) -> Start:
+    return Start(
+        program=program,
+        workers=0,
+        python=python,
+        env={**variables, **engine.env} if own is None else {**engine.env, **variables},
+        python_path=(own or home_of(engine),),
+        env_scripts=engine.env_scripts,
+        container=engine.container,
+        directory=directory,
+    )
+
+
+def _variables() -> dict[str, str]:
+    """Variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
+    return {
+        "RAY_DEDUP_LOGS": "0",
+        "HYDRA_FULL_ERROR": "1",
+        "TASK_QUEUE_ENABLE": "2",
+        "HCCL_IF_BASE_PORT": "24703",
+        "MALLOC_MMAP_THRESHOLD_": "512768",
+        "LCAL_COMM_ID": "127.0.0.1:27001",
+    }
+
+
+def _option(name: str, value: object) -> list[str]:
+    return [f"--{name}", str(value)]

@@ -1,0 +1,273 @@
+"""tokenize of engine=mindspeed_rl: its preprocess_data.py makes the training data; the test's stays ours.
+
+The rows that it reads are ours, {"problem", "answer"} with the bare ground truth as answer (its verifiers
+compare with the whole of it), without held-out rows and without prompts beyond tokenize.max_prompt_length.
+test.mindrecord holds the same template's prompts, so that evaluate asks what training asked.
+Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datasets/data_handler.py
+(R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.config import read
+from stages.context import Context
+from stages.engines.base import START_FILE, Start, Tell, write_start
+from stages.engines.mindspeed_rl import contract
+from stages.engines.mindspeed_rl.job import engine_of
+from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
+from stages.engines.mindspeed_rl.train_yaml import dump
+from stages.engines.mindspeed_rl.watch import Watcher
+from stages.errors import ConfigError, InputError, Problem
+from stages.fetch.config import DatasetConfig
+from stages.fetch.jsonl import Row
+from stages.fetch.records import BadLine
+from stages.model_config import ModelConfig
+from stages.tokenize.chat import ChatTemplate
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.encode import Encoder
+from stages.tokenize.source import Read
+from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
+from stages.tokenize.stream import tokenize_file
+from stages.tokenize.text import ground_truth
+
+PREFIX = "data"
+COLUMNS = ("input_ids", "attention_mask", "labels")
+REASONING = "ReasoningTemplate"
+"""template_class of qwen3, whose handler R1AlpacaStyleInstructionHandler leaves enable_thinking at false."""
+NO_THOUGHT = "<think>\n\n</think>\n\n"
+_MAGIC = b"MMIDIDX\x00\x00"
+_BATCH = 1024
+
+
+def data_files(prefix: Path) -> list[Path]:
+    """What preprocess_data.py writes for an output_prefix."""
+    return [
+        prefix.with_name(f"{prefix.name}_packed_{column}_document.{suffix}")
+        for column in COLUMNS
+        for suffix in ("bin", "idx")
+    ]
+
+
+def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict[str, Any]:
+    """The dataset YAML: the keys of the shipped deepscaler.yaml."""
+    engine = engine_of(config)
+    return {
+        "input": str(work / "train.json"),
+        "tokenizer_name_or_path": str(fetched),
+        "output_prefix": str(work / "out" / PREFIX),
+        "handler_name": "R1AlpacaStyleInstructionHandler",
+        "tokenizer_type": "HuggingFaceTokenizer",
+        "workers": engine.workers,
+        "log_interval": 1000,
+        "prompt_type": engine.prompt_type,
+        "map_keys": {"prompt": "problem", "query": "", "response": "answer", "system": ""},
+        "dataset_additional_keys": ["labels"],
+        "cache_dir": str(work / "cache"),  # else rows pile up in the user's home
+    }
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How the program is started."""
+    return preprocess(engine_of(config), work)
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the dataset YAML."""
+    file = work / "configs" / f"{DATASET_NAME}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dump(dataset_config(config, inputs["fetch"], work)), encoding="utf-8")
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow the program."""
+    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
+
+
+def prepare(context: Context) -> None:
+    """Write rows and YAML.
+
+    Raises:
+        ConfigError: the template is not for this model.
+        InputError: rows are bad, or none is left.
+    """
+    config, work = context.config, context.work
+    for name in ("out", "run"):  # a dead attempt's files
+        shutil.rmtree(work / name, ignore_errors=True)
+        (work / name).mkdir()
+    write_files(config, context.inputs, work)
+    start = fresh(config, context.inputs, work)
+    if engine_of(config).mindspeed_rl_home is None:  # --dry-run: the template is in the checkout
+        write_start(work, start)
+        return
+    dataset = context.section(DatasetConfig, "dataset")
+    encoder = _encoder(context, dataset)
+    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
+    if not kept:
+        rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
+        raise InputError(files[0], None, rule, "raise tokenize.max_prompt_length")
+    write_start(work, start, rows=kept, left_out=left_out)
+    context.progress(0, kept, f"{kept} rows, {left_out} left out", "rows")
+
+
+def collect(context: Context) -> None:
+    """Check what the program wrote and bring it home, with the test's prompts.
+
+    Raises:
+        InputError: files are missing, or do not hold all rows.
+    """
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    files = data_files(context.work / "out" / PREFIX)
+    counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
+    if set(counts.values()) != {begun["rows"]}:
+        rule = f"must hold the {begun['rows']} rows that were given to preprocess_data.py: {counts}"
+        raise InputError(files[0].parent, None, rule, "read its log")
+    for file in files:
+        shutil.copyfile(file, context.output / file.name)
+    dataset = context.section(DatasetConfig, "dataset")
+    encoder = _encoder(context, dataset)
+    train, read_train, tests, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    target = context.output / "test.mindrecord"
+    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
+    if engine_of(context.config).sft == "mindformers":
+        cards |= _examples(context, encoder, train, read_train)
+    result = {
+        "files": cards,
+        "train": {"rows": begun["rows"], "left_out": begun["left_out"], "prefix": PREFIX},
+        "prompt_type": engine_of(context.config).prompt_type,
+    }
+    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+    (context.output / "result.json").write_text(text, encoding="utf-8")
+
+
+def _examples(
+    context: Context, encoder: Encoder, files: Sequence[Path], read_train: Read[Row]
+) -> dict[str, Any]:
+    """sft.mindrecord, which mindformers trains on before everything else."""
+    target = context.output / "sft.mindrecord"
+    if "sft_data" in context.config:
+        return tokenize_own(context, encoder.config, target)
+    records = context.work / "train.mindrecord"  # not wanted
+    for file in (records, records.with_suffix(".mindrecord.db")):
+        file.unlink(missing_ok=True)
+    limit = encoder.dataset.train_rows
+    return tokenize_file(encoder, files, records, limit, sft=target, read=read_train)
+
+
+def sequences(index: Path) -> int:
+    """Rows of an .idx file whose .bin is as long as it says.
+
+    Raises:
+        InputError: it is missing, no index, or cut off.
+    """
+    remedy = "read preprocess_data.py's log"
+    try:
+        data, size = index.read_bytes(), index.with_suffix(".bin").stat().st_size
+    except OSError as error:
+        raise InputError(index, None, f"must be readable ({error.strerror})", remedy) from error
+    head = struct.Struct("<QBQQ")
+    if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + head.size:
+        raise InputError(index, None, "is no index of Megatron's", remedy)
+    _, code, count, documents = head.unpack_from(data, len(_MAGIC))
+    if len(data) != len(_MAGIC) + head.size + count * 12 + documents * 8:
+        raise InputError(index, None, f"is cut off: {count} rows do not fit its {len(data)} bytes", remedy)
+    lengths = struct.unpack_from(f"<{count}i", data, len(_MAGIC) + head.size)
+    item = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}.get(code, 4)
+    if sum(lengths) * item != size:
+        raise InputError(index.with_suffix(".bin"), size, f"must have {sum(lengths) * item} bytes", remedy)
+    return int(count)
+
+
+def jinja(template: Mapping[str, Any]) -> str:
+    """A template of templates.json as a chat template of one question: prefix, system turn, user turn.
+
+    Source: mindspeed_rl/datasets/templates.py (Template._encode; ReasoningTemplate.encode_multiturn, which
+    ends a prompt with an empty thought, since nothing renders enable_thinking); slots that are no text stand
+    for tokens that Qwen2.5's templates do not use.
+    """
+    system = template.get("default_system") or ""
+    system = "".join(system) if isinstance(system, list) else system
+    text = _slots(template, "format_prefix", "")
+    text += _slots(template, "format_system", system) if system else ""
+    before, _, after = _slots(template, "format_user", "{{content}}").partition("{{content}}")
+    after += NO_THOUGHT if template.get("template_class") == REASONING else ""
+    return f"{{{{ {json.dumps(text + before)} }}}}{{{{ messages[-1].content }}}}{{{{ {json.dumps(after)} }}}}"
+
+
+def _slots(template: Mapping[str, Any], part: str, content: str) -> str:
+    default = ["{{content}}"] if part in ("format_user", "format_system") else []
+    slots = (template.get(part) or {}).get("slots", default)
+    return "".join(slot for slot in slots if isinstance(slot, str)).replace("{{content}}", content)
+
+
+def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
+    """Ours, with the engine's template."""
+    engine = engine_of(context.config)
+    assert engine.mindspeed_rl_home is not None
+    config = read(TokenizeConfig, context.config["tokenize"], "tokenize")
+    model = context.section(ModelConfig, "model")
+    plain = make_encoder(context.inputs["fetch"], model, dataset, config)
+    special = {
+        token.content: index
+        for index, token in plain.tokenizer.get_added_tokens_decoder().items()
+        if token.special
+    }
+    template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
+    for word in template.get("stop_words") or ():
+        if plain.tokenizer.token_to_id(word) is None:
+            rule = (
+                f"its stop word {word} is no token of this model: preprocess_data.py would add it, with an "
+                "id that nothing was trained on (utils/tokenizer.py, replace_token_from_template)"
+            )
+            remedy = "choose a template for this model: qwen_r1"
+            raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
+    source = jinja(template)
+    place = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
+    # the system turn stands in the template itself
+    return Encoder(plain.tokenizer, plain.ids, dataset, config, ChatTemplate(source, special, place))
+
+
+def _write_rows(
+    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read[Row], target: Path
+) -> tuple[int, int, int | None]:
+    """One JSON array of the usable rows; how many, how many were left out, tokens of the shortest prompt."""
+    kept = left_out = 0
+    shortest: int | None = None
+    with target.open("w", encoding="utf-8") as out:
+        for batch in _batches(files, read_train):
+            rows = [row for row in batch if isinstance(row, Row)]
+            encoded, _ = encoder.encode(rows, with_answers=False)
+            fitting = {one.line for one in encoded if len(one.prompt) <= encoder.config.max_prompt_length}
+            shortest = min((len(one.prompt) for one in encoded), default=shortest)
+            before = kept
+            for row in rows:
+                if row.line in fitting and (dataset.train_rows is None or kept < dataset.train_rows):
+                    answer = ground_truth(row, dataset, encoder.config)
+                    text = json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
+                    out.write(("[" if kept == 0 else ",\n") + text)
+                    kept += 1
+            left_out += len(batch) - (kept - before)
+            if dataset.train_rows is not None and kept >= dataset.train_rows:
+                break
+        out.write("]\n" if kept else "[]\n")
+    return kept, left_out, shortest
+
+
+def _batches(files: Sequence[Path], read_rows: Read[Row]) -> Iterator[list[Row | BadLine]]:
+    """Rows of each file apart: line numbers repeat from file to file."""
+    for file in files:
+        batch: list[Row | BadLine] = []
+        for row in read_rows(file):
+            batch.append(row)
+            if len(batch) == _BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch

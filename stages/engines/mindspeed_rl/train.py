@@ -1,0 +1,153 @@
+"""grpo of engine=mindspeed_rl: cli/train_grpo.py on a Ray cluster, from its YAML to its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stages.context import Context
+from stages.engines.base import START_FILE, Tell, is_new, write_start
+from stages.engines.mindrlhf.model_directory import stand_in
+from stages.engines.mindspeed_rl import checkpoints, rules
+from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.logs import Iteration, read_line
+from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
+from stages.engines.mindspeed_rl.start import TRAIN_NAME, RayedStart
+from stages.engines.mindspeed_rl.start import train as start
+from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
+from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
+from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
+from stages.errors import ConfigError, InputError
+from stages.grpo.metrics import TensorBoard, read_rows
+
+
+def places_of(work: Path) -> Places:
+    """Where a run's files lie."""
+    return Places(work, work / "models" / "hf", work / "models" / "mcore")
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> RayedStart:
+    """How a run is started; one that continues differs in its YAML alone."""
+    return start(Job.of(config), places_of(work))
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the YAML files of a run that begins anew."""
+    write_configs(Job.of(config), places_of(work), resume=False)
+
+
+def write_configs(job: Job, places: Places, resume: bool) -> None:
+    """The training YAML and runtime_env.yaml."""
+    places.configs.mkdir(parents=True, exist_ok=True)
+    files = {TRAIN_NAME: train_config(job, places, resume), "runtime_env": runtime_env(job)}
+    for name, values in files.items():
+        (places.configs / f"{name}.yaml").write_text(dump(values), encoding="utf-8")
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> TrainWatcher:
+    """Follow a run."""
+    return TrainWatcher(logs, work, Job.of(config), tell)
+
+
+def prepare(context: Context) -> None:
+    """Write all files of the run into context.work; a run that was stopped is continued.
+
+    Raises:
+        ConfigError: a rule is broken.
+        InputError: an input is missing.
+    """
+    job, places = Job.of(context.config), places_of(context.work)
+    problems = rules.check(job, sft_enabled=False, nodes=1)  # the pipeline knows the machines
+    if problems:
+        raise ConfigError(problems)
+    stand_in(context.inputs["fetch"], places.tokenizer)
+    link_mcore(context.inputs["weights"] / "mcore", places.weights)
+    link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)
+    iteration = _resumed(job, places)
+    write_configs(job, places, resume=iteration is not None)
+    (places.root / "run").mkdir(exist_ok=True)
+    write_start(context.work, start(job, places), places.checkpoints, resumed=iteration)
+    context.progress(0, 1, "begins" if iteration is None else f"goes on from iteration {iteration}", "")
+
+
+def _resumed(job: Job, places: Places) -> int | None:
+    """The iteration that the run goes on from.
+
+    The last one serves only if its metrics were read before the kill: without an iteration to train,
+    upstream would say nothing that could prove the end.
+    """
+    optimizer = job.actor.enable_parallel_optimizer
+    iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    if iteration == job.train.steps and not _was_told(places.root, iteration):
+        shutil.rmtree(checkpoints.directory(places.checkpoints, iteration))
+        iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    return iteration
+
+
+def _was_told(work: Path, iteration: int) -> bool:
+    rows = read_rows(work / "metrics.jsonl")
+    return bool(rows) and rows[-1]["step"] == iteration
+
+
+def collect(context: Context) -> None:
+    """Prove that the run finished, and bring weights, metrics and configuration into the artifact.
+
+    Raises:
+        InputError: the proof is missing, whatever the exit code was.
+    """
+    job, places = Job.of(context.config), places_of(context.work)
+    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    if begun["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
+        place = checkpoints.directory(places.checkpoints, job.train.steps)  # ended before it was killed
+    else:
+        place = prove(Path(begun["logs"]), places.checkpoints, job, begun["earlier"])
+    checkpoints.bring_home(place, context.output / "mcore", job.actor)
+    rows = read_rows(context.work / "metrics.jsonl")
+    TensorBoard(context.output / "tensorboard", rows).close()
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
+    shutil.copytree(places.configs, context.output / "configs")
+    result = {
+        "steps": rows[-1]["step"],
+        "final_reward": rows[-1].get("reward"),
+        "resumed_from": begun["resumed"],
+        "checkpoint": place.name,
+        "contract": job.version,
+    }
+    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:
+    """The final checkpoint of a run that is known to have finished.
+
+    Raises:
+        InputError: the log's last iteration is not the last one, or its checkpoint is missing, older than
+            the start or not whole.
+    """
+    remedy = "read the log; type the same command again to go on from the last checkpoint"
+    last, total = _last_iteration(logs / DRIVER_LOG, job.npus), job.train.steps
+    if last is None or (last.number, last.total) != (total, total):
+        told = None if last is None else f"{last.number} / {last.total}"
+        rule = f'ended, but "iteration: {total} / {total}", the proof of a finished run, is not its last one'
+        raise InputError(logs / DRIVER_LOG, told, rule, remedy)
+    place, said = checkpoints.directory(root, total), checkpoints.tracked(root)
+    if said != str(total) or not is_new(root / checkpoints.TRACKER, earlier):
+        raise InputError(root / checkpoints.TRACKER, said, f"must be new and name iteration {total}", remedy)
+    found = checkpoints.flaw(place, job.actor, job.actor.enable_parallel_optimizer)
+    if found is not None:
+        raise InputError(place, None, f"is no whole checkpoint: {found}", remedy)
+    return place
+
+
+def _last_iteration(log: Path, cards: int) -> Iteration | None:
+    """The last iteration that a log, which may be long, tells of."""
+    last = None
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                last = read_line(line, cards) or last
+    return last

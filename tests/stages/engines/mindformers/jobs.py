@@ -1,0 +1,17 @@
+"""Jobs as the pipeline makes them: composed, derived, checked."""
+
+from pathlib import Path
+
+from pipeline.config.load import load
+from pipeline.engines.mindformers import run_of
+from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindformers.stage import places_of
+
+DATA = Path(__file__).parents[3] / "data"
+PLACES: Places = places_of(Path("/run"), Path("/records"))
+
+
+def job_of(*overrides: str) -> Job:
+    """Of engine=mindrlhf, which knows every layout that mindformers knows."""
+    fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]
+    return run_of(load([*fixed, *overrides]))

@@ -1,0 +1,88 @@
+"""What plan refuses, and which checkouts it takes."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.load import load
+from pipeline.plan.graph import plan
+from stages.engines.mindformers.start import arguments
+from stages.errors import ConfigError
+from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
+
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            ["mindformers.examples_per_card=3"],
+            "mindformers.batch_size=32: must be a multiple of data_parallel",
+        ),
+        (["mindformers.batch_size=1"], "mindformers.batch_size=1: at least pipeline_stage=2 micro-batches"),
+        (["layout.train.vocab_emb_dp=true"], "layout.train.vocab_emb_dp=True: must be false with a pipeline"),
+        (
+            ["layout.train.use_seq_parallel=true", "tokenize.sft_length=4095"],
+            "tokenize.sft_length=4095: must be a multiple of 4",
+        ),
+        (["tokenize.sft_length=400000"], "tokenize.sft_length=400000: must be at most"),
+        (
+            ["tokenize.compat=mindrlhf", "tokenize.chat_template=false"],
+            "tokenize.compat=mindrlhf: must be none with engine.sft=mindformers",
+        ),
+        (["mindformers.home=/nowhere"], "mindformers.home=/nowhere: must be a checkout of mindformers"),
+        (["engine.sft=local"], "engine.sft=local: must be one of off, mindformers"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        job_of(*SEVEN, *overrides)
+    assert said in str(refused.value)
+
+
+def test_a_checkout_of_another_time_is_told_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "run_mindformer.py").write_text("parser.add_argument('--config')")
+    with pytest.raises(ConfigError, match="lacks --auto_trans_ckpt, --load_checkpoint"):
+        job_of(*SEVEN, f"mindformers.home={tmp_path}")
+
+
+def test_the_stand_in_declares_every_argument_that_is_given() -> None:
+    declared = (DATA / "mindformers_standin" / "run_mindformer.py").read_text()
+    given = arguments(job_of(*SEVEN), PLACES, resume=True)
+    assert all(f'"{name}"' in declared for name in given[::2])
+
+
+def test_this_machine_is_told_once_for_engine_and_sft() -> None:
+    config = load(["engine=mindrlhf", "engine.python=/opt/python", "engine.mindformers_home=/mf"])
+    assert (config.mindformers.python, config.mindformers.home) == ("/opt/python", "/mf")
+
+
+@pytest.mark.parametrize("engine", ["local", "mindrlhf", "mindrlhf_one_stage"])
+def test_every_engine_reads_its_result_where_it_would_read_the_fetched_model(engine: str) -> None:
+    planned = plan(load([f"engine={engine}", "engine.sft=mindformers"]), lambda path: "0")
+    names = [spec.name for spec in planned.specs]
+    assert names[:4] == ["fetch", "fetch_dataset", "tokenize", "sft"]
+    for spec in planned.specs:
+        sources = {key.stage for key in spec.inputs.values()}
+        assert spec.name in ("tokenize", "sft", "report") or "fetch" not in sources
+    grpo = planned.spec("grpo").inputs
+    assert {"local": ("split", "sft"), "mindrlhf": (None, "sft"), "mindrlhf_one_stage": ("split", "sft")}[
+        engine
+    ] == (grpo["weights"].stage if "weights" in grpo else None, grpo["fetch"].stage)
+    if engine == "local":
+        assert planned.config.split.roles == ("train", "generate", "reference")
+
+
+@pytest.mark.parametrize(
+    "override", ["mindformers.home=null", "+mindformers.env.X=1", "mindformers.python=/p"]
+)
+def test_where_it_runs_is_no_part_of_its_identity(override: str) -> None:
+    base = ["engine.sft=mindformers", f"mindformers.home={DATA / 'mindformers_standin'}"]
+    first, second = (plan(load([*base, *more]), lambda path: "0") for more in ([], [override]))
+    assert first.spec("sft").key == second.spec("sft").key
+
+
+def test_without_it_no_artifact_changes() -> None:
+    first, second = (plan(load(more), lambda path: "0") for more in ([], ["mindformers.epochs=7"]))
+    assert first.specs == second.specs

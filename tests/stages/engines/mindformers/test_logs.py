@@ -1,0 +1,48 @@
+"""Lines as mindformers writes them, with and without a pipeline, in sink mode and not."""
+
+import pytest
+
+from stages.engines.mindformers.logs import LogReader
+
+SINK = (
+    "2025-07-29 10:00:00,123 - mindformers./output/log[mindformers/core/callback/callback.py:484] - INFO - "
+    "{ Epoch:[  2/  3], step:[    5/  600], loss: 1.125, per_step_time: 500ms, lr: 9.5e-07, "
+    "overflow cond: False, loss_scale: 4096.0, global_norm: [1.5], train_throughput_per_npu: 123.456T"
+)
+
+
+def test_a_step_in_our_names() -> None:
+    reader = LogReader(tokens=32 * 1024)
+    assert reader.read(SINK) == {
+        "step": 605, "loss": 1.125, "step_s": 0.5, "tokens_per_s": 65536, "lr": 9.5e-7, "grad_norm": 1.5,
+        "overflow": 0.0,
+    }  # fmt: skip
+    assert reader.total == 1800
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("loss:[1.125/1.250], ", {"loss": 1.125}),
+        ("loss:   nan, ", {"loss": pytest.approx(float("nan"), nan_ok=True)}),
+    ],
+)
+def test_losses_are_read_in_every_form(said: str, meant: dict[str, float]) -> None:
+    row = LogReader(1).read(SINK.replace("loss: 1.125, ", said))
+    assert row is not None and row["loss"] == meant["loss"]
+
+
+def test_what_is_not_said_is_left_out() -> None:
+    line = SINK.replace("lr: 9.5e-07, ", "").replace("global_norm: [1.5]", "global_norm: None")
+    row = LogReader(1).read(line.replace("per_step_time: 500ms", "per_step_time: 0ms"))
+    assert row == {"step": 605, "loss": 1.125, "overflow": 0.0}
+
+
+@pytest.mark.parametrize("cond", ["True", "[ True]", "1"])
+def test_an_overflow_is_told(cond: str) -> None:
+    row = LogReader(1).read(SINK.replace("overflow cond: False", f"overflow cond: {cond}"))
+    assert row is not None and row["overflow"] == 1.0
+
+
+def test_other_lines_are_nothing() -> None:
+    assert LogReader(1).read("  12.5% |██████  | 2.00000 samples/s/p  1:02:03 }") is None

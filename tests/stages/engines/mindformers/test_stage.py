@@ -1,0 +1,214 @@
+"""Before and after a run: what it starts from, what it goes on from, what its checkpoint becomes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+
+from pipeline.config.load import load
+from stages.context import Context
+from stages.engines.mindformers.stage import collect, prepare
+from stages.errors import ConfigError, InputError
+from tests.pipeline.stage_digests import check
+from tests.stages.weights.checkpoints import make_model, read_bits, write_hf
+
+sys.path.append(str(Path(__file__).parents[3] / "data" / "mindrlhf_standin"))
+from standin import shares  # how a rank's slices are cut, written down apart from the code under test
+
+STEPS = 6  # 24 examples, 8 an update, twice
+MODEL = make_model(torch_dtype="float32", param_init_type="float32")
+
+
+@pytest.fixture(params=["dp1_mp1_pp1", "dp1_mp2_pp2", "dp2_mp2_pp1"])
+def context(tmp_path: Path, request: pytest.FixtureRequest) -> Context:
+    changes = {key: value for key, value in dataclasses.asdict(MODEL).items() if isinstance(value, int)}
+    sizes = [f"model.{key}={value}" for key, value in changes.items()]
+    config = load(
+        [
+            "engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=8", "tokenize.sft_length=16",
+            "tokenize.max_prompt_length=8", "rollout.max_tokens=8", f"layout={request.param}",
+            f"model.path={tmp_path / 'hf'}", "model=qwen2_5_0_5b",
+            "model.torch_dtype=float32", "model.pad_token_id=0", "model.bos_token_id=0",
+            "model.eos_token_id=[1]", *sizes, "model.max_position_embeddings=2048",
+        ]
+    ).plain()  # fmt: skip
+    write_hf(tmp_path / "hf", MODEL, shards=2)
+    for name in ("work", "output", "records", "logs"):
+        (tmp_path / name).mkdir()
+    card = {"files": {"sft": {"records": 24}}}
+    (tmp_path / "records" / "result.json").write_text(json.dumps(card))
+    inputs = {"fetch": tmp_path / "hf", "tokenize": tmp_path / "records"}
+    return Context("sft", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
+
+
+def degrees(context: Context) -> dict[str, int]:
+    layout: dict[str, int] = context.config["layout"]["train"]
+    return layout
+
+
+def cards(context: Context) -> int:
+    layout = degrees(context)
+    return layout["data_parallel"] * layout["model_parallel"] * layout["pipeline_stage"]
+
+
+def checkpoint(context: Context, step: int, ranks: range | None = None) -> None:
+    """What mindformers saves after a step: each weight plus that many, Adam's moments, counters."""
+    start = load_complete(context.work / "weights")
+    for rank in ranks or range(cards(context)):
+        held = shares(start, MODEL.num_hidden_layers, degrees(context), rank)
+        tensors = {name: value + np.float32(step) for name, value in held.items()}
+        tensors |= {f"adam_{kind}.{name}": value for kind in "mv" for name, value in held.items()}
+        tensors |= {
+            "epoch_num": np.array([step]),
+            "global_step": np.array([step]),
+            "loss_scale": np.array(1.0),
+        }
+        folder = context.work / "output" / "checkpoint" / f"rank_{rank}"
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / f"sft_rank_{rank}-{step}_1.safetensors")
+        (folder / "meta.json").write_text("{")
+
+
+def load_complete(directory: Path) -> dict[str, np.ndarray]:
+    return {
+        name: value for file in directory.glob("*.safetensors") for name, value in load_file(file).items()
+    }
+
+
+def rendered(context: Context) -> dict:
+    values: dict = yaml.safe_load((context.work / "finetune.yaml").read_text())
+    return values
+
+
+def launched(context: Context, said: str = ".........Training Over!.............") -> None:
+    file = context.work / "start.json"
+    logs = context.work.parent / "logs"
+    (logs / "worker_0.log").write_text(f"INFO - {said}\n")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "logs": str(logs)}))
+
+
+def test_it_begins_from_the_fetched_weights_under_mindformers_names(context: Context) -> None:
+    prepare(context)
+    values = rendered(context)
+    assert Path(values["load_checkpoint"]) == context.work / "weights"
+    assert (values["resume_training"], values["auto_trans_ckpt"]) == (False, cards(context) > 1)
+    weights = load_complete(context.work / "weights")
+    assert "model.tok_embeddings.embedding_weight" in weights and len(weights) == 4 * 12 + 3
+    before = (context.work / "weights").stat().st_mtime_ns
+    prepare(context)  # again after a kill: nothing is converted anew
+    assert (context.work / "weights").stat().st_mtime_ns == before
+
+
+def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context: Context) -> None:
+    prepare(context)
+    checkpoint(context, 2)
+    checkpoint(context, 4)
+    last = context.work / "output" / "checkpoint" / f"rank_{cards(context) - 1}" / "x"
+    cut_off = last.with_name(f"sft_rank_{cards(context) - 1}-4_1.safetensors")
+    cut_off.write_bytes(cut_off.read_bytes()[:-8])
+    prepare(context)
+    values, started = rendered(context), json.loads((context.work / "start.json").read_text())
+    assert started["resumed"] == [2, 1]
+    assert (values["resume_training"], values["auto_trans_ckpt"]) == (True, False)
+    path, aside = Path(values["load_checkpoint"]), context.work / "resume" / "checkpoint"
+    if cards(context) == 1:  # a file in a directory that is no rank's
+        assert path.name == "sft_rank_0-2_1.safetensors" and path.parent.name == "resume"
+        assert path.resolve() == aside / "rank_0" / path.name
+    else:
+        assert path == aside
+    for rank in range(cards(context)):
+        meta = json.loads((aside / f"rank_{rank}" / "meta.json").read_text())
+        assert meta == {
+            "last_epoch": 2, "last_step": 1, "last_ckpt_file": f"sft_rank_{rank}-2_1.safetensors"
+        }  # fmt: skip
+        assert [file.name for file in (aside / f"rank_{rank}").glob("*.safetensors")] == [
+            meta["last_ckpt_file"]
+        ]
+    assert not (context.work / "output" / "checkpoint").exists()  # MindSpore would rename its own files
+
+
+def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context: Context) -> None:
+    prepare(context)
+    checkpoint(context, 2)
+    prepare(context)
+    checkpoint(context, 4, range(1))
+    (context.work / "output" / "checkpoint" / "rank_0" / "sft_rank_0-4_1.safetensors").write_bytes(b"cut off")
+    for _ in range(2):
+        prepare(context)
+        assert json.loads((context.work / "start.json").read_text())["resumed"] == [2, 1]
+        assert not (context.work / "output" / "checkpoint").exists()
+    checkpoint(context, 5)
+    prepare(context)
+    assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
+
+
+def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context: Context) -> None:
+    prepare(context)
+    checkpoint(context, 5)
+    checkpoint(context, STEPS)
+    prepare(context)
+    assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
+
+
+def test_its_result_is_like_the_fetched_and_the_same_without_its_version(
+    context: Context,
+) -> None:
+    prepare(context)
+    checkpoint(context, 4)
+    checkpoint(context, STEPS)
+    launched(context)
+    line = '{"step": 6, "time_s": 1.0, "loss": 0.5}\n'
+    (context.work / "metrics.jsonl").write_text(line)
+    collect(context)
+    fetched, made = context.inputs["fetch"], context.output
+    for file in fetched.glob("*.safetensors"):
+        old, new = read_bits(file), read_bits(made / file.name)
+        assert old.keys() == new.keys()
+        for name, bits in old.items():
+            expected = bits.view(np.float32) + np.float32(STEPS)
+            assert (new[name].view(np.float32) == expected).all(), name
+    for name in ("config.json", "tokenizer.json", "model.safetensors.index.json"):
+        assert (made / name).read_text() == (fetched / name).read_text()
+    assert not [
+        path for path in made.iterdir() if path.is_dir()
+    ]  # what copies model directories expects none
+    result = json.loads((made / "result.json").read_text())
+    assert result == {
+        "steps": 6, "loss": 0.5, "stopped": "epochs", "resumed_from": None, "checkpoint": "6_1"
+    }  # fmt: skip
+    if cards(context) == 1:
+        check("mindformers/collect", made, made.parent)
+
+
+def test_without_its_last_word_or_a_new_checkpoint_it_has_failed(context: Context) -> None:
+    prepare(context)
+    checkpoint(context, STEPS)
+    launched(context, "something else")
+    with pytest.raises(InputError, match="Training Over!"):
+        collect(context)
+    launched(context)
+    prepare(context)  # goes on from what lies there
+    launched(context)
+    with pytest.raises(InputError, match="no new checkpoint of all ranks"):
+        collect(context)
+    assert not list(context.output.iterdir())
+
+
+def test_fewer_examples_than_one_update_takes_are_refused(context: Context) -> None:
+    card = {"files": {"sft": {"records": 7}}}
+    (context.inputs["tokenize"] / "result.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"mindformers.batch_size=8: must be at most the 7 examples"):
+        prepare(context)
+
+
+def test_rules_are_checked_again_where_the_work_is_done(context: Context) -> None:
+    values = {**context.config, "mindformers": {**context.config["mindformers"], "examples_per_card": 3}}
+    with pytest.raises(ConfigError, match="must be a multiple of"):
+        prepare(dataclasses.replace(context, config=values))

@@ -1,0 +1,18 @@
+"""Jobs as the pipeline makes them: composed, derived, checked."""
+
+from pathlib import Path
+
+from pipeline.config.load import load
+from pipeline.engines.mindrlhf import job as mindrlhf_job
+from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.stage import places_of
+
+DATA = Path(__file__).parents[3] / "data"
+
+
+def job_of(*overrides: str) -> Job:
+    return mindrlhf_job(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
+
+
+def places(job: Job) -> Places:
+    return places_of(job, Path("/run"), Path("/data/train.mindrecord"))

@@ -1,0 +1,17 @@
+"""Jobs as the pipeline makes them: composed, derived, checked."""
+
+from pathlib import Path
+
+from pipeline.config.load import load
+from pipeline.engines.mindrlhf_one_stage import job
+from stages.engines.mindrlhf.one_stage.job import Job, Places
+from stages.engines.mindrlhf.one_stage.stage import places_of
+
+HOME = Path(__file__).parents[4] / "data" / "mindrlhf_one_stage_standin"
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+INPUTS = {"tokenize": Path("/records"), "fetch": Path("/hf")}
+PLACES: Places = places_of(Path("/run"), INPUTS)
+
+
+def job_of(*overrides: str) -> Job:
+    return job(load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *overrides]))

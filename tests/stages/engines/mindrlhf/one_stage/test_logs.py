@@ -1,0 +1,58 @@
+"""What each version prints, the trial before training included."""
+
+import pytest
+
+from stages.engines.mindrlhf.one_stage.logs import LogReader
+
+LATEST = """\
+Make experience begin at 10:00:00
+all_elements_compeltion_len mean: 9.0
+Avg scores:  0.9
+Make experience, end at 10:00:03, elapsed time 3.0 s-------------------------------
+train over is not what is said here
+--------- epoch:0 step:0 ---------
+Make experience begin at 10:00:10
+all_elements_compeltion_len mean: 312.25
+all_mean_grouped_rewards:  [0.5, 1.5]
+Avg scores:  1.0
+Make experience, end at 10:00:20, elapsed time 10.0 s-------------------------------
+steps 1, end at 10:00:22, elapsed time 2.0 s
+ loss: 0.25 | lr: [1.e-07] | is overflow: False | loss scale: 4096.0
+steps 2, end at 10:00:24, elapsed time 2.0 s
+ loss: 0.75 | lr: [2.e-07] | is overflow: True | loss scale: 2048.0
+train over
+""".splitlines()
+FIRST = [
+    "Make experience begin at 10:00:10 ",
+    "Make experience, end at 10:00:20, elapsed time 10.0 ",
+    "steps 1, end at 10:00:22, elapsed time 2.5 ",
+    " loss: 0.25 | lr: [1.e-07] | is overflow: False | loss scale: 4096.0",
+    "train over",
+] * 2
+
+
+def test_the_trial_is_no_step() -> None:
+    reader = LogReader("2d0e84d")
+    rows = [row for line in LATEST if (row := reader.read(line))]
+    assert rows == [
+        {
+            "step": 1, "reward": 1.0, "completion_characters": 312.25, "loss": 0.5, "lr": 2e-7,
+            "overflow": 0.5, "updates": 2.0, "step_s": 14.0,
+        }
+    ]  # fmt: skip
+
+
+def test_the_first_version_tells_no_rewards() -> None:
+    reader = LogReader("32599d0")
+    rows = [row for line in FIRST if (row := reader.read(line))]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0] == {"step": 1, "loss": 0.25, "lr": 1e-7, "overflow": 0.0, "updates": 1.0, "step_s": 12.5}
+
+
+@pytest.mark.parametrize("score", ["nan", "1e-3", "0"])
+def test_scores_in_every_form(score: str) -> None:
+    reader = LogReader("875f92b")
+    for line in ("--------- epoch:0 step:0 ---------", f"Avg scores:  {score}"):
+        assert reader.read(line) is None
+    row = reader.read("train over")
+    assert row is not None and str(row["reward"]) == str(float(score))

@@ -1,0 +1,128 @@
+"""The rehearsal's recipe is the run's, but for sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.load import load
+from stages.engines.mindrlhf import rules
+from stages.engines.mindrlhf.grpo_yaml import grpo_config
+from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.model_yaml import model_configs
+from stages.engines.mindrlhf.rehearsal import shim, shrink
+
+ROOT = Path("/run")
+PLACES = Places(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
+RECIPES = {
+    "7b": ["experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf"],
+    "tuned": [
+        "engine=mindrlhf", "model=qwen2_5_1_5b", "dataset=gsm8k", "dataset.path=/data", "model.path=/hf",
+        "layout=dp4_mp2_pp1", "train.beta=0.04", "rollout.temperature=0.7", "rollout.num_generations=16",
+        "train.num_iterations=2", "train.ref_model_sync_steps=4", "train.ref_model_mixup_alpha=1.0",
+        "engine.batch_size=2", "engine.pack_num=4", "engine.seq_length=8192", "train.prompts_per_step=64",
+        "layout.train.recompute=true", "engine.load_ckpt_format=ms_safetensors", "seed=7",
+        "engine.max_num_seqs=4096",
+    ],
+    "older": ["experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf", "engine.contract=0cd087455"],
+}  # fmt: skip
+MODEL_SIZES = {
+    "hidden_size", "num_layers", "num_heads", "n_kv_heads", "intermediate_size", "seq_length", "offset",
+    "max_decode_length", "min_decode_length",
+}  # fmt: skip
+
+
+def _plain(name: str) -> dict[str, Any]:
+    return load(RECIPES[name]).plain()
+
+
+def _small(name: str, workers: int = 1) -> dict[str, Any]:
+    return shrink.shrink(_plain(name), workers, Path("/small"), Path("/script.json"))
+
+
+def _job(values: dict[str, Any]) -> Job:
+    names = ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed")
+    return Job.of({name: values[name] for name in names})
+
+
+def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict):
+        return {prefix: values}
+    return {
+        key: leaf
+        for name, below in values.items()
+        for key, leaf in _flat(below, f"{prefix}.{name}" if prefix else name).items()
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("resume", [False, True])
+def test_every_rendered_key_that_does_not_say_size_is_kept(name: str, resume: bool) -> None:
+    own = _flat(grpo_config(_job(_plain(name)), PLACES, resume))
+    small = _flat(grpo_config(_job(_small(name)), PLACES, resume))
+    assert own.keys() == small.keys()
+    different = {key for key in own if own[key] != small[key]}
+    assert different <= shrink.RENDERED
+    assert different  # it did shrink
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_models_files_differ_in_size_only(name: str) -> None:
+    own = model_configs(_job(_plain(name)), PLACES)
+    small = model_configs(_job(_small(name)), PLACES)
+    for file in own:
+        left, right = _flat(own[file]["model"]), _flat(small[file]["model"])
+        different = {key.rpartition(".")[2] for key in left if left[key] != right[key]}
+        assert left.keys() == right.keys()
+        assert different <= MODEL_SIZES
+        assert {"hidden_size", "num_layers"} <= different
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name: str, workers: int) -> None:
+    small = _small(name, workers)
+    job = _job(small)
+    assert [str(problem) for problem in rules.check(job, sft_enabled=False)] == []
+    assert job.rollout.num_generations >= 2  # else nothing to compare with
+    assert small["dataset"]["train_rows"] == shrink.STEPS * small["train"]["prompts_per_step"]
+    assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
+
+
+def test_rows_stay_as_long_as_compressed_masks_want() -> None:
+    assert _job(_small("7b")).seq_length == 2048
+
+
+def test_rows_grow_where_many_samples_share_one() -> None:
+    packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
+    packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
+    small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
+    assert small["tokenize"]["max_prompt_length"] == shrink.PROMPT
+    assert rules.check(_job(small), sft_enabled=False) == []
+    shrink.set_lengths(small, 200)  # longer answers
+    assert rules.check(_job(small), sft_enabled=False) == []
+
+
+def test_the_recipe_itself_stays_as_it_was() -> None:
+    before = _plain("7b")
+    shrink.shrink(before, 1, Path("/small"), Path("/script.json"))
+    assert before == _plain("7b")
+
+
+def test_the_engines_processes_get_the_shim_besides_their_own_variables() -> None:
+    recipe = [*RECIPES["7b"], "+engine.env.HCCL_X=1"]
+    small = shrink.shrink(load(recipe).plain(), 1, Path("/small"), Path("/script.json"))
+    assert small["engine"]["env"][shim.VARIABLE] == "/script.json"
+    assert small["engine"]["env"]["HCCL_X"] == "1"
+    assert str(shim.ON_PATH) in small["engine"]["env"]["PYTHONPATH"]
+
+
+def test_workers_are_what_layout_memory_and_processors_allow() -> None:
+    job = _job(_plain("tuned"))
+    one = shrink.worker_bytes(job)
+    assert shrink.workers(job, 10 * one, 8) == 4  # layout.train.data_parallel
+    assert shrink.workers(job, 2 * one, 8) == 2
+    assert shrink.workers(job, 10 * one, 1) == 1
+    assert shrink.workers(job, one // 2, 8) == 0

@@ -1,0 +1,148 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from stages.engines.base import START_FILE, Start, write_start
+from stages.engines.mindrlhf import checkpoints
+from stages.engines.mindrlhf.checkpoints import Moment, moments, prepare_resume
+from stages.engines.mindrlhf.model_directory import add_index, stand_in
+from stages.engines.mindrlhf.stage import prove
+from stages.errors import InputError
+from stages.weights.header import read_header
+
+NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
+
+
+def save(root: Path, part: str, rank: int, at: str) -> Path:
+    folder = root / part / f"rank_{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{NAMES[part]}_rank_{rank}-{at}.safetensors"
+    save_file({"x": np.zeros(64)}, path)
+    meta = json.dumps({"last_epoch": int(at.split("_")[0]), "last_step": 0, "last_ckpt_file": path.name})
+    with os.fdopen(os.open(folder / "meta.json", os.O_WRONLY | os.O_CREAT), "w") as file:
+        file.write(meta)  # as mindrlhf does: without truncating
+    return path
+
+
+def save_all(root: Path, at: str, parts: tuple[str, ...] = ("train", "optimizer", "ref")) -> None:
+    for part in parts:
+        for rank in (0, 1):
+            save(root, part, rank, at)
+
+
+def test_metadata_is_made_json_again(tmp_path: Path) -> None:
+    for at in ("0_1865", "1_0"):
+        save_all(tmp_path, at)
+    broken = tmp_path / "train" / "rank_1" / "meta.json"
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(broken.read_text())
+    assert prepare_resume(tmp_path, 2) == Moment(1, 0)
+    expected = {"last_epoch": 1, "last_step": 0, "last_ckpt_file": "policy_model_rank_1-1_0.safetensors"}
+    assert json.loads(broken.read_text()) == expected
+
+
+def test_moments_are_ordered_as_numbers(tmp_path: Path) -> None:
+    for at in ("0_5", "0_10", "1_0"):
+        save_all(tmp_path, at)
+    assert moments(tmp_path, "train", 2) == [Moment(0, 5), Moment(0, 10), Moment(1, 0)]
+
+
+@pytest.mark.parametrize("damage", ["cut", "absent", "no optimizer"])
+def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path: Path, damage: str) -> None:
+    save_all(tmp_path, "0_5")
+    save_all(tmp_path, "0_10", ("train",) if damage == "no optimizer" else ("train", "optimizer"))
+    last = tmp_path / "train" / "rank_1" / "policy_model_rank_1-0_10.safetensors"
+    if damage == "cut":
+        os.truncate(last, last.stat().st_size // 2)
+    elif damage == "absent":
+        last.unlink()
+    assert prepare_resume(tmp_path, 2) == Moment(0, 5)
+    assert not list(tmp_path.rglob("*-0_10.safetensors"))
+
+
+def test_nothing_whole_means_beginning_anew(tmp_path: Path) -> None:
+    assert prepare_resume(tmp_path, 2) is None
+    save(tmp_path, "train", 0, "0_5")
+    assert prepare_resume(tmp_path, 2) is None
+
+
+def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path: Path) -> None:
+    copy, root = tmp_path / "checkpoints.py", tmp_path / "run"
+    shutil.copyfile(checkpoints.__file__, copy)
+    command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
+
+    def ask() -> list[int | str]:
+        asked = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)]
+        told = [one.communicate()[0].strip() for one in asked]  # as the scripts of three nodes
+        assert len(set(told)) == 1 and len({one.returncode for one in asked}) == 1
+        return [asked[0].returncode, told[0]]
+
+    assert ask() == [3, "begins"]
+    assert (root / checkpoints.RESUMED).read_text() == "null"
+    save_all(root, "0_1865")
+    save_all(root, "1_0")
+    save(root, "train", 0, "1_5")
+    assert ask() == [0, "goes on from checkpoint 1_0"]
+    assert json.loads((root / checkpoints.RESUMED).read_text()) == [1, 0]
+    assert json.loads((root / "train/rank_0/meta.json").read_text())["last_epoch"] == 1
+    assert not [path for path in root.rglob("*") if path.is_file() and "safetensors" not in path.suffix
+                and path.name not in ("meta.json", checkpoints.RESUMED)]  # fmt: skip
+
+
+@given(st.binary(max_size=40))
+def test_whole_means_what_the_format_says(tail: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = save(Path(folder), "train", 0, "0_5")
+        whole = path.read_bytes()
+        assert moments(Path(folder), "train", 1) == [Moment(0, 5)]
+        for bad in (whole[: len(whole) - 1 - len(tail)], whole + b"x" + tail, tail, b""):
+            path.write_bytes(bad)
+            assert moments(Path(folder), "train", 1) == []
+            with pytest.raises(InputError):
+                read_header(path)
+
+
+def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Path) -> None:
+    root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
+    with pytest.raises(InputError, match="the only proof of a finished run"):
+        prove(tmp_path, root, 2, {})
+    log.write_text("INFO - run grpo train end\n")
+    with pytest.raises(InputError, match="no new checkpoint of all ranks"):
+        prove(tmp_path, root, 2, {})
+    save_all(root, "1_8")
+    assert prove(tmp_path, root, 2, {}) == Moment(1, 8)
+    write_start(tmp_path, Start((), 0, None, {}, (), (), (), ""), root)
+    earlier = json.loads((tmp_path / START_FILE).read_text())["earlier"]
+    with pytest.raises(InputError, match="no new checkpoint of all ranks"):
+        prove(tmp_path, root, 2, earlier)
+    for path in root.rglob("policy_model_*"):  # written anew, by a clock that was put back an hour
+        path.write_bytes(path.read_bytes())
+        os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+    assert prove(tmp_path, root, 2, earlier) == Moment(1, 8)
+
+
+def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path: Path) -> None:
+    source, target = tmp_path / "artifact", tmp_path / "work" / "hf"
+    source.mkdir()
+    save_file({"model.norm.weight": np.ones(3)}, source / "model.safetensors")
+    for name in ("config.json", "param_name_map.json", "manifest.json"):
+        (source / name).write_text("{}")
+    stand_in(source, target)
+    add_index(target)
+    for name in ("param_name_map.json", "config.json"):
+        (target / name).write_text("engine was here")
+    assert (source / "param_name_map.json").read_text() == (source / "config.json").read_text() == "{}"
+    assert (target / "model.safetensors").is_symlink()
+    index = json.loads((target / "model.safetensors.index.json").read_text())
+    assert index["weight_map"] == {"model.norm.weight": "model.safetensors"}
+    assert not (source / "model.safetensors.index.json").exists()

@@ -1,0 +1,52 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stages.engines.mindrlhf import contract
+from stages.errors import ConfigError
+from tests.stages.engines.mindrlhf.jobs import DATA
+
+HOME = DATA / "mindrlhf_standin"
+
+
+@pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
+def test_versions_are_told_apart_by_their_files(version: str) -> None:
+    assert contract.of(str(HOME / version)) == version
+
+
+def test_no_checkout_means_the_newest() -> None:
+    assert contract.of(None) == "e8a8fc1"
+
+
+def test_another_directory_is_no_checkout(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be a checkout of mindspore-ai/mindrlhf"):
+        contract.of(str(tmp_path))
+
+
+def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
+    file = home / contract.CONFIGS
+    file.write_text(file.read_text().replace("    num_rollouts: Any\n", ""))
+    with pytest.raises(ConfigError, match=r"for e8a8fc1 it lacks rl_config\.num_rollouts"):
+        contract.of(str(home))
+
+
+def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
+    assert contract.of(str(HOME / "e8a8fc1"), deepseek=True) == "e8a8fc1"
+    older = Path(shutil.copytree(HOME / "0cd087455", tmp_path / "older"))
+    with pytest.raises(ConfigError, match=r"must be a checkout .* examples/grpo/deepseekv3_grpo"):
+        contract.of(str(older), deepseek=True)
+    (older / contract.DEEPSEEK_MAIN).parent.mkdir()
+    (older / contract.DEEPSEEK_MAIN).write_text('parser.add_argument("--sft_path_infer", type=str)')
+    with pytest.raises(
+        ConfigError, match=r"for e8a8fc1 it lacks --actor_checkpoint_path.*check out e8a8fc1$"
+    ):
+        contract.of(str(older), deepseek=True)
+
+
+def test_keys_that_a_later_version_adds_do_no_harm(tmp_path: Path) -> None:
+    home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
+    file = home / contract.CONFIGS
+    file.write_text(file.read_text().replace("num_rollouts: Any", "num_rollouts: Any\n    newer: Any"))
+    assert contract.of(str(home)) == "e8a8fc1"

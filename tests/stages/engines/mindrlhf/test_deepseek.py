@@ -1,0 +1,122 @@
+"""DeepSeek-V3's files: held to its config.json, to the facts, and to what they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline import cli
+from pipeline.config.load import load
+from pipeline.engines.mindrlhf import job as mindrlhf_job
+from pipeline.errors import ConfigError
+from pipeline.fingerprint import file_digest
+from pipeline.plan.graph import plan
+from pipeline.run.summary import result_line
+from pipeline.store.store import Store
+from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.start import all_configs, arguments, dump, start
+from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
+from tests.stages.engines.mindrlhf.test_rendering import check_keys, check_samples
+
+TUTORIAL = ["experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"]
+
+
+def tutorial(*overrides: str) -> Job:
+    return mindrlhf_job(load([*TUTORIAL, *overrides]))
+
+
+def told(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load([*TUTORIAL, *overrides])
+    return str(error.value)
+
+
+def test_the_shape_has_the_published_number_of_parameters() -> None:
+    assert tutorial().model.num_parameters / 1e9 == pytest.approx(671.0, abs=0.1)  # the model card
+
+
+def test_files_stay_as_they_are() -> None:
+    job = tutorial()
+    for file, values in all_configs(job, places(job), resume=False).items():
+        golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards" / file
+        assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
+
+
+def test_rules_hold_in_the_files() -> None:
+    golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards"
+    files = {file.name: yaml.safe_load(file.read_text()) for file in golden.iterdir()}
+    grpo = files["grpo_config.yaml"]
+    for section, values in grpo.items():
+        check_keys("e8a8fc1", section, values)
+    check_samples(grpo, pp=16)
+    assert "deepseek" in grpo["rl_config"]["model_name"]  # chooses the resharding of transform_worker.py
+    roles = {"finetune": "actor_config", "reference": "ref_config", "predict": "generate_config"}
+    for file, role in roles.items():
+        degrees, model = grpo[role]["parallel_config"], files[f"{file}.yaml"]["model"]["model_config"]
+        product = degrees["data_parallel"] * degrees["model_parallel"]
+        assert product * degrees["pipeline_stage"] == 512
+        assert product % degrees["expert_parallel"] == 0
+        assert files[f"{file}.yaml"]["moe_config"]["expert_num"] % degrees["expert_parallel"] == 0
+        assert (model["num_layers"], model["kv_lora_rank"], model["vocab_size"]) == (61, 512, 129280)
+        offset = grpo[role]["offset"]  # it wins over the model file's
+        assert offset == model["offset"]
+        assert 61 // degrees["pipeline_stage"] * degrees["pipeline_stage"] + sum(offset or [0]) == 61 or (
+            degrees["pipeline_stage"] == 1
+        )
+
+
+def test_it_has_an_entry_point_and_names_of_its_own() -> None:
+    job = tutorial()
+    begun = start(job, places(job))
+    assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
+    assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, places(job), False))
+    assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
+    seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["layout.train.expert_parallel=64"], "must divide data_parallel x model_parallel = 32"),
+        (["model.deepseek_v3.n_routed_experts=48"], "must divide the 48 experts"),
+        (["engine.load_ckpt_format=ckpt", "engine.use_vllm=0"], "must not be ckpt for DeepSeek-V3"),
+        (["engine.contract=0cd087455"], "must be e8a8fc1 for DeepSeek-V3"),
+    ],
+)
+def test_every_rule_has_a_config_that_breaks_it(overrides: list[str], message: str) -> None:
+    assert message in told(*overrides)
+
+
+def test_the_local_engine_refuses_it() -> None:
+    with pytest.raises(ConfigError, match="engine=local trains Qwen2 models"):
+        load(["model=deepseek_v3", "model.path=/models/deepseek"])
+
+
+@pytest.mark.parametrize("form", ["hf_safetensors", "ms_safetensors"])
+def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path) -> None:
+    made = plan(load([*TUTORIAL, f"engine.load_ckpt_format={form}"]), file_digest)
+    skipped = {"convert", "strategy", "split", "evaluate", "export"}
+    assert made.skipped.keys() == skipped | {"sft"}
+    assert all("Qwen2" in made.skipped[stage] for stage in skipped)
+    assert made.spec("grpo").inputs.keys() == {"fetch", "tokenize"}
+    line = result_line(made, Store(tmp_path), "r1")
+    assert line.startswith("result run=r1 report=") and "accuracy" not in line
+
+
+def test_its_memory_is_not_estimated_and_no_plan_fails_for_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--json"]):
+        code = cli.main(["plan", *more, f"store={tmp_path}/s", *TUTORIAL, f"model.path={tmp_path}/model"])
+        assert code == 10 and "not estimated" in capsys.readouterr().out
+
+
+def test_strategies_of_it_are_refused() -> None:
+    from stages.strategy.layouts import parameter_layouts
+
+    job = tutorial()
+    with pytest.raises(ConfigError, match="strategies of Qwen2 models are known"):
+        parameter_layouts(job.model, job.layout.train)

@@ -1,0 +1,141 @@
+"""Lines as both versions write them, put together from their format strings."""
+
+import json
+from pathlib import Path
+
+from stages.engines.mindrlhf.logs import LogReader
+from stages.engines.mindrlhf.watch import Watcher
+from tests.stages.engines.mindrlhf.jobs import job_of
+
+STAMP = "2025-08-08 10:00:00,123 - mindformers./output/log[x.py:1] - INFO - "
+METRICS = "{'reward_mean': 0.5, 'reward_max': 1.0, 'response_length_mean': 100.25, 'prompt_length_max': 9}"
+NEW = [
+    "Start training epoch num:2, step num:10, generation num:8",
+    "epoch: 1, step: 3 start",
+    "Metrics of total step 4: {'reward_mean': 0.5}",
+    f"total step 4 metrics: {METRICS}",
+    "kl_loss of parameter: 0.25",
+    "clipfrac of parameter: 0.5",
+    "loss: 0.5 | lr: [1e-06] | is overflow: False | loss scale: 1.0 | grad norm: 2.0",
+    "loss: 1.5 | lr: [2e-06] | is overflow: True | loss scale: 1.0 | grad norm: 4.0",
+    "step processed tokens 800.0, tokens/s/p 50.0",
+    "total processed tokens 800.0, total tokens/s/p 50.0",
+]
+
+
+def read(lines: list[str], workers: int = 8) -> tuple[LogReader, list[dict[str, float]]]:
+    reader = LogReader(workers)
+    return reader, [row for line in lines for row in reader.read(STAMP + line)]
+
+
+def test_a_step_becomes_one_row() -> None:
+    reader, rows = read(NEW)
+    assert rows == [
+        {
+            "step": 14, "reward": 0.5, "reward_max": 1.0, "completion_length": 100.25,
+            "tokens_per_s": 400.0, "step_s": 2.0, "kl": 0.25, "clip_fraction": 0.5,
+            "loss": 1.0, "lr": 2e-06, "grad_norm": 3.0, "overflow": 0.5, "updates": 2.0,
+        }
+    ]  # fmt: skip
+    assert reader.total == 20 and not reader.finished
+
+
+def test_the_older_version_has_no_gradient_norm() -> None:
+    lines = [*NEW[:2], " loss: [-0.125] | lr: 1e-06 | is overflow: 0 | loss scale: 4096.0", NEW[-2]]
+    _, (row,) = read(lines)
+    assert row["loss"] == -0.125 and "grad_norm" not in row and row["overflow"] == 0.0
+
+
+def test_numbers_of_numpy_2_are_numbers_too() -> None:
+    _, (row,) = read([*NEW[:2], "total step 0 metrics: {'reward_mean': np.float32(0.75)}", NEW[-2]])
+    assert row["reward"] == 0.75
+
+
+def test_only_the_last_line_is_a_proof() -> None:
+    assert read(["run grpo train end"])[0].finished
+    assert not read([*NEW, "save checkpoint"])[0].finished
+
+
+def write(path: Path, lines: list[str]) -> None:
+    with path.open("a") as file:
+        file.writelines(STAMP + line + "\n" for line in lines)
+
+
+def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    told: list[tuple[float, float]] = []
+    watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: told.append((step, total)))
+    write(tmp_path / "worker_0.log", NEW)
+    write(tmp_path / "worker_7.log", NEW[:1])
+    watcher.poll()
+    assert told == []  # the last stage has not come so far yet
+    other = [line.replace("loss: 0.5", "loss: 7.0").replace("loss: 1.5", "loss: 9.0") for line in NEW]
+    write(tmp_path / "worker_7.log", other)
+    watcher.poll()
+    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert row["loss"] == 8.0 and row["reward"] == 0.5 and told == [(14, 20)]
+
+
+def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
+    steps = [line for step in (3, 4) for line in [f"epoch: 0, step: {step} start", NEW[-2]]]
+    for attempt, lines in enumerate(([NEW[0], *steps], [NEW[0], *steps[2:]])):
+        logs = tmp_path / str(attempt)
+        logs.mkdir()
+        write(logs / "worker_0.log", lines)
+        Watcher(logs, tmp_path, job, lambda *_: None).poll()
+    found = [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert found == [4, 5]
+
+
+def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+
+    def lines(steps: list[int], loss: str) -> list[str]:
+        made = [(f"epoch: 0, step: {n} start", NEW[6].replace("loss: 0.5", f"loss: {loss}")) for n in steps]
+        return [NEW[0], *(line for begin, update in made for line in (begin, update, NEW[-2]))]
+
+    write(tmp_path / "worker_0.log", lines([0, 1, 2, 3], "1"))
+    write(tmp_path / "worker_7.log", lines([0, 1, 2, 3, 4], "2"))  # one step ahead when they were ended
+    watcher.poll()
+    (tmp_path / "earlier").mkdir()
+    for name in ("worker_0.log", "worker_7.log"):
+        (tmp_path / name).rename(tmp_path / "earlier" / name)
+    watcher.poll()
+    write(tmp_path / "worker_0.log", lines([2, 3, 4], "3"))
+    write(tmp_path / "worker_7.log", lines([2, 3], "4"))
+    watcher.poll()
+    write(tmp_path / "worker_7.log", lines([4], "5")[1:])
+    watcher.poll()
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
+
+
+def test_a_half_written_line_waits(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
+    watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    text = "".join(STAMP + line + "\n" for line in NEW)
+    for part in (text[:300], text[300:]):
+        with (tmp_path / "worker_0.log").open("a") as file:
+            file.write(part)
+        watcher.poll()
+    (row,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert row["loss"] == 1.0
+
+
+def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path: Path) -> None:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    steps = [line for step in range(4) for line in [f"epoch: 0, step: {step} start", *NEW[6:7], NEW[-2]]]
+    out_of_sight = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    write(tmp_path / "worker_0.log", [NEW[0], *steps])
+    out_of_sight.poll()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
+    lags = Watcher(tmp_path, tmp_path, job, lambda *_: None)
+    write(tmp_path / "worker_7.log", [NEW[0], *steps[:3]])
+    lags.poll()
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1
+    write(tmp_path / "worker_7.log", [line.replace("loss: 0.5", "loss: 9.0") for line in steps[3:]])
+    lags.poll(ended=True)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert losses == [0.5, 9.0, 9.0, 9.0]

@@ -1,0 +1,144 @@
+"""Qwen2.5-7B on eight cards, counted by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
+from stages.layout import RoleLayout
+from stages.memory import GIB
+from stages.model_config import ModelConfig
+from stages.split import split_directory
+from stages.strategy.stage import write_strategy
+from tests.stages.engines.mindrlhf.jobs import job_of
+from tests.stages.strategy import golden
+from tests.stages.weights.checkpoints import read_bits, write_hf
+
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "engine.device_memory_gib=64")
+
+
+def roles(*overrides):
+    job = job_of(*SEVEN, *overrides)
+    return {role.role: role for role in estimate(job)}
+
+
+def train_of(offload, *overrides):
+    """As mindformers' supervised training has it; mindrlhf dies of opt_offload."""
+    job = job_of(*SEVEN, *overrides)
+    train = replace(job.layout.train, opt_offload=offload)
+    return estimate(replace(job, layout=replace(job.layout, train=train)))[0]
+
+
+def terms(role):
+    return {term.name: term for term in role.terms}
+
+
+def by_hand(cards: int) -> int:
+    """Elements per card: biases, o and down, and the embedding and head are cut, norms are not."""
+    hidden, inner, kv, vocabulary = 3584, 18944, 512, 152064
+    layer = (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner + hidden + 2 * kv) // cards
+    return 28 * (layer + 2 * hidden) + 2 * vocabulary * hidden // cards + hidden
+
+
+def test_train_counts_weights_gradients_and_moments():
+    train = terms(roles("layout=dp2_mp4_pp1")["train"])
+    sizes = [train[name].low for name in ("weights", "gradients", "optimizer")]
+    assert sizes == [4 * by_hand(4), 4 * by_hand(4), 8 * by_hand(4)]
+    assert train["weights"].exact and not train["activations"].exact
+
+
+def test_the_optimizer_on_the_host_takes_no_card_memory():
+    kept, moved = (train_of(offload) for offload in (False, True))
+    assert kept.low - moved.low == terms(kept)["optimizer"].low == terms(moved)["optimizer"].low
+    halved = train_of(True, "model.param_init_type=bfloat16")
+    assert terms(halved)["optimizer"].low * 2 == terms(moved)["optimizer"].low
+
+
+def test_the_parallel_optimizer_cuts_all_three_and_gathers():
+    plain = roles("layout=dp2_mp4_pp1")["train"]
+    cut = roles("layout=dp2_mp4_pp1", "layout.train.enable_parallel_optimizer=true")["train"]
+    assert terms(cut)["optimizer"].low < 0.55 * terms(plain)["optimizer"].low
+    gathered = terms(cut)["gathered weights"]
+    assert gathered.high == terms(plain)["weights"].low - terms(cut)["weights"].low
+    assert 0 < gathered.low < gathered.high
+
+
+def test_generation_takes_what_vllm_is_given():
+    generate = roles()["generate"]
+    assert terms(generate)["weights"].low == 2 * by_hand(4)  # bfloat16, as the Hugging Face weights
+    assert generate.high == 32 * GIB  # gpu_memory_utilization=0.5 of 64 GiB
+    # 28 layers x key and value x 1 head of 128 x 2 bytes, for one sequence of 2048 tokens
+    assert terms(generate)["KV cache"].low == 28 * 2 * 128 * 2 * 2048
+    blocks = roles("engine.use_vllm=0")["generate"]
+    assert terms(blocks)["KV cache"].high == 28 * 2 * 128 * 2 * 1024 * 16
+
+
+def test_resharding_holds_all_that_takes_part_unless_it_is_done_on_the_host():
+    found = roles("layout=dp2_mp4_pp1")["reshard"]
+    assert terms(found).keys() > {"train weights", "generate weights", "old policy weights"}
+    assert found.low == (4 + 2 + 4) * by_hand(4)
+    assert roles("engine.reshard_mem_opt_level=1")["reshard"].low == 0
+
+
+def test_warns_of_what_may_not_fit_and_says_why():
+    def told(*overrides):
+        job = job_of(*SEVEN, *overrides)
+        return warnings(job, estimate(job))
+
+    assert told() == []
+    assert told("engine.device_memory_gib=13")[0].startswith(
+        "memory: train does not fit into engine.device_memory_gib=13"
+    )
+    assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]
+
+
+def exact(job: Job) -> list[tuple[int, ...]]:
+    """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
+    found = []
+    rows = job.engine.batch_size * job.seq_length
+    for stage in train_stages(job.model, job.layout.train, rows):
+        named = {term.name: term for term in stage}
+        sizes = [named[name] for name in ("weights", "gradients", "optimizer")]
+        assert all(term.low == term.high and term.exact for term in sizes)
+        found.append(tuple(term.low for term in sizes))
+    return found
+
+
+def job_with(model: ModelConfig, layout: RoleLayout) -> Job:
+    job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+    return replace(job, model=model, layout=replace(job.layout, train=layout))
+
+
+def expected(count: int, item: int) -> tuple[int, int, int]:
+    """Weights as stored, gradients as the weights, two float32 moments."""
+    return item * count, item * count, 2 * 4 * count
+
+
+@pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
+def test_exact_terms_are_what_mindspore_s_own_layouts_hold(file: Path) -> None:
+    """Every layout that MindSpore wrote, in full width, each pipeline stage of it."""
+    model, layout, stages = golden.load(file)
+    item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
+    wanted = [expected(count, item) for count in golden.held(model, stages)]
+    assert exact(job_with(model, layout)) == wanted
+
+
+@pytest.mark.parametrize("file", golden.cases(), ids=lambda file: file.stem)
+def test_exact_terms_are_the_bytes_of_split_files(file: Path, tmp_path: Path) -> None:
+    """Each layout that MindSpore wrote, each pipeline stage of it; a real model's width shrunk."""
+    model, layout, _ = golden.load(file)
+    model = replace(model, torch_dtype=model.param_init_type)
+    if model.num_parameters > 10_000_000:
+        model = replace(
+            model, hidden_size=24 * model.num_attention_heads, intermediate_size=480, vocab_size=960
+        )
+    write_hf(tmp_path / "hf", model)
+    write_strategy(model, layout, tmp_path / "strategy")
+    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
+    told = exact(job_with(model, layout))
+    for rank in range(layout.cards):
+        bits = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
+        size, count = sum(tensor.nbytes for tensor in bits), sum(tensor.size for tensor in bits)
+        assert told[rank * layout.pipeline_stage // layout.cards] == (size, size, 2 * 4 * count)

@@ -1,0 +1,65 @@
+"""collect: what a finished run's files become, without a run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from pipeline.config.load import load
+from stages.context import Context
+from stages.engines.mindrlhf.stage import collect
+from stages.strategy.files import read_strategy
+from stages.strategy.stage import write_strategy
+from stages.weights.sources import open_ranks
+from tests.pipeline.stage_digests import check
+from tests.stages.engines.mindrlhf.jobs import job_of
+
+OVERRIDES = ["model=qwen2_5_0_5b", "model.num_hidden_layers=2", "layout=dp1_mp1_pp2"]
+
+
+def context_of(tmp_path: Path) -> Context:
+    config = load(["engine=mindrlhf", "model.path=/models/qwen", *OVERRIDES]).plain()
+    for name in ("work", "output", "logs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "logs" / "worker_0.log").write_text("INFO - run grpo train end\n")
+    plan = {"earlier": {}, "logs": str(tmp_path / "logs")}
+    (tmp_path / "work" / "start.json").write_text(json.dumps(plan))
+    (tmp_path / "work" / "configs").mkdir()
+    (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 1, "time_s": 1.0, "reward": 0.5}\n')
+    for rank in (0, 1):
+        folder = tmp_path / "work" / "checkpoints" / "train" / f"rank_{rank}"
+        folder.mkdir(parents=True)
+        name = "grpo_model_train.policy_model.model.model.norm_out.weight"
+        tensors = {"epoch_num": np.array(1), "step_num": np.array(1)}
+        if rank == 1:
+            tensors[name] = np.full(896, 2.0, np.float32)
+        save_file(tensors, folder / f"policy_model_rank_{rank}-1_1.safetensors")
+    inputs = {"fetch": tmp_path, "tokenize": tmp_path}
+    (tmp_path / "work" / "checkpoints" / "resumed.json").write_text("[0, 6]")
+    return Context("grpo", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
+
+
+def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) -> None:
+    context, job = context_of(tmp_path), job_of(*OVERRIDES)
+    write_strategy(job.model, job.layout.train, context.work / "strategy", role="train")
+    collect(context)
+    strategy = read_strategy(context.output / "train_strategy")
+    assert any(name.startswith("grpo_model_train.") for name in strategy.tensors)
+    tensors = open_ranks(context.output / "train", strategy)
+    assert tensors["model.norm_out.weight"].shape == (896,)
+    result = json.loads((context.output / "result.json").read_text())
+    assert (result["steps"], result["final_reward"], result["checkpoint"]) == (1, 0.5, "1_1")
+    assert result["resumed_from"] == [0, 6]
+    assert "KL and clip share" in result["not_logged"]
+
+
+def test_else_the_layouts_serves_and_nothing_changes_without_its_version(
+    tmp_path: Path,
+) -> None:
+    context = context_of(tmp_path)
+    collect(context)
+    strategy = read_strategy(context.output / "train_strategy")
+    assert strategy.tensors.keys() >= {"model.norm_out.weight", "model.layers.1.attention.wq.weight"}
+    assert open_ranks(context.output / "train", strategy)["model.norm_out.weight"].shape == (896,)
+    check("mindrlhf/collect", context.output, tmp_path)

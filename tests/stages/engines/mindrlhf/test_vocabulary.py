@@ -1,0 +1,95 @@
+"""Which of mindrlhf's tokenizers reads completions, and how each version is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.engines.mindrlhf.start import all_configs, arguments
+from stages.engines.mindrlhf.vocabulary import has_endoftext, leftover, tokenizer_of
+from tests.stages.engines.mindrlhf.jobs import job_of, places
+
+SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
+
+
+def with_tokens(directory: Path, **ids: int) -> str:
+    added = {str(index): {"content": f"<|{name}|>"} for name, index in ids.items()}
+    (directory / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    return str(directory)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokenizer"),
+    [
+        ({"source": "modelscope"}, "qwen"),
+        ({"source": "builtin"}, "file"),
+        ({"source": "local", "path": "/nowhere"}, "qwen"),
+        ({"source": "local", "eos_token_id": (151645, 151643)}, "qwen"),
+        ({"source": "local", "eos_token_id": [3]}, "file"),
+        ({"source": "local", "pad_token_id": 0}, "file"),
+        ({"source": "local", "eos_token_id": "what was typed, not checked yet"}, "file"),
+        ({"source": "modelscope", "deepseek_v3": {}}, "file"),
+    ],
+)
+def test_it_follows_from_what_is_configured(model: dict[str, Any], tokenizer: str) -> None:
+    assert tokenizer_of(model) == tokenizer
+
+
+def test_it_follows_from_a_directory_that_is_here(tmp_path: Path) -> None:
+    model = {"source": "local", "path": with_tokens(tmp_path, endoftext=151643, im_end=151645)}
+    assert tokenizer_of(model) == "qwen" and has_endoftext(model)
+    with_tokens(tmp_path, endoftext=0, im_end=2)
+    assert tokenizer_of(model) == "file" and has_endoftext(model)
+    with_tokens(tmp_path, begin_of_text=128000)
+    assert tokenizer_of(model) == "file" and not has_endoftext(model)
+    (tmp_path / "tokenizer_config.json").write_text("no JSON")
+    assert tokenizer_of(model) == "qwen"  # fetch says what is wrong with the file
+
+
+@pytest.mark.parametrize(
+    ("overrides", "stays"),
+    [
+        (["model.variant=instruct"], True),
+        (["model.variant=base"], False),  # ends with the padding token, which is cut off
+        (["model.variant=instruct", "engine.tokenizer=file"], False),
+        (["model.variant=instruct", "engine.contract=0cd087455"], True),
+        (["model.variant=base", "model.eos_token_id=[151645]"], True),
+    ],
+)
+def test_what_stays_of_a_stop_token(overrides: list[str], stays: bool) -> None:
+    job = job_of(*SEVEN, *overrides)
+    found = leftover(job.model, job.engine.tokenizer)
+    assert (found is not None) is stays
+    assert found is None or found.text == "\u24a0"
+
+
+def rendered(contract: str, *overrides: str) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+    job = job_of(*SEVEN, f"engine.contract={contract}", *overrides)
+    files = all_configs(job, places(job), resume=False)
+    told = [
+        one for one in arguments(job, places(job), resume=False) if "tokenizer" in one or "model_name" in one
+    ]
+    return told, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
+
+
+def test_another_vocabulary_is_handed_to_both_versions() -> None:
+    file = "/run/models/hf/tokenizer.json"
+    told, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
+    directory = ["--tokenizer_dir=/run/models/hf"]
+    assert told == ["--model_name=qwen", "--tokenizer_type=deepseek", *directory]
+    assert (rl["tokenizer_type"], rl["tokenizer_dir"]) == ("deepseek", "/run/models/hf")
+    assert (built["type"], built["tokenizer_file"]) == ("LlamaTokenizerFast", file)
+    assert {built[f"{name}_token"] for name in ("unk", "bos", "eos", "pad")} == {"<|endoftext|>"}
+    told, rl, again = rendered("0cd087455", "engine.tokenizer=file")
+    assert told == ["--custom_model_name=llama", f"--tokenizer_dir={file}"]
+    assert rl["tokenizer_dir"] == file and "tokenizer_type" not in rl and again == built
+
+
+def test_qwens_own_stays_as_mindrlhf_ships_it() -> None:
+    told, rl, built = rendered("e8a8fc1")
+    assert told == ["--model_name=qwen", "--tokenizer_type=qwen", "--tokenizer_dir=/run/models/hf"]
+    assert rl["tokenizer_type"] == "qwen" and built["type"] == "Qwen2Tokenizer"
+    assert rendered("0cd087455")[0] == ["--custom_model_name=qwen", "--tokenizer_dir=/run/models/hf"]

@@ -1,0 +1,104 @@
+"""What stands in for an NPU's packages; upstream's own programs run on it in tests/upstream/mindspeed_rl."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stages.engines.mindspeed_rl.rehearsal.places import PLACES, moved
+from stages.engines.mindspeed_rl.rehearsal.shim import ENGINE, ON_PATH, VARIABLE, environment
+
+TORCH = """
+from types import SimpleNamespace
+def get_rng_state(): return "the CPU's"
+cuda = SimpleNamespace(get_rng_state=None, is_available=lambda: False)
+"""
+ASKS = """
+import pickle, vllm, torch_npu, torch
+from vllm.model_executor.layers import linear
+from torch_npu.contrib import transfer_to_npu
+
+class Layer(linear.LinearBase):
+    pass
+
+@torch_npu.jit.script
+def add(a, b):
+    return a + b
+
+assert add(1, 2) == 3 and isinstance(Layer(print), Layer) and not torch_npu.npu.is_available()
+class Operator:
+    def __call__(self, tensor):
+        raise TypeError(tensor)
+
+@vllm.register(name="layer")
+def layer():
+    return 4
+
+@vllm.register(Operator())
+def converter():
+    return 5
+
+assert layer() == 4 and converter() == 5 and not hasattr(vllm, "__no_such__")
+assert pickle.loads(pickle.dumps(vllm.config)) is vllm.config
+assert torch.cuda.is_available() and torch.cuda.get_rng_state("npu") == "the CPU's"
+torch.npu.set_device(0)
+"""
+
+
+def run(code: str, directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    (directory / "torch.py").write_text(TORCH)
+    plain = {key: value for key, value in os.environ.items() if key != VARIABLE}
+    path = os.pathsep.join([str(directory), str(ON_PATH)])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**plain, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_hidden_packages_answer_to_whatever_upstream_asks(tmp_path: Path) -> None:
+    done = run(ASKS, tmp_path, **{VARIABLE: ENGINE})
+    assert done.returncode == 0, done.stderr
+
+
+def test_nothing_is_hidden_in_other_processes(tmp_path: Path) -> None:
+    assert "No module named 'torchair'" in run("import torchair", tmp_path).stderr
+    assert "No module named 'torchair'" in run("import torchair", tmp_path, **{VARIABLE: "mindrlhf"}).stderr
+
+
+def test_what_is_installed_is_hidden_too(tmp_path: Path) -> None:
+    (tmp_path / "vllm.py").write_text("raise SystemExit('the real one')")
+    assert run("import vllm", tmp_path, **{VARIABLE: ENGINE}).returncode == 0
+
+
+def test_the_recipe_s_own_path_stays_behind_the_shim() -> None:
+    found = environment({"PYTHONPATH": "/msadapter", "LD_PRELOAD": "/lib/libjemalloc.so.2"})
+    assert found["PYTHONPATH"] == f"{ON_PATH}:/msadapter"
+    assert found["LD_PRELOAD"] == "/lib/libjemalloc.so.2" and found[VARIABLE] == ENGINE
+    assert environment({})["PYTHONPATH"] == str(ON_PATH)
+
+
+def lay_out(home: Path, version: str) -> None:
+    for place in PLACES:
+        if version in place.lines:
+            file = home / place.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text((file.read_text() if file.exists() else "") + f"    {place.words}\n")
+
+
+def test_a_checkout_whose_places_moved_is_refused_by_file_and_words(tmp_path: Path) -> None:
+    for version in ("05a90d7", "667a547"):
+        home = tmp_path / version
+        lay_out(home, version)
+        assert list(moved(home, version)) == []
+        edited = home / "mindspeed_rl/workers/scheduler/launcher_ms.py"
+        edited.write_text("import acl as runtime\n")
+        (problem,) = moved(home, version)
+        assert problem.value == str(edited) and "`import acl` (line 25" in problem.rule
+        edited.unlink()
+        (problem,) = moved(home, version)
+        assert "No such file" in problem.rule

@@ -1,0 +1,353 @@
+"""What goes in and what comes home, with the programs' parts played by files."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file, save_file
+
+from pipeline.config.load import load
+from stages.context import Context
+from stages.engines.base import START_FILE, Start, write_start
+from stages.engines.mindspeed_rl import convert, export, tokenize, train
+from stages.engines.mindspeed_rl.checkpoints import TRACKER
+from stages.errors import ConfigError, InputError
+from stages.fetch.stage import run as fetch
+from tests.pipeline.stage_digests import check
+from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
+from tests.stages.engines.mindspeed_rl.test_samples import lines
+
+RANKS = ("mp_rank_00", "mp_rank_01")
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    given = [
+        "engine=mindspeed_rl",
+        f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
+        f"engine.mindspeed_llm_home={HOME / 'llm'}",
+        "layout=dp1_mp2_pp1",
+        "train.steps=4",
+        "train.checkpoint_every=2",
+        "train.prompts_per_step=4",
+        "train.keep_checkpoints=1",
+        "rollout.max_tokens=16",
+        "tokenize.max_prompt_length=200",
+        "tokenize.sft_length=400",
+        "model.max_position_embeddings=1024",
+        "dataset.train_rows=24",
+        "dataset.test_rows=8",
+        "engine.micro_batch_size=1",
+    ]
+    return load(given).plain()
+
+
+@pytest.fixture(scope="module")
+def model(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("fetch")
+    (root / "hf").mkdir()
+    fetch(Context("fetch", config, {}, root / "hf", root, root / "progress.jsonl"))
+    return root / "hf"
+
+
+def context(config: dict[str, Any], tmp_path: Path, stage: str, **inputs: Path) -> Context:
+    work, output = tmp_path / "work", tmp_path / "output"
+    work.mkdir(exist_ok=True)
+    output.mkdir(exist_ok=True)
+    return Context(stage, config, inputs, output, work, tmp_path / "progress.jsonl")
+
+
+def told(work: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((work / START_FILE).read_text())
+    return found
+
+
+def launched(work: Path, logs: Path, lines: list[str]) -> None:
+    """What the pipeline adds when it launches, and what a driver would say."""
+    logs.mkdir(exist_ok=True)
+    (logs / "worker_0.log").write_text("".join(f"{line}\n" for line in lines))
+    (work / START_FILE).write_text(json.dumps({**told(work), "logs": str(logs)}))
+
+
+def said(step: int, total: int = 4) -> str:
+    return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
+
+
+@pytest.fixture
+def trained(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
+    """grpo prepared: converted weights and data lie where the stages before put them."""
+    weights, data = tmp_path / "convert", tmp_path / "tokenize"
+    save_checkpoint(weights / "mcore", 1, RANKS, optimizer=False)
+    data.mkdir()
+    for file in tokenize.data_files(data / "data"):
+        write_index(file.with_suffix(""), [[1, 2], [3]])
+    given = context(config, tmp_path, "grpo", weights=weights, tokenize=data, fetch=model)
+    train.prepare(given)
+    return given
+
+
+def test_a_run_is_laid_out_without_touching_its_inputs(trained: Context) -> None:
+    work, weights = trained.work, trained.inputs["weights"]
+    values = yaml.safe_load((work / "configs/train.yaml").read_text())
+    assert values["actor_config"]["load"] == str(work / "models/mcore")
+    assert values["megatron_training"]["data_path"] == str(work / "data/data")
+    link = work / "models/mcore/iter_0000001/mp_rank_01/model_optim_rng.pt"
+    assert link.resolve() == (weights / "mcore/iter_0000001/mp_rank_01/model_optim_rng.pt").resolve()
+    assert not (work / "models/mcore" / TRACKER).is_symlink()
+    for file in tokenize.data_files(work / "data/data"):
+        assert file.is_symlink() and file.resolve().parent == trained.inputs["tokenize"].resolve()
+    assert told(work)["start"]["engine"]["workers"] == 2 and told(work)["resumed"] is None
+
+
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Context) -> None:
+    root = trained.work / "checkpoints"
+    save_checkpoint(root, 2, RANKS)
+    save_checkpoint(root, 4, RANKS[:1], tracker=False)  # the kill came while it was written
+    train.prepare(trained)
+    values = yaml.safe_load((trained.work / "configs/train.yaml").read_text())
+    assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    assert values["actor_config"]["load"] == str(root) and values["actor_config"]["finetune"] is False
+    original = values["rl_config"]["integrated_mode_config"]["ref_model_load_path"]
+    assert original == str(trained.work / "models/mcore")
+
+
+def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Context, tmp_path: Path) -> None:
+    root, metrics = trained.work / "checkpoints", trained.work / "metrics.jsonl"
+    for iteration in (2, 4):
+        save_checkpoint(root, iteration, RANKS)
+    train.prepare(trained)  # the last iteration's line was never read: it is trained again
+    assert told(trained.work)["resumed"] == 2 and not (root / "iter_0000004").exists()
+    save_checkpoint(root, 4, RANKS)
+    metrics.write_text('{"step": 4, "time_s": 1.0, "reward": 0.5}\n')
+    train.prepare(trained)
+    assert told(trained.work)["resumed"] == 4
+    launched(trained.work, tmp_path / "logs", ["after grpo training is done"])
+    train.collect(trained)
+    assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
+
+
+def test_a_run_comes_home_and_nothing_changes_without_its_version(trained: Context, tmp_path: Path) -> None:
+    spoken = [line for step in range(1, 5) for line in (*lines(9, "1+1", f"is {step}", "2"), said(step))]
+    launched(trained.work, tmp_path / "logs", spoken)
+    shown: list[tuple[float, float, str]] = []
+    watch = train.watch(trained.config, tmp_path / "logs", trained.work, lambda *words: shown.append(words))
+    for iteration in (2, 4):
+        save_checkpoint(trained.work / "checkpoints", iteration, RANKS)
+    watch.poll(ended=True)
+    assert [words[:2] for words in shown] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert sorted(path.name for path in (trained.work / "checkpoints").glob("iter_*")) == ["iter_0000004"]
+    train.collect(trained)
+    home = trained.output
+    result = json.loads((home / "result.json").read_text())
+    assert (result["steps"], result["final_reward"], result["checkpoint"]) == (4, 0.4, "iter_0000004")
+    rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2, 3, 4] and rows[0]["tokens_per_s"] == 16.0
+    drawn = [json.loads(line) for line in (home / "completions.jsonl").read_text().splitlines()]
+    assert drawn[3] == {"step": 4, "prompt": "1+1", "completion": "is 4", "solution": "2"}
+    assert (home / "mcore" / TRACKER).read_text() == "4"
+    names = {path.name for path in (home / "mcore").rglob("*.pt")}
+    assert names == {"model_optim_rng.pt"}  # the optimizer stays behind
+    assert list((home / "tensorboard").glob("events*")) and (home / "configs/train.yaml").is_file()
+    check("mindspeed_rl_grpo/collect", home, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("no log", r"worker_0\.log: ended, but \"iteration: 4 / 4\""),
+        ("early", r"worker_0\.log=3 / 4: ended"),
+        ("no checkpoint", r"latest_checkpointed_iteration\.txt=2: must be new and name iteration 4"),
+        ("old checkpoint", "must be new and name iteration 4"),
+        ("half a checkpoint", r"is no whole checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
+    ],
+)
+def test_exit_code_0_alone_is_no_proof(trained: Context, tmp_path: Path, case: str, message: str) -> None:
+    steps = {"no log": 0, "early": 3}.get(case, 4)
+    launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
+    root = trained.work / "checkpoints"
+    save_checkpoint(root, 2, RANKS)
+    if case != "no checkpoint":
+        save_checkpoint(root, 4, RANKS[:1] if case == "half a checkpoint" else RANKS)
+    if case == "old checkpoint":
+        write_start(trained.work, Start((), 0, None, {}, (), (), (), ""), root, resumed=None)
+        launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
+    with pytest.raises(InputError, match=message):
+        train.collect(trained)
+
+
+def test_conversion_comes_home_and_nothing_changes_without_its_version(
+    config: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
+    given = context(config, tmp_path, "convert", fetch=model)
+    convert.prepare(given)
+    check("mindspeed_rl_convert/prepare", given.work, tmp_path)
+    assert (given.work / "hf/model.safetensors").is_symlink()
+    with pytest.raises(InputError, match="must name what the converter wrote"):
+        convert.collect(given)
+    save_checkpoint(given.work / "mcore", 1, RANKS, optimizer=False)
+    convert.collect(given)
+    assert json.loads((given.output / "result.json").read_text())["tensor_model_parallel_size"] == 2
+    assert (given.output / "mcore" / TRACKER).read_text() == "1"
+    check("mindspeed_rl_convert/collect", given.output, tmp_path)
+
+
+@pytest.fixture
+def exported(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
+    grpo = tmp_path / "grpo"
+    save_checkpoint(grpo / "mcore", 4, RANKS, optimizer=False)
+    given = context(config, tmp_path, "export", grpo=grpo, fetch=model)
+    export.prepare(given)
+    return given
+
+
+@pytest.mark.parametrize(
+    "named", [{"dtype": "bfloat16"}, {}, {"torch_dtype": "bfloat16", "dtype": "float32"}]
+)
+def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(
+    config: dict[str, Any], model: Path, tmp_path: Path, named: dict[str, str]
+) -> None:
+    fetched = Path(shutil.copytree(model, tmp_path / "fetched"))
+    values = json.loads((fetched / "config.json").read_text())
+    del values["torch_dtype"]
+    (fetched / "config.json").write_text(json.dumps(values | named))
+    save_checkpoint(tmp_path / "grpo/mcore", 4, RANKS, optimizer=False)
+    given = context(config, tmp_path, "export", grpo=tmp_path / "grpo", fetch=fetched)
+    export.prepare(given)
+    told_dtype = json.loads((given.work / "hf/config.json").read_text())["torch_dtype"]
+    assert told_dtype == ("bfloat16" if named else config["model"]["torch_dtype"])
+    assert "torch_dtype" in named or "torch_dtype" not in json.loads((fetched / "config.json").read_text())
+
+
+@pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
+def test_a_converted_model_gets_the_originals_files_and_nothing_changes_without_its_version(
+    exported: Context, model: Path, place: str
+) -> None:
+    check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
+    original = load_file(model / "model.safetensors")
+    changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
+    (exported.work / "hf" / place).mkdir()
+    save_file(changed, exported.work / "hf" / place / "model-00001-of-00001.safetensors")
+    export.collect(exported)
+    found = load_file(exported.output / "model.safetensors")
+    assert found.keys() == original.keys()
+    for name, tensor in found.items():
+        assert tensor.dtype == original[name].dtype
+        np.testing.assert_array_equal(tensor, changed[name])
+    for name in ("config.json", "tokenizer.json"):
+        assert (exported.output / name).read_bytes() == (model / name).read_bytes()
+    check("mindspeed_rl_export/collect", exported.output, exported.work.parent)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("nothing", "must hold mg2hf/ or mg2hg/ with safetensors"),
+        ("missing", "missing"),
+        ("shape", r"\[639, 192\]: the model config asks for \[640, 192\]"),
+        ("not finite", "holds numbers that are not finite"),
+    ],
+)
+def test_a_damaged_result_is_refused(exported: Context, model: Path, damage: str, message: str) -> None:
+    tensors = load_file(model / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    if damage == "missing":
+        del tensors[name]
+    elif damage == "shape":
+        tensors[name] = np.ascontiguousarray(tensors[name][:-1])
+    elif damage == "not finite":
+        tensors[name][0, 0] = np.inf
+    if damage != "nothing":
+        (exported.work / "hf/mg2hf").mkdir()
+        save_file(tensors, exported.work / "hf/mg2hf/model.safetensors")
+    with pytest.raises(InputError, match=message):
+        export.collect(exported)
+    assert not (exported.output / "config.json").exists()
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    directory = tmp_path / "fetch_dataset"
+    directory.mkdir()
+    for split, count in (("train", 30), ("test", 10)):
+        rows = [
+            {"question": f"{number} + 1 =", "answer": f"Add.\n#### {number + 1}"} for number in range(count)
+        ]
+        rows[3]["question"] *= 60  # beyond max_prompt_length
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (directory / f"{split}.jsonl").write_text(text)
+    return directory
+
+
+def asking(config: dict[str, Any], **engine: str) -> dict[str, Any]:
+    """The configuration for `questions`."""
+    columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
+    dataset = {**config["dataset"], **columns, "solution": "after_marker"}
+    return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
+
+
+def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
+    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
+) -> None:
+    given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    tokenize.prepare(given)
+    check("mindspeed_rl_tokenize/prepare", given.work, tmp_path, model)
+    rows = json.loads((given.work / "train.json").read_text())
+    assert len(rows) == 29 and rows[0] == {"problem": "0 + 1 =", "answer": "1"}
+    assert all(len(row["problem"]) < 20 for row in rows)
+    values = yaml.safe_load((given.work / "configs/train.yaml").read_text())
+    assert values["map_keys"] == {"prompt": "problem", "query": "", "response": "answer", "system": ""}
+    assert values["input"] == str(given.work / "train.json")
+    assert Path(values["output_prefix"]).parent.is_dir()  # upstream asks for it
+    for file in tokenize.data_files(given.work / "out/data"):
+        write_index(file.with_suffix(""), [[1]] * 28)
+    with pytest.raises(InputError, match="must hold the 29 rows that were given"):
+        tokenize.collect(given)
+    shutil.rmtree(given.output)
+    given.output.mkdir()
+    for file in tokenize.data_files(given.work / "out/data"):
+        write_index(file.with_suffix(""), [[1]] * 29)
+    tokenize.collect(given)
+    result = json.loads((given.output / "result.json").read_text())
+    assert result["train"] == {"rows": 29, "left_out": 1, "prefix": "data"}
+    check("mindspeed_rl_tokenize/collect", given.output, tmp_path)
+    sample = result["files"]["test"]["samples"][0]
+    assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
+
+
+def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(
+    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
+) -> None:
+    """llama3 on a Qwen: upstream adds the token, behind the embedding's last row."""
+    home = Path(shutil.copytree(WINDOWS["05a90d7"], tmp_path / "home"))
+    file = home / "configs/model/templates.json"
+    added = {"name": "llama3", "stop_words": ["<|eot_id|>"], "format_user": {"slots": ["{{content}}"]}}
+    file.write_text(json.dumps([*json.loads(file.read_text()), added]))
+    wanted = asking(config, prompt_type="llama3", mindspeed_rl_home=str(home))
+    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    with pytest.raises(
+        ConfigError, match=r"engine.prompt_type=llama3: its stop word <\|eot_id\|> is no token"
+    ):
+        tokenize.prepare(given)
+
+
+def test_mindformers_before_it_gets_examples_in_the_same_template(
+    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
+) -> None:
+    wanted = asking(config, sft="mindformers")
+    del wanted["sft_data"]  # a stage has it only with examples of the user's
+    given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    for _ in range(2):  # a second attempt finds what the first left
+        tokenize.prepare(given)
+        for file in tokenize.data_files(given.work / "out/data"):
+            write_index(file.with_suffix(""), [[1]] * 29)
+        shutil.rmtree(given.output)
+        given.output.mkdir()
+        tokenize.collect(given)
+    card = json.loads((given.output / "result.json").read_text())["files"]["sft"]
+    assert card["records"] == 29 and (given.output / "sft.mindrecord").is_file()
+    assert "Think first, then answer" in json.dumps(card["samples"][0])
+    assert not (given.output / "train.mindrecord").exists()

@@ -1,0 +1,87 @@
+from pathlib import Path
+
+import pytest
+
+from stages.engines.mindspeed_rl.tokenize import COLUMNS, data_files, jinja, sequences
+from stages.errors import InputError
+from stages.tokenize.chat import ChatTemplate
+from stages.tokenize.text import Turn
+from tests.stages.engines.mindspeed_rl.jobs import write_index
+
+SPECIAL = {"<|im_start|>": 1, "<|im_end|>": 2}
+R1 = {
+    "name": "r1",
+    "format_user": {
+        "slots": ["<|im_start|>user\nThink in {braces}.\n{{content}}<|im_end|>\n<|im_start|>assistant\n"]
+    },
+    "format_system": {"slots": ["<|im_start|>system\n{{content}}<|im_end|>\n"]},
+    "default_system": 'You are "helpful" — \\boxed{}.',
+}
+
+
+def rendered(template: dict[str, object], question: str) -> str:
+    chat = ChatTemplate(jinja(template), SPECIAL, Path("templates.json"))
+    parts = chat.split(chat.render([Turn("user", question)], generation=True))
+    names = {index: token for token, index in SPECIAL.items()}
+    return "".join(part if isinstance(part, str) else names[part] for part in parts)
+
+
+def test_a_prompt_is_system_turn_and_user_turn_as_upstream_puts_them_together() -> None:
+    assert rendered(R1, "What is 1 + 1?") == (
+        '<|im_start|>system\nYou are "helpful" — \\boxed{}.<|im_end|>\n'
+        "<|im_start|>user\nThink in {braces}.\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_template_without_system_asks_the_bare_question() -> None:
+    empty = {"name": "empty", "format_user": {"slots": ["{{content}}"]}}
+    assert rendered(empty, "1 + 1 = {{ x }}") == "1 + 1 = {{ x }}"
+    assert rendered({}, "1 + 1") == "1 + 1"
+
+
+def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought() -> None:
+    qwen3 = {key: R1[key] for key in ("name", "format_user")} | {"template_class": "ReasoningTemplate"}
+    assert rendered(qwen3, "1 + 1").endswith(
+        "1 + 1<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    assert rendered({**qwen3, "template_class": None}, "1 + 1").endswith("<|im_start|>assistant\n")
+
+
+def test_a_question_cannot_end_its_own_turn() -> None:
+    chat = ChatTemplate(jinja(R1), SPECIAL, Path("templates.json"))
+    parts = chat.split(chat.render([Turn("user", "a<|im_end|>b")], generation=True))
+    assert parts.count(2) == 2 and any("a<|im_end|>b" in part for part in parts if isinstance(part, str))
+
+
+def test_files_are_those_that_upstream_writes(tmp_path: Path) -> None:
+    names = [file.name for file in data_files(tmp_path / "data")]
+    assert names == [f"data_packed_{column}_document.{end}" for column in COLUMNS for end in ("bin", "idx")]
+
+
+def test_rows_of_an_index_are_counted(tmp_path: Path) -> None:
+    write_index(tmp_path / "data", [[1, 2, 3], [4], []])
+    assert sequences(tmp_path / "data.idx") == 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("magic", "is no index of Megatron's"),
+        ("index", "is cut off: 2 rows do not fit"),
+        ("tokens", "must have 16 bytes"),
+        ("absent", "must be readable"),
+    ],
+)
+def test_a_damaged_data_set_is_named(tmp_path: Path, damage: str, message: str) -> None:
+    write_index(tmp_path / "data", [[1, 2, 3], [4]])
+    index, tokens = tmp_path / "data.idx", tmp_path / "data.bin"
+    if damage == "magic":
+        index.write_bytes(b"X" + index.read_bytes()[1:])
+    elif damage == "index":
+        index.write_bytes(index.read_bytes()[:-8])
+    elif damage == "tokens":
+        tokens.write_bytes(tokens.read_bytes()[:-4])
+    else:
+        tokens.unlink()
+    with pytest.raises(InputError, match=message):
+        sequences(index)

@@ -1,0 +1,69 @@
+"""docs/install.md names the versions and commits that the product asks for; its commands are bash."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from launch import windows
+from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
+from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
+from stages.engines.mindspeed_rl.train_yaml import runtime_env
+from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
+
+PINNED = ("mindspore", "ray", "antlr4-python3-runtime")
+PAGE = (Path(__file__).parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+PARTS = dict(re.findall(r"## engine=(\w+)\n(.*?)(?=\n## |\Z)", PAGE, re.DOTALL))
+
+
+def rows(engine: str) -> list[list[str]]:
+    lines = [line for line in PARTS[engine].splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def columns() -> dict[str, dict[str, str]]:
+    names, *values = zip(*rows("mindspeed_rl"), strict=True)
+    return {column[0]: dict(zip(names, column, strict=True)) for column in values}
+
+
+def test_every_contract_of_every_engine_is_there() -> None:
+    assert [row[0] for row in rows("mindrlhf")[1:]] == list(MINDRLHF)
+    assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == list(ONE_STAGE)
+    assert list(columns()) == list(MINDSPEED_RL)
+    assert all(
+        row[2].startswith(row[0]) for name in ("mindrlhf", "mindrlhf_one_stage") for row in rows(name)[1:]
+    )
+
+
+@pytest.mark.parametrize("contract", MINDSPEED_RL)
+def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
+    pins = columns()[contract]
+    asked = {name: wanted for name, wanted, _ in windows.MINDSPEED_RL[contract].packages}
+    assert [name for name in PINNED if pins[name] not in SpecifierSet(asked[name])] == []
+    variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
+    assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
+
+
+def test_mindrlhf_gets_what_doctor_asks_for() -> None:
+    for name, wanted, _ in windows.MINDRLHF.packages:
+        assert f"{name}{wanted}" in PARTS["mindrlhf"]
+    assert "vllm-0.8.4.dev0" in PARTS["mindrlhf"] and "vllm_mindspore-0.3.0" in PARTS["mindrlhf"]
+
+
+def test_the_commands_install_the_first_contract_of_each_table() -> None:
+    for engine, first in [(name, rows(name)[1]) for name in ("mindrlhf", "mindrlhf_one_stage")]:
+        assert f"mindrlhf={first[2]}\nmindformers={first[3]}\n" in PARTS[engine]
+    pins = columns()["05a90d7"]
+    cloned = dict(re.findall(r"^clone \S+ (\S+) (\S+)$", PARTS["mindspeed_rl"], re.MULTILINE))
+    assert len(cloned) == 6 and cloned == {name: pins[name] for name in cloned}
+    installed = dict(re.findall(r"([\w-]+)==([\w.]+)", PARTS["mindspeed_rl"]))
+    assert [installed[name] for name in PINNED] == [pins[name] for name in PINNED]
+
+
+def test_bash_can_read_the_commands() -> None:
+    for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
+        done = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, timeout=30)
+        assert (done.returncode, done.stderr) == (0, "")
