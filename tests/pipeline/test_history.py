@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cli import main
@@ -144,7 +144,6 @@ def test_wrong_types_in_the_history_crash_no_command(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_history(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     store = tmp_path_factory.mktemp("store")
