@@ -26,6 +26,7 @@ from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
 from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 
 KILLED_AFTER = 2
@@ -40,9 +41,11 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     missing = [setting for setting, home in ENGINE.homes(config).items() if home is None]
     for setting in missing:
         yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
-    if config.model.deepseek_v3 is not None:
-        rule = "DeepSeek-V3 cannot be rehearsed: of its experts and latent attention no CPU form is known"
-        yield Problem("model", config.model.name, rule, "rehearse the same recipe with a Qwen2.5")
+    family = family_of(config.model)
+    if "local" not in family.engines:
+        rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
+        remedy = f"rehearse the same recipe with a {trained_by('local')}"
+        yield Problem("model", config.model.name, rule, remedy)
         return
     if engine.container:
         rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"

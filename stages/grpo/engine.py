@@ -89,9 +89,6 @@ def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
         yield from check_sft(run.sft)
         if rows is not None and run.sft_data.path is None:
             yield from check_examples(run.sft, max(0, rows - run.sft.check_prompts))
-    if run.model.deepseek_v3 is not None:
-        rule = "engine=local trains Qwen2 models (ours: stages/grpo/model.py)"
-        yield Problem("model.deepseek_v3", run.model.name, rule, "choose engine=mindrlhf")
     if run.model.qkv_concat:
         rule = "engine=local reads separate q, k, v and gate, up weights (ours: stages/grpo/model.py)"
         yield Problem("model.qkv_concat", True, rule, "set it to false")

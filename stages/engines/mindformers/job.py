@@ -9,10 +9,11 @@ from typing import Any
 
 from stages.config import read
 from stages.engines.mindformers.config import MindformersConfig
-from stages.engines.mindrlhf.layout_rules import qwen_layout
+from stages.engines.mindrlhf.layout_rules import model_layout
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, trained_by
 from stages.tokenize.config import TokenizeConfig
 
 
@@ -84,7 +85,7 @@ def _problems(job: Job) -> Iterator[Problem]:
             "pipeline (MindSpore's cell_wrapper.py, PipelineCell)",
             f"use {layout.pipeline_stage * together}",
         )
-    yield from qwen_layout(job.model, layout, "train")
+    yield from model_layout(job.model, layout, "train")
     if layout.vocab_emb_dp and layout.pipeline_stage > 1:
         rule = "must be false with a pipeline: mindformers sets it so (core/parallel_config.py)"
         yield Problem("layout.train.vocab_emb_dp", True, rule, "set it to false")
@@ -101,10 +102,10 @@ def _problems(job: Job) -> Iterator[Problem]:
         positions = job.model.max_position_embeddings
         rule = f"must be at most model.max_position_embeddings={positions} (ours: trained so)"
         yield Problem("tokenize.sft_length", job.seq_length, rule, f"use {positions}")
-    if job.model.deepseek_v3 is not None:
-        yield Problem(
-            "engine.sft", "mindformers", "trains Qwen2 models (ours: finetune_yaml.py)", "set engine.sft=off"
-        )
+    family = family_of(job.model)
+    if "mindformers" not in family.engines:
+        rule = f"trains {trained_by('mindformers')} models, no {family.title} (ours: stages/models)"
+        yield Problem("engine.sft", "mindformers", rule, "set engine.sft=off")
     if job.tokenize.compat == "mindrlhf":
         rule = "must be none with engine.sft=mindformers: rlhf_data.py's ids of answers are not Qwen2.5's"
         yield Problem("tokenize.compat", "mindrlhf", rule, "set it to none")

@@ -26,10 +26,10 @@ from stages.engines.mindrlhf.stage import says, with_ids
 from stages.errors import ConfigError, InputError
 from stages.export import export
 from stages.grpo.metrics import read_rows
+from stages.models.families import parameter_shapes
 from stages.strategy.stage import write_strategy
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.shapes import parameter_shapes
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
 

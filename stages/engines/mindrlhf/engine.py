@@ -16,6 +16,7 @@ from stages.engines.mindrlhf.job import Job
 from stages.errors import ConfigError, Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
+from stages.models.families import FAMILIES, family_of, trained_by, with_weights
 from stages.split_config import check_split
 
 if TYPE_CHECKING:
@@ -34,10 +35,11 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
-    foreign = run.model.deepseek_v3 is not None
+    family = family_of(run.model)
+    foreign = family.weights is None
     if foreign:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        uncut = f"DeepSeek-V3: Qwen2 models only; model.path holds the weights that mindrlhf reads ({form})"
+        uncut = f"{family.title}: {with_weights()} only; model.path holds what mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
     widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
@@ -76,14 +78,16 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": "fetch", "after": "grpo", **after},
             computes=True,
-            skipped="DeepSeek-V3: only Qwen2 models are evaluated" if foreign else None,
+            skipped=None
+            if "local" in family.engines
+            else f"{family.title}: only {trained_by('local')} is evaluated",
         ),
         Stage(
             "export",
             ("model", "export"),
             {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
             bytes_written=size,
-            skipped="DeepSeek-V3: only Qwen2 models are exported; merge grpo's with mindformers"
+            skipped=f"{family.title}: only {with_weights()} is exported; merge grpo's with mindformers"
             if foreign
             else None,
         ),
@@ -93,8 +97,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 def derive(values: dict[str, Any]) -> None:
     """The contract of the user's checkout, the files that mindrlhf reads, and as many sequences as fit."""
     engine, convert, split = values["engine"], values["convert"], values["split"]
-    if engine["contract"] == "auto":
-        engine["contract"] = contract.of(engine["mindrlhf_home"], values["model"]["deepseek_v3"] is not None)
+    tutorial = FAMILIES[values["model"]["family"]].mindrlhf
+    if engine["contract"] == "auto" and tutorial is not None:
+        engine["contract"] = contract.of(engine["mindrlhf_home"], tutorial)
     if engine["tokenizer"] == "auto":
         engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
     if engine["load_ckpt_format"] == "ms_safetensors":
@@ -112,7 +117,7 @@ def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of mindrlhf and mindformers."""
     assert run.engine.name == "mindrlhf"
     yield from rules.check(job(run), run.sft.enabled)
-    if run.engine.load_ckpt_format == "ckpt" and run.model.deepseek_v3 is None:
+    if run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None:
         yield from check_split(run.split)
         missing = [role for role in ROLES if role not in run.split.roles]
         if missing:

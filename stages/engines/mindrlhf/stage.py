@@ -22,6 +22,7 @@ from stages.engines.mindrlhf.watch import Watcher
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
 
@@ -87,7 +88,7 @@ def link_inputs(job: Job, context: Context) -> Places:
     stand_in(context.inputs["fetch"], models / "hf")
     add_index(models / "hf")
     if job.engine.load_ckpt_format == "ms_safetensors":
-        # of a DeepSeek-V3 the fetched directory itself holds weights under mindformers' names
+        # where convert is skipped, the fetched directory itself holds weights under mindformers' names
         stand_in(context.inputs.get("weights", context.inputs["fetch"]), models / "ms")
     elif job.engine.load_ckpt_format == "ckpt":
         for role in ("train", "reference", "generate"):
@@ -161,7 +162,7 @@ def _strategy(job: Job, context: Context) -> None:
     own = context.work / "strategy" / "train_policy_strategy"
     if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(own, context.output / "train_strategy")
-    elif job.family == "qwen":
+    elif family_of(job.model).weights is not None:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
 
 
