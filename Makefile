@@ -1,6 +1,6 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
 # make test   the tests, in two processes (WORKERS=1: in one)
-# make test-long  more variants of the outside engines, and what takes minutes
+# make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests
@@ -29,7 +29,7 @@ test: $(VENV)/.test
 	$(PYTEST)
 
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -m long
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-thorough} $(BIN)/python -m pytest -m '(long or hypothesis) and not upstream'
 
 upstream:
 	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed"; exit 1; }

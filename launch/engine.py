@@ -9,11 +9,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch import diagnose, fan_out, process, slurm
 from launch.config import LauncherConfig
+from launch.diagnose import diagnosis
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.process import Outcome
-from launch.scripts import CHECK, EngineStart, Node, last_line, script, write_scripts
+from launch.nodes import fan_out, slurm
+from launch.nodes.scripts import CHECK, EngineStart, Node, last_line, script, write_scripts
+from launch.process import child
+from launch.process.child import Outcome
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
@@ -30,7 +32,7 @@ def write_all(
 ) -> list[Path]:
     """Write the nodes' scripts, and what starts them all where the launcher needs a file for it.
 
-    requeue: see launch.slurm.batch_script.
+    requeue: see launch.nodes.slurm.batch_script.
     """
     written = write_scripts(texts, directory)
     if launcher.name == "slurm":
@@ -79,7 +81,7 @@ def run(
 
     Args:
         start: what to start.
-        job: name of the job, see launch.process.
+        job: name of the job, see launch.process.child.
         directory: receives the start scripts.
         logs: receives msrun's worker_K.log and start.log.
         launcher: machines, time limits and ports.
@@ -121,7 +123,7 @@ def follow(
             raise ProcessSilent(silence_timeout_s, logs)
 
     try:
-        return process.run(
+        return child.run(
             started,
             job=job,
             log=log,
@@ -131,11 +133,11 @@ def follow(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = diagnose.culprit(logs)
+        culprit = diagnosis.culprit(logs)
         if culprit is None:
             raise
-        lost = [line for line in process.tail(log) if line.startswith("error: ")]
-        raise ProcessFailed(error.exit_code, culprit, [*process.tail(culprit), *lost]) from error
+        lost = [line for line in child.tail(log) if line.startswith("error: ")]
+        raise ProcessFailed(error.exit_code, culprit, [*child.tail(culprit), *lost]) from error
 
 
 def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:

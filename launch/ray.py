@@ -15,8 +15,8 @@ from pathlib import Path
 
 from launch import engine, ray_node
 from launch.config import LauncherConfig
-from launch.process import Outcome
-from launch.scripts import FREE_PORT, EngineStart, Node, quote, wrap
+from launch.nodes.scripts import FREE_PORT, EngineStart, Node, quote, wrap
+from launch.process.child import Outcome
 
 RAY_PORT = 6379
 """Ray's own default, where a script cannot look for a free one: several nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from launch import diagnose as logs
+from launch.diagnose import diagnosis as logs
 from pipeline.cli.command import Commands
 from pipeline.errors import ConfigError, Exit, Problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from launch import environment
+from launch.machine import environment
 from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.errors import Exit

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launch import process
 from launch.errors import ProcessFailed
+from launch.process import child
 from pipeline.cli.command import Commands, exported, sections_of, store_of
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import derive
@@ -95,7 +95,7 @@ def _serve(directory: Path, inputs: Mapping[str, Path], config: Mapping[str, Any
         (place / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
         program = [sys.executable, "-m", "stages", "serve_check", str(place / "spec.json")]
         try:
-            process.run(program, job=scratch, log=place / "log")
+            child.run(program, job=scratch, log=place / "log")
         except ProcessFailed as error:
             raise StoreError(f"{directory}: does not serve\n" + "\n".join(error.tail)) from error
         return dict(json.loads((place / "answers.json").read_text(encoding="utf-8")))

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from launch import diagnose, doctor
 from launch import engine as launch
-from launch.scripts import EngineStart
+from launch.diagnose import diagnosis
+from launch.machine import checks
+from launch.nodes.scripts import EngineStart
 from pipeline.config.load import Config
-from pipeline.engines.mindspeed_rl import job, rehearsed
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
@@ -22,6 +22,7 @@ from stages.config import read
 from stages.context import Context
 from stages.engines.mindrlhf.rehearsal import small_model
 from stages.engines.mindspeed_rl import contract, export
+from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.rehearsal import places, shrink
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
@@ -33,7 +34,7 @@ from stages.model_config import ModelConfig
 from stages.weights.tensors import load
 
 STOP = "mindspeed_rl_msadapter"
-"""The failure (launch.failures) in which train_grpo.py ends on a machine without MSAdapter."""
+"""The failure (launch.diagnose.failures) in which train_grpo.py ends on a machine without MSAdapter."""
 UNPROVEN = (
     Proof(
         "training",
@@ -52,7 +53,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    for setting, home in rehearsed(config).items():
+    for setting, home in ENGINE.homes(config).items():
         if home is None:
             yield Problem(
                 setting, None, "is required: a rehearsal executes it", "give the checkout's directory"
@@ -61,9 +62,9 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
         assert engine.contract != "auto"
         yield from places.moved(Path(engine.mindspeed_rl_home), engine.contract)
-    chosen = doctor.interpreter(engine.python)
+    chosen = checks.interpreter(engine.python)
     needed = ("torch", "transformers", "datasets", "hydra-core", "tensordict", "ray", "numpy")
-    found = None if chosen is None else doctor.versions(chosen, list(needed))
+    found = None if chosen is None else checks.versions(chosen, list(needed))
     if chosen is None or found is None or any(found.get(name) is None for name in needed):
         lacks = ", ".join(name for name in needed if not (found or {}).get(name))
         rule = f"must be an interpreter with MindSpeed-RL's requirements.txt; it lacks {lacks}"
@@ -112,7 +113,7 @@ def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
         (directory / "train.yaml").write_text(dump(values), encoding="utf-8")
         directories.append(directory)
     nodes = len(launch.nodes_of(run.npus, config.launcher))
-    python = str(doctor.interpreter(engine.python))
+    python = str(checks.interpreter(engine.python))
     told = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
     what = "configuration accepted by upstream"
     for directory in directories:
@@ -187,7 +188,7 @@ def _started(planned: Plan, stages: Scratch) -> Proof:
     try:
         stages.build(planned, "grpo")
     except StageFailed as failed:
-        first = diagnose.diagnose(failed.log.parent).first
+        first = diagnosis.diagnose(failed.log.parent).first
         if first is not None and first.failure is not None and first.failure.name == STOP:
             told = (
                 "Ray, placement, actors, the data set and initialize_megatron's beginning, on one card that "

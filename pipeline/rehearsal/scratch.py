@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from launch import job, process
 from launch.errors import ProcessFailed
+from launch.process import child, job
 from pipeline.config import rules
 from pipeline.config.load import Config
 from pipeline.errors import ConfigError, StageFailed
@@ -150,4 +150,4 @@ class Killer(Shown):
         if not self.has_killed and self.when():
             self.has_killed = True
             self.tell(f"{stage}: killed")
-            process.end_job(self.job, grace_s=0.0)
+            child.end_job(self.job, grace_s=0.0)

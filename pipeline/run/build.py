@@ -10,10 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
-from launch import job, process
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
-from launch.process import Outcome
+from launch.process import child, job
+from launch.process.child import Outcome
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
@@ -98,7 +98,7 @@ def _commit(spec: StageSpec, store: Store, seat: Attempt, manifest: Manifest) ->
         store.commit(seat.staging, manifest)
     except NoResult as error:
         log = seat.logs / "stage.log"
-        raise StageFailed(spec.name, str(error), log, process.tail(log), diagnosis(seat.logs)) from error
+        raise StageFailed(spec.name, str(error), log, child.tail(log), diagnosis(seat.logs)) from error
 
 
 def _check_inputs(spec: StageSpec, store: Store) -> None:
@@ -167,7 +167,7 @@ def _run(
         return job.run(program, workers=workers, job=seat.job, log_dir=logs, launcher=launcher, on_poll=tell)
 
     try:
-        if spec.engine is None:
+        if spec.program is None:
             outcome = stage(spec.name, spec.workers)
         else:
             from pipeline.engines import program
@@ -201,8 +201,8 @@ def _run(
 
 def diagnosis(logs: Path) -> list[str]:
     """What the logs of a failed stage say; nothing where the stage has named its cause itself."""
-    from launch.diagnose import diagnose  # here: a run that succeeds need not load it
-    from launch.failures import TOLD
+    from launch.diagnose.diagnosis import diagnose  # here: a run that succeeds need not load it
+    from launch.diagnose.failures import TOLD
 
     found = diagnose(logs)
     return found.lines() if found.first is not None and found.first.failure is not TOLD else []

@@ -8,8 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from launch import process
 from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.process import child
 from pipeline.config.disk_cache import recall, remember
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
@@ -33,7 +33,7 @@ def try_rewards(plan: Plan, store: Store) -> bool:
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return True
-    running = [spec for spec in plan.specs if spec.name in READERS and spec.engine is None]
+    running = [spec for spec in plan.specs if spec.name in READERS and spec.program is None]
     if all(store.problem(spec.key) is None for spec in running):
         return True
     dataset = plan.spec("fetch_dataset").key
@@ -62,7 +62,7 @@ def _tried(values: dict[str, object], inputs: dict[str, str]) -> list[str]:
         (place / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
         program = [sys.executable, "-m", "stages", KIND, str(place / "spec.json")]
         try:
-            process.run(program, job=scratch, log=place / "log", timeout_s=LIMIT_S)
+            child.run(program, job=scratch, log=place / "log", timeout_s=LIMIT_S)
         except ProcessFailed as error:
             raise ConfigError([_problem(error.tail)]) from error
         except ProcessTimedOut as error:

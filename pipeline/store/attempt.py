@@ -24,7 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.store.store import DIGITS, Key, Store, told
+from pipeline.errors import StoreError
+from pipeline.store.store import DIGITS, Key, Store
 from stages.files import parse_json, read_bytes
 
 BEAT_S = 5.0
@@ -79,7 +80,7 @@ def attempt(store: Store, key: Key) -> Iterator[Attempt]:
             shutil.rmtree(seat.staging)
         seat.staging.mkdir()
     except OSError as error:
-        raise told(error, store.root) from error
+        raise StoreError.of(error, store.root) from error
     try:
         yield seat
     finally:

@@ -39,7 +39,6 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
     return drawn.render(
         title=values["id"],
         command=shlex.join(["grpoflow", "sweep", *own, *values["overrides"]]),
-        began=values["started"],
         written=values["written"],
         given=points,
         manifests={name: manifest for name, manifest in there.manifests.items() if manifest},

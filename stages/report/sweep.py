@@ -1,4 +1,4 @@
-"""The page of a sweep: its points side by side, the best one, their curves overlaid, and where time went."""
+"""The page of a sweep: the best point, all points in a table, and their curves overlaid."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.report import svg
-from stages.report.coordinates import coordinates
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.headline import GREEDY, Pair, pairs, tiles
 from stages.report.page import environment, own
 from stages.report.text import duration, moment, number, percent, shorten
-from stages.report.timeline import Timeline, timeline
 
 OVERLAID = (
     Spec("Reward", ("reward",), "Weighted sum of the reward functions, mean over the step's completions."),
@@ -27,7 +25,6 @@ OVERLAID = (
 MAX_OTHERS = 30
 """Lines beside those with a colour of their own."""
 MAX_ROWS = 400
-MAX_BARS = 200
 TEXT_LIMIT = 300
 """Characters of a value; of a message ten times as many."""
 TEXT_BUDGET = 40_000
@@ -67,22 +64,9 @@ class Row:
     best: bool
 
 
-@dataclass(frozen=True)
-class StageCost:
-    """What one stage cost the whole sweep."""
-
-    stage: str
-    points: int
-    artifacts: int
-    spent_s: float
-    saved_s: float
-    """What its points would have spent more, each on its own."""
-
-
 def render(
     title: str,
     command: str,
-    began: float,
     written: float,
     given: Sequence[SweepPoint],
     manifests: Mapping[str, Mapping[str, Any]],
@@ -93,7 +77,6 @@ def render(
     Args:
         title: the sweep's id.
         command: the command line of the sweep.
-        began: Unix time at which the command was last typed: what had ended before came from the store.
         written: Unix time of the page.
         given: its points.
         manifests: artifact -> manifest; any may be missing.
@@ -105,7 +88,6 @@ def render(
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     users = _users(given)
     curves, undrawn = _curves(ranked, users, metrics)
-    measured = [(p.number, p.chosen, share) for p in ranked if (share := _accuracy(p)) is not None]
     script = own("sort.js")
     values = {
         "title": title,
@@ -115,15 +97,13 @@ def render(
         "best": best,
         "best_chosen": _told(best.chosen) if best else "",
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
-        "coordinates": coordinates(keys, measured),
         "columns": columns,
         "rows": rows,
         "unlisted": len(ranked) - len(rows),
         "without": _without([point for point in given if point.state != "finished"][:MAX_ROWS]),
         "curves": curves,
         "undrawn": undrawn,
-        "costs": _costs(given, users, manifests),
-        "timeline": _timeline(given, users, manifests, began),
+        "time": _time(users, manifests),
         "style": own("style.css"),
         "script": script,
         # The policy lets this one script run and no other, whatever text might slip through.
@@ -257,36 +237,10 @@ def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
     return None if start is None or end is None or end < start else end - start
 
 
-def _costs(
-    given: Sequence[SweepPoint],
-    users: Mapping[str, Sequence[SweepPoint]],
-    manifests: Mapping[str, Mapping[str, Any]],
-) -> list[StageCost]:
-    costs = []
-    for stage in dict.fromkeys(stage for point in given for stage in point.artifacts):
-        names = dict.fromkeys(point.artifacts[stage] for point in given if stage in point.artifacts)
-        took = {name: seconds for name in names if (seconds := _seconds(manifests.get(name))) is not None}
-        if took:
-            alone = sum(seconds * len(users[name]) for name, seconds in took.items())
-            spent = sum(took.values())
-            having = sum(len(users[name]) for name in took)
-            costs.append(StageCost(stage, having, len(took), spent, alone - spent))
-    return costs
-
-
-def _timeline(
-    given: Sequence[SweepPoint],
-    users: Mapping[str, Sequence[SweepPoint]],
-    manifests: Mapping[str, Mapping[str, Any]],
-    began: float,
-) -> Timeline:
-    """Every artifact once, named by its stage and the points that it belongs to."""
-    stages = {artifact: stage for point in given for stage, artifact in point.artifacts.items()}
-    valid = sum(1 for point in given if point.artifacts)
-    bars: dict[str, Mapping[str, Any]] = {}
-    for artifact, sharing in users.items():
-        whose = "all points" if 1 < len(sharing) == valid else _numbers(sharing)
-        mark = "shared by " if len(sharing) > 1 else "point "
-        if artifact in manifests and len(bars) < MAX_BARS:
-            bars[f"{stages[artifact]} · {mark}{whose}"] = manifests[artifact]
-    return timeline(bars, began)
+def _time(
+    users: Mapping[str, Sequence[SweepPoint]], manifests: Mapping[str, Mapping[str, Any]]
+) -> tuple[float, float] | None:
+    """Seconds that all stages took, and how many more if each point had run alone; None: nobody knows."""
+    took = {name: seconds for name in users if (seconds := _seconds(manifests.get(name))) is not None}
+    alone = sum(seconds * len(users[name]) for name, seconds in took.items())
+    return (sum(took.values()), alone - sum(took.values())) if took else None

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.plan.explain import explain
+from pipeline.run.run import prepare_plan
+
 CHEAP = [
     "model.hidden_size=32",
     "model.num_hidden_layers=2",
@@ -110,6 +113,12 @@ def without(copy: Path) -> Callable[..., Path]:
         return copy
 
     return remove
+
+
+def to_build(store: Path, *overrides: str) -> list[str]:
+    """Stages that a plan with the cheap settings would run."""
+    rows = explain(*prepare_plan([*CHEAP, f"store={store}", *overrides]))
+    return [row.stage for row in rows if row.state != "CACHED"]
 
 
 def manifests(store: Path) -> dict[str, float]:

@@ -70,7 +70,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 AS_ANOTHER_USER = """
 import os, sys
 from pipeline.cli import main
-import luigi.cmdline, launch.environment, pipeline.run.build, pipeline.tasks
+import luigi.cmdline, launch.machine.environment, pipeline.run.build, pipeline.tasks
 import pipeline.cli.plan, pipeline.cli.run
 main(["plan", *sys.argv[1:]])  # whatever the interpreter loads lazily, it loads while it may
 os.setgroups([])

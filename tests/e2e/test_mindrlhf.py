@@ -38,7 +38,7 @@ def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Pa
     assert not list(artifact(store, "fetch").glob("param_name_map.json"))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # in the default suite: tests/stages/mindrlhf/test_checkpoints.py
 def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     failed = run(store, standin("kill@6:1"))
     assert failed.exit_code == 1
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     assert weights_moved(store) == {float(STEPS)}
 
 
-@pytest.mark.slow
+@pytest.mark.long  # the same
 def test_metadata_with_bytes_left_over_is_repaired(store: Path) -> None:
     # 0_10 and then 1_0: a shorter text over a longer one, which is no JSON any more.
     broken = run(store, "engine.epochs=2", standin("die@13:0"))
@@ -93,7 +93,7 @@ def test_run_refuses_without_a_checkout(store: Path) -> None:
     assert "engine.mindrlhf_home: is required to run" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long  # rank directories in the default suite: test_mindrlhf_deepseek.py
 def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path) -> None:
     four = ["engine.load_ckpt_format=ckpt", "engine.use_vllm=0", "layout=dp1_mp2_pp2"]
     first = begin(store, *four)

@@ -328,7 +328,7 @@ def logs(root: Path) -> None:
 
 
 def read_logs(root: Path) -> Any:
-    from launch.diagnose import as_json, diagnose
+    from launch.diagnose.diagnosis import as_json, diagnose
 
     found = diagnose(root)
     return found.lines(), as_json(found)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from launch import devices
-from launch.devices import Card
+from launch.machine import devices
+from launch.machine.devices import Card
 
 HEAD = "| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|"
 COLUMNS = "| Chip{}| Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import process
-from launch.diagnose import diagnose, logs_of
+from launch.diagnose.diagnosis import diagnose, logs_of
+from launch.diagnose.failures import failures
 from launch.errors import ProcessFailed
-from launch.failures import FAILURES
+from launch.process import child
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 EXPECTED = {
@@ -122,7 +122,7 @@ def test_failures_are_recognised(case: Path, tmp_path: Path) -> None:
 
 def test_every_entry_of_the_table_was_provoked() -> None:
     assert set(EXPECTED) == {case.name for case in (LOGS / "failed").iterdir()}
-    assert {name for name, _ in EXPECTED.values()} - {None} == {one.name for one in FAILURES}
+    assert {name for name, _ in EXPECTED.values()} - {None} == {one.name for one in failures()}
 
 
 @pytest.mark.parametrize("case", sorted((LOGS / "healthy").iterdir()), ids=lambda case: case.name)
@@ -194,12 +194,12 @@ def test_of_several_attempts_the_newest_is_read(tmp_path: Path) -> None:
 )
 def test_what_launch_writes_is_understood(program: str, failure: str, tmp_path: Path) -> None:
     with pytest.raises(ProcessFailed):
-        process.run([sys.executable, "-c", program], job=f"diagnose-{tmp_path}", log=tmp_path / "stage.log")
+        child.run([sys.executable, "-c", program], job=f"diagnose-{tmp_path}", log=tmp_path / "stage.log")
     first = diagnose(tmp_path).first
     assert first is not None and first.failure is not None
     assert first.failure.name == failure
 
 
 def test_a_signal_has_its_name_in_the_log() -> None:
-    assert process.how_it_ended(-signal.SIGKILL) == "grpoflow: ended by signal 9 (SIGKILL)"
-    assert process.how_it_ended(3) == "grpoflow: ended with exit code 3"
+    assert child.how_it_ended(-signal.SIGKILL) == "grpoflow: ended by signal 9 (SIGKILL)"
+    assert child.how_it_ended(3) == "grpoflow: ended with exit code 3"

@@ -15,18 +15,21 @@ from pathlib import Path
 
 import pytest
 
-from launch import doctor, windows
+from launch.machine import checks
+from stages.engines.mindrlhf import engine as mindrlhf
+from stages.engines.mindrlhf.one_stage import engine as one_stage
+from stages.engines.mindspeed_rl import engine as mindspeed_rl
 
 GIB = 2**30
 
 
 def test_versions_of_another_interpreter() -> None:
-    found = doctor.versions(sys.executable, ["numpy", "no-such-distribution"])
+    found = checks.versions(sys.executable, ["numpy", "no-such-distribution"])
     assert found is not None
     assert (found["numpy"], found["no-such-distribution"]) == (version("numpy"), None)
-    assert doctor.python_version(found["python"] or "").status == "ok"
-    assert doctor.versions("/no/such/python", []) is None
-    assert doctor.versions("/bin/false", []) is None
+    assert checks.python_version(found["python"] or "").status == "ok"
+    assert checks.versions("/no/such/python", []) is None
+    assert checks.versions("/bin/false", []) is None
 
 
 @pytest.mark.parametrize(
@@ -49,38 +52,38 @@ def test_versions_of_another_interpreter() -> None:
     ],
 )
 def test_windows(name: str, have: str | None, status: str) -> None:
-    known = [one for one in windows.MINDRLHF.packages + windows.VLLM if one[0] == name]
-    [check] = doctor.packages(known, {name: have}.get, "python")
+    known = [one for one in mindrlhf.KNOWN.packages + mindrlhf.VLLM if one[0] == name]
+    [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
 
 
 def test_pythons() -> None:
-    found = [doctor.python_version(one).status for one in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
+    found = [checks.python_version(one).status for one in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
     assert found == ["problem", "ok", "ok", "problem"]
 
 
 def test_the_engines_python_is_never_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(Path(sys.prefix) / "bin"))
-    assert doctor.interpreter(None) is None
+    assert checks.interpreter(None) is None
     (tmp_path / "python").symlink_to(sys.executable)
     monkeypatch.setenv("PATH", f"{Path(sys.prefix) / 'bin'}:{tmp_path}")
-    assert doctor.interpreter(None) == str(tmp_path / "python")
-    assert doctor.interpreter("/opt/python") == "/opt/python"
+    assert checks.interpreter(None) == str(tmp_path / "python")
+    assert checks.interpreter("/opt/python") == "/opt/python"
 
 
 def test_memory_and_disk(tmp_path: Path) -> None:
-    assert doctor.memory(GIB // 1024).status == "ok"
-    assert "1048576.0 GiB are needed" in doctor.memory(2**50).remedy
+    assert checks.memory(GIB // 1024).status == "ok"
+    assert "1048576.0 GiB are needed" in checks.memory(2**50).remedy
     absent = tmp_path / "not" / "there"
-    assert doctor.disk(absent, 1).status == "ok" and not absent.exists()
-    assert doctor.disk(absent, 2**60).status == "problem"
+    assert checks.disk(absent, 1).status == "ok" and not absent.exists()
+    assert checks.disk(absent, 2**60).status == "problem"
 
 
 def test_a_port_in_use_is_a_problem() -> None:
-    assert doctor.port(None).status == "ok"
+    assert checks.port(None).status == "ok"
     with socket.create_server(("127.0.0.1", 0)) as server:
-        check = doctor.port(server.getsockname()[1])
+        check = checks.port(server.getsockname()[1])
     assert check.status == "problem" and "launcher.master_port" in check.remedy
 
 
@@ -90,13 +93,13 @@ def test_a_hub_that_answers_anything_is_reachable() -> None:
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     try:
-        check = doctor.reachable(url, "the hub")
+        check = checks.reachable(url, "the hub")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
     assert (check.status, check.found) == ("ok", "the hub answers 501")
-    assert doctor.reachable(url, "the hub", timeout_s=2).status == "problem"
+    assert checks.reachable(url, "the hub", timeout_s=2).status == "problem"
 
 
 INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\narch=aarch64\n"
@@ -116,15 +119,15 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
     ],
 )
 def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: str, status: str) -> None:
-    window = windows.MINDRLHF.cann
-    assert doctor.cann(window, tmp_path).status == "problem"
+    window = mindrlhf.KNOWN.cann
+    assert checks.cann(window, tmp_path).status == "problem"
     file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
     file.parent.mkdir(parents=True)
     file.write_text(INFO.format(version))
-    check = doctor.cann(window, tmp_path)
+    check = checks.cann(window, tmp_path)
     assert check.status == status and (">=8.1,<8.3" in check.remedy) == (status != "ok")
-    assert doctor.cann(window, Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
-    assert doctor.cann(window, tmp_path, "/nowhere").status == "problem"
+    assert checks.cann(window, Path("/nowhere"), str(file.parents[1])).status == status  # ASCEND_HOME_PATH
+    assert checks.cann(window, tmp_path, "/nowhere").status == "problem"
 
 
 @pytest.mark.parametrize(
@@ -139,12 +142,12 @@ def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: st
     ],
 )
 def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, status: str) -> None:
-    window = windows.MINDRLHF.driver
-    assert doctor.driver(window, tmp_path).status == "problem"
+    window = mindrlhf.KNOWN.driver
+    assert checks.driver(window, tmp_path).status == "problem"
     (tmp_path / "driver").mkdir()
     text = f"Version={version}\nascendhal_version=7.35.23\naicpu_version=1.0\n"
     (tmp_path / "driver" / "version.info").write_text(text)
-    check = doctor.driver(window, tmp_path)
+    check = checks.driver(window, tmp_path)
     assert check.status == status and (version == "unnamed" or version in check.found)
 
 
@@ -153,16 +156,16 @@ def test_an_older_engine_takes_an_older_cann(tmp_path: Path) -> None:
     file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
     for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
         file.write_text(INFO.format(have))
-        every = (windows.ONE_STAGE, *windows.MINDSPEED_RL.values())
-        assert [doctor.cann(known.cann, tmp_path).status for known in every] == statuses.split()
+        every = (one_stage.KNOWN, *mindspeed_rl.KNOWN.values())
+        assert [checks.cann(known.cann, tmp_path).status for known in every] == statuses.split()
 
 
 def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
     have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
 
     def wrong(contract: str) -> set[str]:
-        known = [one for one in windows.MINDSPEED_RL[contract].packages if one[0] in have]
-        return {check.name for check in doctor.packages(known, have.get, "python") if check.status != "ok"}
+        known = [one for one in mindspeed_rl.KNOWN[contract].packages if one[0] in have]
+        return {check.name for check in checks.packages(known, have.get, "python") if check.status != "ok"}
 
     assert wrong("667a547") == {"safetensors"}
     assert wrong("05a90d7") == {"safetensors", "transformers"}
@@ -172,15 +175,15 @@ def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
 
 
 def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd: list[str]) -> None:
-    good, refused = doctor.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
-    assert good == doctor.Check("host 127.0.0.1", "ok", "ssh gets in")
+    good, refused = checks.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
+    assert good == checks.Check("host 127.0.0.1", "ok", "ssh gets in")
     assert refused.status == "problem" and "no-such-host.invalid" in refused.name
     assert "is its name right" in refused.remedy
 
 
 def test_a_host_whose_door_is_shut(sshd: list[str]) -> None:
     """sshd answers, but this key it does not know."""
-    [check] = doctor.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
+    [check] = checks.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
     assert check.status == "problem"
     assert "answers, but ssh does not get in" in check.found and "ssh-copy-id" in check.remedy
 
@@ -188,7 +191,7 @@ def test_a_host_whose_door_is_shut(sshd: list[str]) -> None:
 def test_a_host_where_nothing_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    [check] = doctor.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
+    [check] = checks.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
     assert check.status == "problem" and f"port {port}: Connection refused" in check.found
 
 

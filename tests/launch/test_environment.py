@@ -1,6 +1,6 @@
 import pytest
 
-from launch.environment import problems
+from launch.machine.environment import problems
 
 GOOD = {"mindspore": "2.7.0", "numpy": "1.26.4", "safetensors": "0.7.0"}
 

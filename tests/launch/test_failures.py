@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from launch.failures import FAILURES, TOLD, Failure, fill, table
+from launch.diagnose.failures import TOLD, Failure, failures, fill, table
 
 README = Path(__file__).parents[2] / "README.md"
 
 
 def test_the_readme_shows_this_table() -> None:
-    assert table() in README.read_text(encoding="utf-8"), "python -m launch.failures prints it"
+    assert table() in README.read_text(encoding="utf-8"), "python -m launch.diagnose.failures prints it"
 
 
-@pytest.mark.parametrize("failure", FAILURES, ids=lambda one: one.name)
+@pytest.mark.parametrize("failure", failures(), ids=lambda one: one.name)
 def test_an_entry_can_be_shown(failure: Failure) -> None:
     groups = set(re.compile(failure.pattern).groupindex)
     used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))
@@ -23,7 +23,7 @@ def test_an_entry_can_be_shown(failure: Failure) -> None:
 
 
 def test_names_are_unique() -> None:
-    assert len({one.name for one in FAILURES}) == len(FAILURES)
+    assert len({one.name for one in failures()}) == len(failures())
 
 
 def test_what_took_no_part_in_a_match_is_a_question_mark() -> None:

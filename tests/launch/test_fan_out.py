@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from launch import fan_out
+from launch.nodes import fan_out
 from tests.launch.launchers import several
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from launch import engine, ray
-from launch.doctor import interpreter
-from launch.paced_msrun import PacedPopen
+from launch.machine.checks import interpreter
+from launch.nodes.scripts import EngineStart, Node, script
+from launch.process.paced_msrun import PacedPopen
 from launch.ray import RayStart
-from launch.scripts import EngineStart, Node, script
 from tests.launch.launchers import local_launcher
 
 

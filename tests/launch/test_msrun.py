@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import job, msrun
 from launch.errors import LaunchError, ProcessFailed
-from launch.paced_msrun import PAUSE_S
+from launch.process import job, msrun
+from launch.process.paced_msrun import PAUSE_S
 from tests.launch.launchers import local_launcher
 
 PYTHON = Path(sys.executable)

@@ -16,8 +16,8 @@ import pytest
 from launch import engine
 from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
-from launch.process import JOB_VARIABLE
-from launch.scripts import EngineStart
+from launch.nodes.scripts import EngineStart
+from launch.process.child import JOB_VARIABLE
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import Machines, machines
 
@@ -153,7 +153,9 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     child.kill()
     child.wait()
     assert living(tmp_path)
-    for process in psutil.process_iter():  # what launch.process.end_job does: ssh carries the job's name
+    for (
+        process
+    ) in psutil.process_iter():  # what launch.process.child.end_job does: ssh carries the job's name
         if process.pid in living(tmp_path) and process.name() == "ssh":
             process.kill()
     wait_until(lambda: living(tmp_path) == [])

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import process
 from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.process import child
 
 # A tree as msrun makes it: the child starts a grandchild in a session of its own, which ignores SIGTERM.
 TREE = """
@@ -37,7 +37,7 @@ def wait_for(path: Path) -> int:
 def test_output_exit_and_peak_memory(tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = "import time; block = bytearray(200 << 20); print('hello'); time.sleep(1.5)"
-    outcome = process.run([sys.executable, "-c", code], job="test-output", log=log)
+    outcome = child.run([sys.executable, "-c", code], job="test-output", log=log)
     assert log.read_text() == "hello\n"
     assert 0.19 < outcome.peak_memory_gib < 0.4
     assert 1.5 <= outcome.ended - outcome.started < 10
@@ -48,14 +48,14 @@ def test_a_clock_that_is_put_back_makes_no_time_negative(
 ) -> None:
     clock = iter((1e6, *[0.0] * 1000))
     monkeypatch.setattr(time, "time", lambda: next(clock))
-    outcome = process.run([sys.executable, "-c", ""], job="test-clock", log=tmp_path / "log")
+    outcome = child.run([sys.executable, "-c", ""], job="test-clock", log=tmp_path / "log")
     assert outcome.started == 1e6 and 0 < outcome.ended - outcome.started < 60
 
 
 def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
     code = "import sys; [print(i) for i in range(100)]; sys.exit(7)"
     with pytest.raises(ProcessFailed) as failure:
-        process.run([sys.executable, "-c", code], job="test-failure", log=tmp_path / "log")
+        child.run([sys.executable, "-c", code], job="test-failure", log=tmp_path / "log")
     assert failure.value.exit_code == 7
     assert failure.value.tail == [str(i) for i in range(80, 100)]
 
@@ -63,7 +63,7 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
 def test_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     with pytest.raises(ProcessTimedOut, match="not finished after 2 s"):
-        process.run(
+        child.run(
             [sys.executable, "-c", TREE, str(pid_file)],
             job=f"test-timeout-{tmp_path}",
             log=tmp_path / "log",
@@ -81,7 +81,7 @@ def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        process.run(
+        child.run(
             [sys.executable, "-c", TREE, str(pid_file)],
             job=f"test-interrupt-{tmp_path}",
             log=tmp_path / "log",
@@ -94,23 +94,23 @@ def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
 def test_survivors_of_a_killed_parent_are_found(tmp_path: Path) -> None:
     pid_file, job = tmp_path / "pid", f"test-survivors-{tmp_path}"
     orchestrator = subprocess.Popen(
-        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, process.JOB_VARIABLE: job}
+        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, child.JOB_VARIABLE: job}
     )
     survivor = wait_for(pid_file)
     orchestrator.kill()
     orchestrator.wait()
     assert living(survivor)
-    assert survivor in process.end_job(job, grace_s=0.0)
+    assert survivor in child.end_job(job, grace_s=0.0)
     assert not living(survivor)
 
 
 def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
-        env={**os.environ, process.JOB_VARIABLE: f"{tmp_path}-other"},
+        env={**os.environ, child.JOB_VARIABLE: f"{tmp_path}-other"},
     )
     try:
-        assert process.end_job(str(tmp_path), grace_s=0.0) == []
+        assert child.end_job(str(tmp_path), grace_s=0.0) == []
         assert living(other.pid)
     finally:
         other.kill()
@@ -120,18 +120,18 @@ def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
 def test_tail_survives_bytes_that_are_not_text(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"\xff\xfe broken\n" + b"x" * 100_000 + b"\nlast\n")
-    assert process.tail(log, lines=1) == ["last"]
-    assert process.tail(tmp_path / "absent") == []
+    assert child.tail(log, lines=1) == ["last"]
+    assert child.tail(tmp_path / "absent") == []
 
 
 def test_whoever_is_in_the_jobs_session_is_ended_though_it_hides_the_variable(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     hides = f"echo $$ > {pid_file}; exec sleep 300"
-    code = f"env -u {process.JOB_VARIABLE} sh -c '{hides}' & sleep 300"
+    code = f"env -u {child.JOB_VARIABLE} sh -c '{hides}' & sleep 300"
     job = f"test-session-{tmp_path}"
-    env = {**os.environ, process.JOB_VARIABLE: job}
+    env = {**os.environ, child.JOB_VARIABLE: job}
     leader = subprocess.Popen(["bash", "-c", code], env=env, start_new_session=True)
     hidden = wait_for(pid_file)
-    assert set(process.end_job(job, grace_s=0.0)) >= {leader.pid, hidden}
+    assert set(child.end_job(job, grace_s=0.0)) >= {leader.pid, hidden}
     leader.wait()
     assert not living(hidden)

@@ -16,13 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import process, ray
+from launch import ray
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
-from launch.job import end_leftovers
-from launch.process import JOB_VARIABLE
+from launch.nodes.scripts import EngineStart
+from launch.process import child
+from launch.process.child import JOB_VARIABLE
+from launch.process.job import end_leftovers
 from launch.ray import RayStart
-from launch.scripts import EngineStart
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import Machines, machines
@@ -278,7 +279,7 @@ def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
             launcher=local_launcher(), on_poll=lambda: None, silent_s=lambda: 2.0 * counted(tmp_path),
             silence_timeout_s=5.0,
         )  # fmt: skip
-    assert process.end_job(str(tmp_path), 0.0) == []
+    assert child.end_job(str(tmp_path), 0.0) == []
 
 
 @pytest.mark.slurm

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch import engine
-from launch.scripts import EngineStart, Node, script
+from launch.nodes.scripts import EngineStart, Node, script
 from tests.launch.launchers import local_launcher
 
 LOCAL = local_launcher()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import engine, slurm
+from launch import engine
 from launch.errors import ProcessFailed, ProcessTimedOut
-from launch.scripts import EngineStart
+from launch.nodes import slurm
+from launch.nodes.scripts import EngineStart
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher
 

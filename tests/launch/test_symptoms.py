@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.diagnose import diagnose
-from launch.failures import FAILURES
-from launch.symptoms import HEAD_BYTES, TAIL_BYTES, _words
+from launch.diagnose.diagnosis import diagnose
+from launch.diagnose.failures import failures
+from launch.diagnose.symptoms import HEAD_BYTES, TAIL_BYTES, _words
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -16,7 +16,7 @@ def test_words_that_spare_a_pattern_are_in_all_that_it_matches() -> None:
     found = 0
     for log in (LOGS / "failed").rglob("*.log"):
         text = log.read_text()
-        for one in FAILURES:
+        for one in failures():
             for match in re.finditer(one.pattern, text, re.M):
                 words = _words(one.pattern)
                 assert words and any(word in match[0] for word in words), (one.name, match[0])

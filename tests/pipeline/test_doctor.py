@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 from pipeline.cli import main
 from pipeline.cli.doctor import verdict
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StoreError
-from pipeline.store import history
+from pipeline.store import history, leases
 from pipeline.ui import live
 
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
@@ -26,7 +26,7 @@ def test_states(tmp_path: Path) -> None:
         start(tmp_path, run)
     history.record(tmp_path, "done", "finished", result={"gain": 0.2})
     history.record(tmp_path, "failed", "failed", stage="grpo", message="boom")
-    held = history.lease(tmp_path, "living")
+    held = leases.take(tmp_path, "living")
     runs = history.runs(tmp_path)
     assert [(run.id, run.state) for run in runs.values()] == [
         ("done", "finished"),
@@ -43,8 +43,8 @@ def test_states(tmp_path: Path) -> None:
 def test_a_lease_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
     start(tmp_path, "run")
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.store import history; "
-        "lease = history.lease(Path(sys.argv[1]), 'run'); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from pipeline.store import leases; "
+        "lease = leases.take(Path(sys.argv[1]), 'run'); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
@@ -144,7 +144,6 @@ def test_wrong_types_in_the_history_crash_no_command(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_history(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
     store = tmp_path_factory.mktemp("store")

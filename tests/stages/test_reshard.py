@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -85,7 +85,6 @@ def layouts(draw):
     return TensorLayout(dev_matrix, tuple(places), int(size != 0), size)
 
 
-@settings(max_examples=80, deadline=None)
 @given(first=layouts(), second=layouts(), data=st.data())
 def test_any_layout_to_any_other(tmp_path_factory, first, second, data):
     folder = tmp_path_factory.mktemp("reshard")

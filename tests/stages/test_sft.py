@@ -49,17 +49,16 @@ SMALL = [
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_last_bit(tmp_path):
-    """Six steps without a stop; and two, a kill, and four more."""
-    whole = prepare(tmp_path / "whole", [*SMALL, "sft.steps=6", "sft.checkpoint_every=0"])
-    run(tmp_path / "whole", "sft", whole)
-    part = prepare(tmp_path / "part", [*SMALL, "sft.steps=3", "sft.checkpoint_every=2"])
-    run(tmp_path / "part", "sft", part)
-    output = run(tmp_path / "part", "sft", compose([*SMALL, "sft.steps=6", "sft.checkpoint_every=2"]))
-    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 2
-    rows, wanted = metrics(output), metrics(tmp_path / "whole" / "sft")
+    """Six steps, and what a kill after the checkpoint of step 4 would leave, typed again."""
+    config = prepare(tmp_path, [*SMALL, "sft.steps=6", "sft.checkpoint_every=4"])
+    output = run(tmp_path, "sft", config)
+    wanted, weights = metrics(output), (output / "train/rank_0/model.safetensors").read_bytes()
+    output = run(tmp_path, "sft", config)  # an empty output; its work directory has the checkpoint
+    assert json.loads((output / "result.json").read_text(encoding="utf-8"))["resumed_from"] == 4
+    rows = metrics(output)
     keys = ("step", "loss", "grad_norm", "lr", "accuracy_check")
     assert [[row.get(key) for key in keys] for row in rows] == [
         [row.get(key) for key in keys] for row in wanted
     ]
-    found = (output / "train/rank_0/model.safetensors").read_bytes()
-    assert found == (tmp_path / "whole/sft/train/rank_0/model.safetensors").read_bytes()
+    assert len(rows) == 6 and rows[5]["time_s"] > wanted[5]["time_s"]  # it was trained again
+    assert (output / "train/rank_0/model.safetensors").read_bytes() == weights

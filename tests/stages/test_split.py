@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.convert import convert_directory
@@ -98,7 +98,6 @@ def tensor_cases(draw):
     return TensorLayout(dev_matrix, tensor_map, int(size != 0), size), tuple(shape)
 
 
-@settings(max_examples=150, deadline=None)
 @given(case=tensor_cases(), chunk_bytes=st.integers(1, 200), data=st.data())
 def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes, data):
     layout, shape = case
@@ -152,7 +151,6 @@ def roles(draw):
     return model, layout
 
 
-@settings(max_examples=30, deadline=None)
 @given(case=roles())
 def test_every_rank_of_a_model_equals_plain_numpy(tmp_path_factory, case):
     model, layout = case

@@ -8,7 +8,7 @@ Needs root (another user's rights, a small disk, network of its own). --old hold
 1.29.76, urllib3 2.0.7, jmespath, python-dateutil, six), antlr (antlr4-python3-runtime 4.13.2), and mindformers
 (mindformers 1.6.0 with its requirements; mindrlhf, a checkout of mindspore-ai/mindrlhf at e8a8fc1; mindspeed_rl,
 one of Ascend/MindSpeed-RL at 05a90d7). mindrlhf_* need what `make upstream` makes, or its variables.
-Every command goes through launch.process, as a stage does. README.md tells what each case is.
+Every command goes through launch.process.child, as a stage does. README.md tells what each case is.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from launch import msrun, process
 from launch.errors import ProcessFailed
+from launch.process import child, msrun
 from tests.upstream.sources import ENVIRONMENTS, SOURCES
 
 ROOT = Path(__file__).parents[3]
@@ -61,9 +61,7 @@ class Case:
         environment = msrun.environment(PYTHON, {**base, "PYTHONPATH": path, **env})
         words = [str(word) for word in command]
         try:
-            process.run(
-                words, job=f"provoke-{self.name}", log=self.logs / log, env=environment, timeout_s=240
-            )
+            child.run(words, job=f"provoke-{self.name}", log=self.logs / log, env=environment, timeout_s=240)
         except ProcessFailed as error:
             return error.exit_code
         return 0

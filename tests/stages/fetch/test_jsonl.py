@@ -3,7 +3,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -74,7 +74,6 @@ def test_a_missing_and_an_empty_file_are_errors(tmp_path):
         check_file(tmp_path / "empty.jsonl", COLUMNS, 1.0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.one_of(

@@ -4,7 +4,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -65,7 +65,6 @@ def test_json_lines_named_json_are_read_as_such(tmp_path):
     assert list(read_records(path)) == [Record(1, {"a": 1}), BadLine(2, "blank line"), Record(3, {"a": 2})]
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows=st.lists(VALUES, max_size=12), block=st.integers(1, 40), indent=st.sampled_from([None, 2]))
 def test_an_array_reads_as_the_json_library_reads_it_wherever_blocks_end(rows, block, indent):
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:

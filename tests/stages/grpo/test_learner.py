@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mindspore import ops
 
 from stages.grpo.algorithm import grpo
 from stages.grpo.batch import Batch
@@ -36,11 +37,18 @@ def advantages(rewards):
     return grpo.group_advantages(rewards, scale=True).reshape(-1, 1)
 
 
-def updated(batch, parts):
-    """Gradient norm, loss's sums and weights after one update on so many micro-batches."""
+@pytest.fixture(scope="module")
+def learner():
     model = Qwen2(MODEL, positions=S + T + 2 * WIDER)
+    return Learner(model, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), [False] * len(model.names), 1.0)
+
+
+def updated(learner, batch, parts):
+    """Gradient norm, loss's sums and weights after a first update on so many micro-batches."""
+    model, learner.updates = learner.model, 0
     model.load(fuse(MODEL, small.weights(MODEL)))
-    learner = Learner(model, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), [False] * len(model.names), 1.0)
+    for moment in (*learner.optimizer.m, *learner.optimizer.v):
+        moment.set_data(ops.zeros_like(moment))
     slots = batch.completion_PGT.shape[2]
     update = learner.update(batch, [Bucket(rows, slots) for rows in np.split(np.arange(P), parts)])
     return update.grad_norm, update.sums, model.weights()
@@ -62,18 +70,18 @@ def case():
 
 
 @pytest.fixture(scope="module")
-def whole(case):
-    result = updated(case[0], 1)
+def whole(learner, case):
+    result = updated(learner, case[0], 1)
     start = fuse(MODEL, small.weights(MODEL))
     assert max(np.abs(array - start[name]).max() for name, array in result[2].items()) > 0.05  # it moves
     return result
 
 
-def test_micro_batches_change_nothing(case, whole):
-    assert_same(updated(case[0], 4), whole)
+def test_micro_batches_change_nothing(learner, case, whole):
+    assert_same(updated(learner, case[0], 4), whole)
 
 
-def test_padding_changes_nothing(case, whole):
+def test_padding_changes_nothing(learner, case, whole):
     """Wider prompts and completions, filled with ids and numbers that mean something elsewhere."""
     filled = {"prompt_PS": 50, "completion_PGT": 50, "old_logprobs_BT": 3.0, "ref_logprobs_BT": -3.0,
               "weight_BT": 0.0, "mask_BT": 0.0}  # fmt: skip
@@ -81,11 +89,11 @@ def test_padding_changes_nothing(case, whole):
     for name, value in filled.items():
         array = getattr(case[0], name)
         wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
-    assert_same(updated(replace(case[0], **wider), 1), whole)
+    assert_same(updated(learner, replace(case[0], **wider), 1), whole)
 
 
-def test_a_constant_added_to_a_group_s_rewards_changes_nothing(case, whole):
+def test_a_constant_added_to_a_group_s_rewards_changes_nothing(learner, case, whole):
     shifted = advantages(case[1] + np.array([[5.0], [-2.0], [0.5], [100.0]]))
-    assert_same(updated(replace(case[0], advantage_B1=shifted), 1), whole)
+    assert_same(updated(learner, replace(case[0], advantage_B1=shifted), 1), whole)
     with pytest.raises(AssertionError):
-        assert_same(updated(replace(case[0], advantage_B1=1.1 * shifted), 1), whole)
+        assert_same(updated(learner, replace(case[0], advantage_B1=1.1 * shifted), 1), whole)

@@ -10,10 +10,10 @@ from tests.stages.grpo.test_model import transformers_twin
 LOGITS = np.log(np.array([0.05, 0.4, 0.1, 0.3, 0.15], np.float32))
 
 
-def draw(uniform, greedy=False, t=5, logits=LOGITS, **rules):
+def draw(uniform, greedy=False, t=5, logits=LOGITS, sampler=None, **rules):
     uniform = np.atleast_1d(np.array(uniform, np.float32))
     rows = np.tile(logits, (len(uniform), 1)).astype(np.float32)
-    sampler = NextToken(small.rollout_config(**rules), (1,), len(logits))
+    sampler = sampler or NextToken(small.rollout_config(**rules), (1,), len(logits))
     ids = sampler(Tensor(rows), Tensor(uniform), greedy, Tensor(t, ms.int32))
     return ids.asnumpy()
 
@@ -128,6 +128,8 @@ def test_rules_give_the_distribution_that_transformers_samples_from(rules):
     model, numbers = small.model_config(), 4000
     twin, torch = transformers_twin(model, small.weights(model))
     prompt, length = small.prompts(model, 6, 9)
+    others = {key: value for key, value in rules.items() if key != "repetition_penalty"}
+    sampler = NextToken(small.rollout_config(**others), (1,), model.vocab_size)
     for ids, count in zip(prompt, length, strict=True):
         ids = torch.tensor(ids[:count])[None].long()
         answer = twin.generate(
@@ -139,8 +141,7 @@ def test_rules_give_the_distribution_that_transformers_samples_from(rules):
         seen[0, ids[0].numpy()] = 1
         logits = Tensor(answer.logits[0].numpy())
         logits = penalised(logits, Tensor(seen), rules.get("repetition_penalty", 1.0)).asnumpy()[0]
-        others = {key: value for key, value in rules.items() if key != "repetition_penalty"}
-        drawn = draw((np.arange(numbers) + 0.5) / numbers, logits=logits, **others)
+        drawn = draw((np.arange(numbers) + 0.5) / numbers, logits=logits, sampler=sampler)
         found = np.bincount(drawn, minlength=model.vocab_size) / numbers
         np.testing.assert_allclose(found, wanted, atol=1.5 / numbers)
         assert (found[wanted == 0] == 0).all()

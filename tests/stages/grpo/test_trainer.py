@@ -1,10 +1,28 @@
 """The numbers of a step."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from stages.grpo.sampled import standard_error
-from stages.grpo.trainer import update_metrics
+from stages.grpo.trainer import Trainer, update_metrics
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "kl", "told"),
+    [
+        (0.1, 2.0, 0.5, None),
+        (0.1, 2.0, 0.6, "the KL to the reference, 0.6, exceeds train.max_kl=0.5"),
+        (float("nan"), 2.0, 0.0, "the loss is nan"),
+        (0.1, float("inf"), 0.0, "the gradient's norm inf"),
+    ],
+)
+def test_what_shows_that_training_has_diverged(loss, norm, kl, told):
+    """The stage then stops with step, batch and last good checkpoint: test_stage.py."""
+    trainer = SimpleNamespace(job=SimpleNamespace(train=SimpleNamespace(max_kl=0.5)))
+    problem = Trainer._problem(trainer, loss, norm, kl)
+    assert problem is None if told is None else told in problem
 
 
 def test_standard_error_is_how_far_means_of_groups_spread():

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import job
+from launch.process import job
 from pipeline.config.load import load as compose
 from pipeline.plan import graph
 from stages.__main__ import main

@@ -205,6 +205,6 @@ def sweep_of(count: int, steps: int = 80, **hostile: str) -> dict[str, Any]:
         rows[f"grpo/b{i // 2}"] = [{**row, "reward": row["reward"] + 0.05 * i} for row in metrics(steps)]
     return {
         "title": "0123abcd", "command": hostile.get("command", "grpoflow sweep seed=0,1"),
-        "began": START, "written": START,
+        "written": START,
         "given": given, "manifests": manifests, "metrics": rows,
     }  # fmt: skip

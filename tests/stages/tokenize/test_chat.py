@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -28,7 +28,6 @@ def test_turns_are_marked_and_the_assistants_words_are_learnt():
     assert pieces[-1].text == "\n"
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     content=st.lists(
         st.sampled_from([*SPECIAL, "a", "\n", "<", "|", GUARD, "<" + GUARD, "|im_end|>", " é"]), min_size=1

@@ -2,7 +2,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.tokenize.mindrecord import MindRecordFile, pack
@@ -114,7 +114,6 @@ def unpack(packed):
     return values
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(1, 17), st.integers(1, 5))
 def test_any_values_survive_packing(data, length, rows):
     value = st.one_of(st.sampled_from(EDGES), st.integers(-(2**63), 2**63 - 1))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -50,7 +50,6 @@ LINE = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, min_size=1, max_size=12), final=st.sampled_from(["", "\n"]))
 def test_a_text_read_in_paragraphs_has_the_ids_of_the_whole_text(directory, lines, final):
     text = "\n".join(lines) + final

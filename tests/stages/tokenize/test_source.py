@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -72,7 +72,6 @@ def check(directory, source, kind, over_long, rows):
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@settings(max_examples=25, deadline=None)
 @given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
 def test_json_lines(directory, kind, data, over_long):
     line = st.binary(max_size=20) | ROWS[kind].map(lambda row: json.dumps(row).encode())
@@ -84,7 +83,6 @@ def test_json_lines(directory, kind, data, over_long):
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@settings(max_examples=25, deadline=None)
 @given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
 def test_json_arrays(directory, kind, data, over_long):
     rows = data.draw(st.lists(ROWS[kind] | ANY | st.lists(ANY, max_size=2), min_size=1, max_size=12))
@@ -93,7 +91,6 @@ def test_json_arrays(directory, kind, data, over_long):
 
 
 @pytest.mark.parametrize("kind", ["grpo", "alpaca", "text"])
-@settings(max_examples=25, deadline=None)
 @given(data=st.data(), over_long=st.sampled_from(["drop", "truncate"]))
 def test_parquet(directory, kind, data, over_long):
     keys = {"grpo": ["question", "answer"], "alpaca": ["instruction", "input", "output"], "text": ["text"]}[
@@ -106,7 +103,6 @@ def test_parquet(directory, kind, data, over_long):
         check(directory, write(name, "rows.parquet", rows), kind, over_long, len(rows))
 
 
-@settings(max_examples=50, deadline=None)
 @given(content=st.binary(max_size=200))
 def test_plain_text(directory, content):
     with tempfile.TemporaryDirectory() as name:

@@ -3,7 +3,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -117,7 +117,6 @@ LINE = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, min_size=1, max_size=15), mode=st.sampled_from(["drop", "truncate"]))
 def test_nothing_is_lost_silently_whatever_the_file_holds(source, lines, mode):
     source.write_bytes(b"".join(line.replace(b"\n", b"") + b"\n" for line in lines))

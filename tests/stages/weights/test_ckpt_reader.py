@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -65,7 +65,6 @@ def test_ranks_as_ckpt_merge_to_the_same_bytes(tmp_path, dtype, monkeypatch):
     merge_directory(tmp_path / "ckpt", tmp_path / "strategy", tmp_path / "again")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_is_told_or_harmless(tmp_path, data):
     file = tmp_path / "model.ckpt"

@@ -6,7 +6,7 @@ import struct
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
@@ -112,7 +112,6 @@ def test_missing_file_and_pickles(tmp_path):
             read_header(tmp_path / name)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     cut=st.integers(0, 400), flips=st.lists(st.tuples(st.integers(0, 399), st.integers(0, 255)), max_size=3)
 )

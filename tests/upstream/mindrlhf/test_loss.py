@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import msrun
+from launch.process import msrun
 from stages.engines.mindrlhf.rehearsal import shim
 from stages.engines.mindrlhf.stage import places_of
 from stages.engines.mindrlhf.start import all_configs, dump

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from launch.engine import write
-from launch.scripts import EngineStart
+from launch.nodes.scripts import EngineStart
 from pipeline.config.load import Config
 from stages.config import read
 from stages.context import Context

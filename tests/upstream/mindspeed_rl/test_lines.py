@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from launch.diagnose import diagnose
+from launch.diagnose.diagnosis import diagnose
 from pipeline.config.load import load
 from stages.context import Context
 from stages.engines.mindspeed_rl import contract, tokenize

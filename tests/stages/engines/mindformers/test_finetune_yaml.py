@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engines.mindformers.finetune_yaml import finetune
@@ -52,7 +52,6 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
 @given(runs())
 def test_every_rule_holds(run: dict[str, Any]) -> None:
     micro = run["pp"] * run["micro"] if run["pp"] > 1 else run["micro"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
@@ -100,7 +100,6 @@ def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path: Path) ->
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=30)
 def test_whole_means_what_the_format_says(tail: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = save(Path(folder), "train", 0, "0_5")

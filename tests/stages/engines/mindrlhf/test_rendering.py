@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engines.mindrlhf.job import Job
@@ -98,7 +98,6 @@ def flat(values: Any, path: str = "") -> dict[str, Any]:
     return {k: v for key, value in values.items() for k, v in flat(value, f"{path}.{key}").items()}
 
 
-@settings(max_examples=60, deadline=None)
 @given(settings_of_a_run())
 def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
     job = made(run)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engines.mindspeed_rl import contract
@@ -89,7 +89,6 @@ def made(run: dict[str, Any]) -> Job:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(settings_of_a_run())
 def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
     job, window = made(run), run["window"]

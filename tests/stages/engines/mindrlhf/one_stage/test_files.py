@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config.load import load
@@ -66,7 +66,6 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
 @given(runs())
 def test_every_size_and_layout(run: dict[str, Any]) -> None:
     dp, mp, pp, cp, version = (run[key] for key in ("dp", "mp", "pp", "cp", "version"))

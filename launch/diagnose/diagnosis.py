@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launch.failures import Failure, fill
-from launch.symptoms import ORDER, Symptom, look
+from launch.diagnose.failures import Failure, fill
+from launch.diagnose.symptoms import ORDER, Symptom, look
 
 MOST_LOGS = 2000
 ENDINGS = ("*.log", "*.out", "*.err")
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def kind(self) -> str:
-        """cause, follows, end (see launch.failures), or unknown."""
+        """cause, follows, end (see launch.diagnose.failures), or unknown."""
         return self.failure.kind if self.failure is not None else "unknown"
 
     def to_json(self) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from launch import diagnose, msrun, process
 from launch.config import LauncherConfig
+from launch.diagnose import diagnosis
 from launch.errors import ProcessFailed
-from launch.process import Outcome
+from launch.process import child, msrun
+from launch.process.child import Outcome
 
 
 def run(
@@ -28,7 +29,7 @@ def run(
     Args:
         program: arguments of the interpreter, for example ["-m", "stages", "grpo", "spec.json"].
         workers: number of processes; each learns its rank from msrun.
-        job: name of the job, see launch.process.
+        job: name of the job, see launch.process.child.
         log_dir: receives stage.log and, with several workers, scheduler.log and worker_K.log.
         launcher: addresses, ports and time limits.
         env: variables added to this process's environment.
@@ -40,7 +41,7 @@ def run(
     python = Path(sys.executable)
     log = log_dir / "stage.log"
     try:
-        return process.run(
+        return child.run(
             describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
             job=job,
             log=log,
@@ -50,15 +51,15 @@ def run(
             on_poll=on_poll,
         )
     except ProcessFailed as error:
-        culprit = diagnose.culprit(log_dir) if workers > 1 else None
+        culprit = diagnosis.culprit(log_dir) if workers > 1 else None
         if culprit is None:
             raise
-        raise ProcessFailed(error.exit_code, culprit, process.tail(culprit)) from error
+        raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
 
 
 def end_leftovers(job: str) -> list[int]:
     """End what still runs of an earlier attempt whose parent was killed; returns the process ids."""
-    return process.end_job(job, grace_s=0.0)
+    return child.end_job(job, grace_s=0.0)
 
 
 def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:

@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
 def look(
     ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], shared: Path
 ) -> list[tuple[str, str]]:
-    """What the nodes lack, as (node, what); see launch.scripts.CHECK.
+    """What the nodes lack, as (node, what); see launch.nodes.scripts.CHECK.
 
     Args:
         ssh: the ssh command.

@@ -20,11 +20,14 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from launch.environment import memory_bytes
 from launch.errors import LaunchError
-from launch.msrun import find_port
-from launch.windows import PYTHONS, Window
+from launch.machine.environment import memory_bytes
+from launch.process.msrun import find_port
 
+Window = tuple[str, str, str]
+"""Distribution, versions that work (empty: any), why."""
+PYTHONS = ">=3.10,<3.12"
+"""grpoflow needs 3.10; mindspore 2.7.0 has wheels up to 3.11."""
 Status = Literal["ok", "problem", "unknown"]
 ASCEND = Path("/usr/local/Ascend")
 """Where CANN and the driver are installed by default."""

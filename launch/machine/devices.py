@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from launch.doctor import Check
+from launch.machine.checks import Check
 
 _NAME = re.compile(r"\d+\s+([A-Za-z0-9_-]*[A-Za-z_][A-Za-z0-9_-]*)")
 _CHIP = re.compile(r"\d+(\s+\d+)?")

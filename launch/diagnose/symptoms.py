@@ -1,4 +1,4 @@
-"""The one entry of launch.failures that explains most of a log, or the error that none of them knows."""
+"""What explains most of a log: an entry of the table of failures, or the error that none of them knows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.failures import FAILURES, Failure
+from launch.diagnose.failures import Failure, failures
 
 HEAD_BYTES, TAIL_BYTES = 1 << 18, 2 << 20
 """Of a log that are read: gigabytes of it are progress."""
@@ -56,7 +56,7 @@ class Symptom:
 
 @functools.cache
 def _patterns() -> tuple[tuple[Failure, re.Pattern[str]], ...]:
-    return tuple((one, re.compile(one.pattern, re.M)) for one in FAILURES)
+    return tuple((one, re.compile(one.pattern, re.M)) for one in failures())
 
 
 @functools.cache

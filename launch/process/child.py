@@ -105,7 +105,7 @@ def run(
 
 
 def how_it_ended(exit_code: int) -> str:
-    """The line that a failed child's log ends with; launch.failures knows it."""
+    """The line that a failed child's log ends with; launch.diagnose.failures knows it."""
     if exit_code >= 0:
         return f"grpoflow: ended with exit code {exit_code}"
     return f"grpoflow: ended by signal {-exit_code} ({signal.Signals(-exit_code).name})"

@@ -1,0 +1,1 @@
+"""Why a run failed, from its logs."""

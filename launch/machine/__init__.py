@@ -1,0 +1,1 @@
+"""What a machine has, and whether an engine could run on it."""

@@ -1,0 +1,1 @@
+"""Several machines: start scripts, ssh, Slurm."""

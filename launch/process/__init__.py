@@ -1,0 +1,1 @@
+"""One child process, and workers under msrun."""
