@@ -91,7 +91,7 @@ class Run:
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            if target is None or any(spec.engine is not None for spec in self.built.specs):
+            if target is None or any(spec.program is not None for spec in self.built.specs):
                 missing = list(engines.needs(plan.config))
                 if missing:
                     raise ConfigError(missing)
