@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,25 @@ from launch.errors import LaunchError
 from stages.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = ["REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "StageFailed", "StoreError"]
+ELSEWHERE = "choose another store with store=DIR"
 
 
 class StoreError(Exception):
     """The artifact store cannot be read or written, or an artifact in it is damaged."""
+
+    @classmethod
+    def of(cls, error: OSError, where: Path) -> StoreError:
+        """The failure of an operating system call on the store, with what to do about it."""
+        writable = f"make it writable for you, or {ELSEWHERE}"
+        remedies = {
+            errno.ENOSPC: f"free space there, or {ELSEWHERE}",
+            errno.EDQUOT: f"free quota there, or {ELSEWHERE}",
+            errno.EACCES: writable,
+            errno.EPERM: writable,
+            errno.EROFS: ELSEWHERE,
+        }
+        remedy = remedies.get(error.errno or 0, ELSEWHERE)
+        return cls(f"{error.filename or where}: {error.strerror}; {remedy}")
 
 
 class NoResult(StoreError):

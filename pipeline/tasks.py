@@ -25,6 +25,9 @@ from pipeline.store.store import DIGITS
 TELL_EVERY_S = 1.0
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
+RETURN_CODES = (
+    "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
+)  # fmt: skip
 
 
 def _behave_without_luigi_cfg() -> None:
@@ -33,17 +36,7 @@ def _behave_without_luigi_cfg() -> None:
         # Without luigid the default tries the network for a minute. --scheduler-host turns this off.
         "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
         # Luigi exits 0 on failure by default.
-        "retcode": {
-            name: Exit.FAILED
-            for name in (
-                "already_running",
-                "missing_data",
-                "not_run",
-                "task_failed",
-                "scheduling_error",
-                "unhandled_exception",
-            )
-        },
+        "retcode": dict.fromkeys(RETURN_CODES, Exit.FAILED),
         # A stage that writes nothing must not succeed.
         "worker": {"check_complete_on_run": True},
     }
@@ -165,12 +158,9 @@ class StageTask(luigi.Task):
 
     def requires(self) -> list[StageTask]:
         """The stages whose artifacts this one reads."""
-        spec = self._run.plan.spec(self.stage)
-        sources = dict.fromkeys(key.stage for key in spec.inputs.values())
-        return [self._task(self._run.plan.spec(stage)) for stage in sources]
-
-    def _task(self, spec: StageSpec) -> StageTask:
-        return task(self._run, spec, self.overrides, self.config_dir)
+        run = self._run
+        sources = dict.fromkeys(key.stage for key in run.plan.spec(self.stage).inputs.values())
+        return [task(run, run.plan.spec(stage), self.overrides, self.config_dir) for stage in sources]
 
     def complete(self) -> bool:
         """Whether the artifact is whole; of a task named on the command line, whether the result is told."""

@@ -14,7 +14,7 @@ from stages.context import Context
 from stages.errors import StageError
 
 STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
-STAGES = {  # module, or module:function where it is not `run`
+STAGES = {
     "fetch": "stages.fetch.stage",
     "fetch_dataset": "stages.fetch.dataset",
     "convert": "stages.convert",
@@ -23,23 +23,6 @@ STAGES = {  # module, or module:function where it is not `run`
     "split": "stages.split",
     "sft": "stages.sft",
     "grpo": "stages.grpo.stage",
-    "mindrlhf_prepare": "stages.engines.mindrlhf.stage:prepare",
-    "mindrlhf_collect": "stages.engines.mindrlhf.stage:collect",
-    "mindrlhf_answers": "stages.engines.mindrlhf.rehearsal.answers",
-    "mindrlhf_one_stage_prepare": "stages.engines.mindrlhf.one_stage.stage:prepare",
-    "mindrlhf_one_stage_collect": "stages.engines.mindrlhf.one_stage.stage:collect",
-    "mindformers_prepare": "stages.engines.mindformers.stage:prepare",
-    "mindformers_collect": "stages.engines.mindformers.stage:collect",
-    **{
-        f"mindspeed_rl_{stage}_{step}": f"stages.engines.mindspeed_rl.{module}:{step}"
-        for stage, module in (
-            ("tokenize", "tokenize"),
-            ("convert", "convert"),
-            ("grpo", "train"),
-            ("export", "export"),
-        )
-        for step in ("prepare", "collect")
-    },
     "evaluate": "stages.evaluate",
     "export": "stages.export",
     "report": "stages.report.stage",
@@ -49,16 +32,19 @@ STAGES = {  # module, or module:function where it is not `run`
 
 
 def entry(name: str) -> Callable[[Context], None]:
-    """The function behind a name of STAGES."""
-    module, _, function = STAGES[name].partition(":")
+    """The function behind a name of STAGES; an outside program's is named stages.MODULE:FUNCTION."""
+    module, _, function = STAGES.get(name, name).partition(":")
     run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
     return run
 
 
 def main(arguments: list[str]) -> int:
     """Run one stage; 0 done, 1 the stage failed for a reason that it names, 2 wrong arguments."""
-    if len(arguments) != 2 or arguments[0] not in STAGES:
-        print(f"usage: python -m stages {{{','.join(STAGES)}}} spec.json", file=sys.stderr)
+    if len(arguments) != 2 or not (arguments[0] in STAGES or arguments[0].startswith("stages.")):
+        print(
+            f"usage: python -m stages {{{','.join(STAGES)},stages.MODULE:FUNCTION}} spec.json",
+            file=sys.stderr,
+        )
         return 2
     try:
         entry(arguments[0])(Context.load(Path(arguments[1])))

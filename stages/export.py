@@ -13,13 +13,14 @@ from stages.context import Context
 from stages.errors import InputError
 from stages.export_config import ExportConfig
 from stages.model_config import Dtype, ModelConfig
+from stages.models.families import weights_of
+from stages.models.family import EMBEDDING, HEAD, Shape
 from stages.weights.complete import stored_dtype
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
-from stages.weights.names import fused_rows, hf_name, parts_of, read_shape
+from stages.weights.names import fused_rows, is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.progress import to_context
-from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_ranks, whole
 from stages.weights.transfer import THREADS, Move, Progress, transfer
@@ -93,8 +94,7 @@ def _sources(
     tensors: Mapping[str, Tensor], stored: Mapping[str, StoredTensor], shape: Shape, reference: Path
 ) -> dict[str, Tensor]:
     """Check the parameters; add what a reference has beyond them (a repeated tied head, rotary buffers)."""
-    fused = any(name.endswith("w_qkv.weight") for name in tensors)
-    expected = parameter_shapes(shape, fused)
+    expected = {weight.name: weight for weight in weights_of(shape, is_fused(tensors))}
     # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated, and trainers
     # save counters (mindrlhf's epoch_num and step_num).
     extra = {name for name, tensor in tensors.items() if tensor.shape == (1,)}
@@ -106,19 +106,19 @@ def _sources(
             raise InputError(
                 where, None, "the model config has no such tensor", "export weights without optimizer states"
             )
-        if tensors[name].shape != expected[name]:
+        if tensors[name].shape != expected[name].shape:
             raise InputError(
                 where,
                 list(tensors[name].shape),
-                f"the model config asks for {list(expected[name])}",
+                f"the model config asks for {list(expected[name].shape)}",
                 "give its own reference",
             )
-    for name in expected:
+    for name, weight in expected.items():
         if name not in tensors:
             raise InputError(
                 name, None, "this tensor is missing in the weights to export", "merge all ranks first"
             )
-        for part in map(hf_name, parts_of(name)):
+        for part in weight.parts:
             if part not in stored:
                 raise InputError(
                     f"{reference}: {part}",
@@ -145,9 +145,11 @@ def _moves(
     dtype: Dtype | None,
 ) -> list[Move]:
     """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
-    moves, done = [], set()
+    moves: list[Move] = []
+    done: set[str] = set()
+    parts_of = {weight.name: weight.parts for weight in weights_of(shape, is_fused(sources))}
     for name, tensor in sources.items():
-        parts = [hf_name(part) for part in parts_of(name)]
+        parts = parts_of[name]
         done.update(parts)
         targets = (
             _fused_targets(name, tensor, [placed[part] for part in parts], shape, dtype)

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from stages.layout import RoleLayout
 from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.models.families import parameter_shapes
 from stages.strategy.layouts import parameter_layouts, stages_of_layers
-from stages.weights.shapes import parameter_shapes
 
 GIB = 2**30
 Place = Literal["card", "host"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,53 +13,13 @@ from annotated_types import Ge, Gt
 from stages.errors import Problem
 from stages.fetch.sources import ModelRepositoryConfig
 from stages.identity import AbsentWhen, NotInIdentity
+from stages.models.deepseek_v3 import DeepseekV3Config
+from stages.models.families import FamilyName, family_of, weights_of
+from stages.models.family import TokenIds
 
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-@dataclass(frozen=True)
-class DeepseekV3Config:
-    """What a DeepSeek-V3 has besides a Qwen2's shape: latent attention, experts, YaRN (its config.json).
-
-    Only engine=mindrlhf's files are rendered from it; the weight tools and engine=local know Qwen2 alone.
-    """
-
-    q_lora_rank: Positive
-    """Width of the compressed queries."""
-    kv_lora_rank: Positive
-    """Width of the compressed keys and values."""
-    qk_nope_head_dim: Positive
-    """Elements of a query or key head without position."""
-    qk_rope_head_dim: Positive
-    """Elements of it with one."""
-    v_head_dim: Positive
-    """Elements of a value head."""
-    n_routed_experts: Positive
-    n_shared_experts: Positive
-    num_experts_per_tok: Positive
-    """Routed experts that see a token."""
-    moe_intermediate_size: Positive
-    """Width of one expert."""
-    first_k_dense_replace: Annotated[int, Ge(0)]
-    """Leading layers with one wide feed-forward network instead of experts."""
-    n_group: Positive
-    """Groups that the routed experts form."""
-    topk_group: Positive
-    """Groups among which a token's experts are chosen."""
-    routed_scaling_factor: Annotated[float, Gt(0)]
-    """Factor of the routed experts' sum."""
-    norm_topk_prob: bool
-    """Whether the chosen experts' weights are scaled to the sum 1."""
-    rope_factor: Annotated[float, Gt(0)]
-    """rope_scaling (YaRN), this and the next five: how far positions are stretched."""
-    rope_original_length: Positive
-    """Positions before that."""
-    rope_beta_fast: Annotated[float, Gt(0)]
-    rope_beta_slow: Annotated[float, Gt(0)]
-    rope_mscale: Annotated[float, Gt(0)]
-    rope_mscale_all_dim: Annotated[float, Gt(0)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +28,9 @@ class ModelConfig:
 
     name: str
     """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
+    # younger than stores in use, whose DeepSeek-V3 was told by its section
+    family: Annotated[FamilyName, AbsentWhen("qwen2"), AbsentWhen("deepseek_v3")]
+    """What it is: its tensors, ids and networks (stages/models, a file each)."""
     variant: Literal["base", "instruct"]
     """Selects hub id, eos ids and whether the chat template applies."""
     source: Literal["builtin", "local", "modelscope"]
@@ -107,7 +72,7 @@ class ModelConfig:
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
     deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)]
-    """What makes it a DeepSeek-V3; null: a Qwen2."""
+    """What a DeepSeek-V3 has besides; null for every other family."""
 
     @property
     def hub_id(self) -> str:
@@ -124,25 +89,17 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """Elements of all weights; tied embeddings count once."""
-        embeddings = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
-        if self.deepseek_v3 is not None:
-            return self._deepseek_layers(self.deepseek_v3) + embeddings + self.hidden_size
-        kv = self.num_key_value_heads * self.head_dim
-        attention = 2 * self.hidden_size**2 + 2 * self.hidden_size * kv + self.hidden_size + 2 * kv
-        layer = attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
-        return self.num_hidden_layers * layer + embeddings + self.hidden_size
+        return _num_parameters(self)
 
-    def _deepseek_layers(self, shape: DeepseekV3Config) -> int:
-        """Elements of all decoder layers; the layer that predicts a second token ahead is not trained."""
-        hidden, heads = self.hidden_size, self.num_attention_heads
-        queries = shape.q_lora_rank * (hidden + 1 + heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim))
-        values = shape.kv_lora_rank * (hidden + 1 + heads * (shape.qk_nope_head_dim + shape.v_head_dim))
-        attention = queries + values + hidden * (shape.qk_rope_head_dim + heads * shape.v_head_dim)
-        experts = shape.n_routed_experts + shape.n_shared_experts
-        sparse = 3 * hidden * shape.moe_intermediate_size * experts + (hidden + 1) * shape.n_routed_experts
-        dense = min(shape.first_k_dense_replace, self.num_hidden_layers)
-        feed_forward = dense * 3 * hidden * self.intermediate_size + (self.num_hidden_layers - dense) * sparse
-        return self.num_hidden_layers * (attention + 2 * hidden) + feed_forward
+    @property
+    def token_ids(self) -> TokenIds:
+        """The family's special ids, unless this section says otherwise."""
+        usual = family_of(self).ids[self.variant]
+        return TokenIds(
+            bos=usual.bos if self.bos_token_id is None else self.bos_token_id,
+            eos=self.eos_token_id or usual.eos,
+            pad=usual.pad if self.pad_token_id is None else self.pad_token_id,
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -153,6 +110,12 @@ class ModelConfig:
     def trained_bytes(self) -> int:
         """Bytes of all weights between stages."""
         return self.num_parameters * ITEM_BYTES[self.param_init_type]
+
+
+@functools.lru_cache(maxsize=64)
+def _num_parameters(model: ModelConfig) -> int:
+    count = family_of(model).count
+    return count(model) if count else sum(math.prod(weight.shape) for weight in weights_of(model))
 
 
 def check_ids(config: ModelConfig, path: str = "model") -> Iterator[Problem]:

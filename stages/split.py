@@ -9,10 +9,11 @@ from stages.context import Context
 from stages.convert import converted
 from stages.errors import ConfigError, InputError
 from stages.model_config import Dtype, ModelConfig
+from stages.models.family import HF_NORM
 from stages.split_config import SplitConfig, check_split
 from stages.weights.complete import stored_dtype
 from stages.weights.formats import Format
-from stages.weights.names import hf_name, name_map, read_shape, renamed
+from stages.weights.names import is_fused, name_map, read_shape, renamed
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.prefixes import is_clone, plain_strategy
 from stages.weights.progress import to_context
@@ -168,9 +169,8 @@ def split_directory(
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
     """A complete checkpoint under mindformers' names, fused where the strategy lists fused parameters."""
     stored = open_directory(source)
-    if hf_name("model.norm_out.weight") not in stored:
+    if HF_NORM not in stored:
         return {name: whole(one) for name, one in stored.items()}
     directory = source if source.is_dir() else source.parent
     shape = read_shape(directory)
-    fused = any(name.endswith("w_qkv.weight") for name in strategy.tensors)
-    return renamed(stored, name_map(shape, fused), shape, directory)
+    return renamed(stored, name_map(shape, is_fused(strategy.tensors)), shape, directory)

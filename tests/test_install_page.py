@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from launch import windows
+from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
 from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 from stages.engines.mindspeed_rl.train_yaml import runtime_env
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
@@ -41,14 +42,14 @@ def test_every_contract_of_every_engine_is_there() -> None:
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
 def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
     pins = columns()[contract]
-    asked = {name: wanted for name, wanted, _ in windows.MINDSPEED_RL[contract].packages}
+    asked = {name: wanted for name, wanted, _ in mindspeed_rl.KNOWN[contract].packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(asked[name])] == []
     variables = runtime_env(job_of(*SEVEN, f"engine.contract={contract}"))["env_vars"]
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 
 def test_mindrlhf_gets_what_doctor_asks_for() -> None:
-    for name, wanted, _ in windows.MINDRLHF.packages:
+    for name, wanted, _ in mindrlhf.KNOWN.packages:
         assert f"{name}{wanted}" in PARTS["mindrlhf"]
     assert "vllm-0.8.4.dev0" in PARTS["mindrlhf"] and "vllm_mindspore-0.3.0" in PARTS["mindrlhf"]
 

@@ -23,8 +23,11 @@ from packaging.version import Version
 from launch.errors import LaunchError
 from launch.machine.environment import memory_bytes
 from launch.process.msrun import find_port
-from launch.windows import PYTHONS, Window
 
+Window = tuple[str, str, str]
+"""Distribution, versions that work (empty: any), why."""
+PYTHONS = ">=3.10,<3.12"
+"""grpoflow needs 3.10; mindspore 2.7.0 has wheels up to 3.11."""
 Status = Literal["ok", "problem", "unknown"]
 ASCEND = Path("/usr/local/Ascend")
 """Where CANN and the driver are installed by default."""

@@ -7,9 +7,9 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline import engines
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.plan.reward_check import leftover
 from stages.config import read
 from stages.fetch.config import DatasetConfig
 from stages.model_config import ModelConfig
@@ -60,7 +60,9 @@ def probe(options: Namespace) -> int:
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     reward = read(RewardConfig, values["reward"], "reward")
-    end = leftover(values["engine"], read(ModelConfig, values["model"], "model"))
+    end = engines.of(values["engine"]["name"]).leftover(
+        values["engine"], read(ModelConfig, values["model"], "model")
+    )
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)
     print(json.dumps(outcome.to_json(), indent=1))
     return Exit.DONE if outcome.earnable else Exit.FAILED

@@ -8,25 +8,24 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launch import windows
 from launch.engine import hosts_of, lacking
 from launch.machine import checks as look
 from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
-from launch.windows import Known
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
 from pipeline.config.load import Config, load
 from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.plan.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED, Checkout
+from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal.machine import missing_packages
+from stages.engine import Checkout, Engine
 from stages.fetch.redact import redact
 
 HUB = "https://modelscope.cn"
@@ -55,37 +54,10 @@ def register(commands: Commands) -> None:
     )
 
 
-@dataclass(frozen=True)
-class Outside:
-    """What doctor knows of an engine that is a program of its own."""
-
-    known: Mapping[str, Known]
-    """By contract of its first checkout; the first is assumed without one."""
-    checkouts: tuple[Checkout, ...]
-    only_910: bool = False
-    """Whether it refuses chips other than 910B and 910_93 itself."""
-
-    def at(self, contract: str | None) -> Known:
-        """What fits a contract."""
-        return self.known.get(contract or "", next(iter(self.known.values())))
-
-
-OUTSIDE: Mapping[str, Outside] = {
-    "mindrlhf": Outside(
-        {"": windows.MINDRLHF}, (CHECKOUTS["mindrlhf"], CHECKOUTS["mindformers"]), only_910=True
-    ),
-    "mindrlhf_one_stage": Outside(
-        {"": windows.ONE_STAGE}, (CHECKOUTS["one_stage"], ONE_STAGE_MINDFORMERS_CHECKOUT)
-    ),
-    "mindspeed_rl": Outside(windows.MINDSPEED_RL, (CHECKOUTS["mindspeed_rl"], CHECKOUTS["mindspeed_llm"])),
-    "mindformers": Outside({"": windows.MINDFORMERS}, (SUPERVISED,)),
-}
-"""mindformers stands for supervised training by it, before any engine (engine.sft=mindformers)."""
-
-
 def doctor(options: Namespace) -> int:
     """Show every check; exit 1 when the chosen engine is not ready."""
     config = load(options.overrides, options.config_dir)
+    chosen = [engine.name for engine in engines.chosen(config)]
     found = examine(config, options.online, homes(options.checkout))
     verdicts = {
         name: verdict(found["machine"] + checks) for name, checks in found.items() if name not in NO_ENGINES
@@ -94,14 +66,9 @@ def doctor(options: Namespace) -> int:
         checks = {name: [asdict(check) for check in group] for name, group in found.items()}
         print(json.dumps({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}, indent=1))
     else:
-        _show(found, verdicts, _chosen(config))
-    ready = all(verdicts[name] != "not ready" for name in _chosen(config))
+        _show(found, verdicts, chosen)
+    ready = all(verdicts[name] != "not ready" for name in chosen)
     return Exit.DONE if ready else Exit.FAILED
-
-
-def _chosen(config: Config) -> tuple[str, ...]:
-    """The engines that a run needs: its own, and mindformers where that trains before it."""
-    return (config.engine.name, *(("mindformers",) if config.engine.sft == "mindformers" else ()))
 
 
 def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
@@ -124,11 +91,13 @@ def homes(pairs: list[str]) -> dict[str, str]:
     Raises:
         ConfigError: no such name.
     """
+    known = [checkout.name for engine in engines.outside() for checkout in engine.checkouts]
     found = {}
     for pair in pairs:
         name, _, directory = pair.partition("=")
-        if name not in CHECKOUTS or not directory:
-            raise ConfigError([Problem("--checkout", pair, f"must be NAME=DIR, of {', '.join(CHECKOUTS)}")])
+        if name not in known or not directory:
+            rule = f"must be NAME=DIR, of {', '.join(dict.fromkeys(known))}"
+            raise ConfigError([Problem("--checkout", pair, rule)])
         found[name] = directory
     return found
 
@@ -155,9 +124,9 @@ def examine(config: Config, online: bool, given: Mapping[str, str] | None = None
         machine += _host_memory(config)
     versions, cards = functools.cache(_versions), devices.look()
     found = {"machine": machine, "local": list(_local(config))}
-    for name, engine in OUTSIDE.items():
-        found[name] = list(_outside(name, engine, config, given or {}, versions, cards))
-    if any(name in rehearsal.ENGINES for name in engines.parts(config)):
+    for engine in engines.outside():
+        found[engine.name] = list(_outside(engine, config, given or {}, versions, cards))
+    if any(engine.name in rehearsal.ENGINES for engine in engines.parts(config)):
         found["rehearse"] = [_rehearsing(config)]
     return found
 
@@ -200,21 +169,24 @@ def _host_memory(config: Config) -> Iterator[Check]:
 
 def _versions(python: str) -> Mapping[str, str | None] | None:
     """Every distribution that any engine needs, asked once of an interpreter."""
-    known = [one for engine in OUTSIDE.values() for one in engine.known.values()]
-    names = {name for one in known for name, *_ in one.packages}
-    return look.versions(python, sorted({*names, *(name for name, *_ in windows.VLLM), "mindformers"}))
+    names = {"mindformers"}
+    for engine in engines.outside():
+        windows = [
+            *engine.also(None),
+            *(window for known in engine.known.values() for window in known.packages),
+        ]
+        names.update(name for name, *_ in windows)
+    return look.versions(python, sorted(names))
 
 
 def _outside(
-    name: str,
-    engine: Outside,
+    engine: Engine,
     config: Config,
     given: Mapping[str, str],
     versions: Callable[[str], Mapping[str, str | None] | None],
     cards: devices.Seen,
 ) -> Iterator[Check]:
-    program: Any = config.mindformers if name == "mindformers" else config.engine
-    chosen = program if name in _chosen(config) else None
+    chosen = engine.settings(config) if engine in engines.chosen(config) else None
     needed = min(config.cards, config.launcher.cards_per_node)
     memory = getattr(chosen, "device_memory_gib", None)
     yield from devices.checks(cards, needed, memory, engine.only_910)
@@ -223,14 +195,13 @@ def _outside(
     found = versions(python) if python else None
     first = engine.checkouts[0]
     contract = first.contract(_home(first, given, chosen)) or getattr(chosen, "contract", None)
-    for checkout in engine.checkouts:
-        if not checkout.needed_by or (contract or next(iter(engine.known))) in checkout.needed_by:
-            installed = (found or {}).get(checkout.package) if checkout.package else None
-            yield checkout.check(_home(checkout, given, chosen), installed)
+    for checkout in engine.needed(contract):
+        installed = (found or {}).get(checkout.package) if checkout.package else None
+        yield checkouts.check(checkout, _home(checkout, given, chosen), installed)
     if container:
         yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
         return
-    known = engine.at(contract)
+    known = engine.works_with(contract)
     yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
     yield look.driver(known.driver)
     if python is None or found is None:
@@ -238,9 +209,7 @@ def _outside(
         yield Check("python", "problem", told, "engine.python: an interpreter with mindspore and mindformers")
         return
     yield look.python_version(found["python"] or "")
-    yield from look.packages(known.packages, found.get, python)
-    if name == "mindrlhf" and getattr(chosen, "use_vllm", True):
-        yield from look.packages(windows.VLLM, found.get, python)
+    yield from look.packages((*known.packages, *engine.also(chosen)), found.get, python)
 
 
 def _home(checkout: Checkout, given: Mapping[str, str], chosen: Any) -> str | None:

@@ -1,8 +1,4 @@
-"""The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked.
-
-Sections stand beside the code that they configure (stages/*/config.py, launch/config.py); here they
-are put together.
-"""
+"""The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked."""
 
 from __future__ import annotations
 
@@ -18,59 +14,21 @@ from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
-from pipeline.engines.stage import as_text
 from pipeline.errors import ConfigError
 from stages.config import read
-from stages.convert_config import ConvertConfig
-from stages.engine_config import LocalEngine
-from stages.engines.mindformers.config import MindformersConfig
-from stages.engines.mindrlhf.config import MindrlhfEngine
-from stages.engines.mindrlhf.one_stage.config import OneStageEngine
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine
-from stages.evaluate_config import EvaluateConfig
-from stages.export_config import ExportConfig
-from stages.fetch.config import DatasetConfig
-from stages.fetch.sources import FetchConfig, choose_source
-from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.identity import NotInIdentity
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
-from stages.report.config import ReportConfig
-from stages.rewards.config import RewardConfig
-from stages.sft_config import SftConfig
-from stages.split_config import SplitConfig
-from stages.tokenize.config import SftDataConfig, TokenizeConfig
+from stages.engine import as_text
+from stages.fetch.sources import choose_source
+from stages.sections import Sections
 
 
 @dataclass(frozen=True)
-class Config:
-    """One run. Values: conf/*.yaml; overrides: Hydra's grammar."""
+class Config(Sections):
+    """What stages read, and where and how the run computes."""
 
-    seed: Annotated[int, Ge(0), Le(2**31 - 1)]
-    """Seed of everything random: builtin weights and data, sampling, order of the data."""
     store: str
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
     cards: Annotated[int, Ge(1), Le(2048)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
-    model: ModelConfig
-    layout: LayoutConfig
-    dataset: DatasetConfig
-    fetch: Annotated[FetchConfig, NotInIdentity()]
-    tokenize: TokenizeConfig
-    convert: ConvertConfig
-    split: SplitConfig
-    reward: RewardConfig
-    engine: LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
-    """Which trainer runs grpo."""
-    rollout: RolloutConfig
-    sft: SftConfig
-    sft_data: SftDataConfig
-    mindformers: MindformersConfig
-    """Supervised training with engine.sft=mindformers."""
-    train: TrainConfig
-    evaluate: EvaluateConfig
-    export: ExportConfig
-    report: ReportConfig
     launcher: LauncherConfig
 
     def plain(self) -> dict[str, Any]:
@@ -127,8 +85,8 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
                 role["micro_batch_num"] = role["pipeline_stage"]
             if not role["offset"]:
                 role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
-        if derived["engine"]["sft"] == "mindformers":
-            engines.supervised().derive(derived)
+        if derived["engine"]["sft"] == engines.SUPERVISED:
+            engines.of(engines.SUPERVISED).derive(derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]

@@ -13,6 +13,7 @@ from stages.fetch.sources import check_fetch
 from stages.grpo.config import check_train
 from stages.layout import ROLES, Role, RoleLayout
 from stages.model_config import check_ids
+from stages.models.families import check_family, family_of
 from stages.rewards.config import check_reward
 from stages.strategy import layouts
 from stages.tokenize.config import check_tokenize
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
     from pipeline.config.load import Config
 
 MOST_CARDS = 64
-"""Of a Qwen2.5 run; a DeepSeek-V3 fits on no fewer than hundreds."""
+"""Of a dense model; one with experts may fit on no fewer than hundreds."""
 HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
 
 
 def check(config: Config) -> list[Problem]:
     """Every rule that `config` breaks; empty when it can run."""
+    per_node = config.launcher.cards_per_node
+    family = list(check_family(config.model, config.engine.name))
     return [
+        *family,
         *_model(config),
         *(problem for role in ROLES for problem in _role(config, role)),
-        *engines.of(config.engine.name).problems(config),
-        *(engines.supervised().problems(config) if config.engine.sft == "mindformers" else ()),
+        *(
+            problem
+            for engine in engines.chosen(config)
+            if not family or engine.name == engines.SUPERVISED
+            for problem in engine.problems(config, per_node)
+        ),
         *_lengths(config),
         *_training(config),
         *_sources(config),
@@ -60,7 +68,7 @@ def divisors(count: int) -> str:
 
 def _model(config: Config) -> Iterator[Problem]:
     model = config.model
-    if config.cards > MOST_CARDS and model.deepseek_v3 is None:
+    if config.cards > MOST_CARDS and family_of(model).num_experts is None:
         yield Problem("cards", config.cards, f"must be at most {MOST_CARDS}", f"use at most {MOST_CARDS}")
     if model.hidden_size % model.num_attention_heads:
         yield Problem(

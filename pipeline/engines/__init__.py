@@ -1,102 +1,85 @@
-"""The engines are a table: one module each, named as in conf/engine, with what the pipeline asks of it."""
+"""The engines of a run: each is one object (stages/engine.py), found by its name in conf/engine."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+import typing
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.errors import ConfigError, Problem
+from stages.engine import Engine
+from stages.identity import field_types
+from stages.sections import EngineConfig, Sections
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config
-    from pipeline.engines.stage import Load, Stage
-    from pipeline.errors import Problem
-    from stages.memory import RoleMemory
 
-ENGINES = ("local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl")
-
-
-class Engine(Protocol):
-    """What each module holds."""
-
-    def stages(self, config: Config) -> tuple[Stage, ...]:
-        """Its part of the graph, in order: from convert to export."""
-
-    def derive(self, values: dict[str, Any]) -> None:
-        """Fill in what follows from its own settings, in the whole plain configuration.
-
-        Raises KeyError or TypeError on values of a wrong type, which are reported when they are read.
-        """
-
-    def problems(self, config: Config) -> Iterable[Problem]:
-        """The rules that a configuration breaks."""
-
-    def needs(self, config: Config) -> Iterable[Problem]:
-        """What a run needs that plan and --dry-run do without."""
-
-    def notes(self, config: Config) -> tuple[str, ...]:
-        """What a plan should say besides its stages."""
-
-    def memory(self, config: Config) -> tuple[RoleMemory, ...]:
-        """The estimate of each role."""
-
-    def shortage(self, config: Config, roles: Sequence[RoleMemory], have: int | None = None) -> list[str]:
-        """What may not fit, and by how much."""
-
-    def load(self, config: Config) -> Load:
-        """What layouts are ranked by."""
-
-    def rehearsed(self, config: Config) -> Mapping[str, str | None]:
-        """Setting -> directory of every checkout whose code a rehearsal executes.
-
-        Raises ConfigError where there is no rehearsal, with the reason.
-        """
+MODULES = {
+    name: f"{cls.__module__.rpartition('.')[0]}.engine"
+    for cls in typing.get_args(EngineConfig)
+    for name in typing.get_args(field_types(cls)["name"])
+}
+"""Engine -> the module beside its settings, which holds ENGINE."""
+SUPERVISED = "mindformers"
+"""Trains before any engine where engine.sft names it."""
 
 
 def of(name: str) -> Engine:
     """The engine of that name; imported only when it is asked for: a plan of another need not load it."""
-    if name not in ENGINES:
-        raise KeyError(name)
-    return cast(Engine, importlib.import_module(f"{__name__}.{name}"))
+    module = "stages.engines.mindformers.engine" if name == SUPERVISED else MODULES[name]
+    engine: Engine = importlib.import_module(module).ENGINE
+    return engine
 
 
-def supervised() -> ModuleType:
-    """Supervised training for any engine (engine.sft=mindformers); imported only when it is asked for."""
-    return importlib.import_module(f"{__name__}.mindformers")
+def outside() -> tuple[Engine, ...]:
+    """Every engine that is a program of its own."""
+    return tuple(engine for engine in map(of, (*MODULES, SUPERVISED)) if engine.programs)
 
 
-def parts(config: Config) -> tuple[str, ...]:
-    """Who computes in a run, in order: mindformers (engine.sft), the engine; local only where it is alone."""
-    if config.engine.sft != "mindformers":
-        return (config.engine.name,)
-    return ("mindformers",) if config.engine.name == "local" else ("mindformers", config.engine.name)
+def chosen(run: Sections) -> tuple[Engine, ...]:
+    """Those of a run: its own, and mindformers where that trains before it."""
+    return tuple(map(of, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
 
 
-def rehearsed(config: Config) -> dict[str, str | None]:
+def parts(run: Sections) -> tuple[Engine, ...]:
+    """Those that compute in a run, in order; the embedded one only where it is alone."""
+    engines = chosen(run)[::-1]
+    return tuple(engine for engine in engines if engine.programs) or engines
+
+
+def rehearsed(run: Sections) -> dict[str, str | None]:
     """Setting -> directory of every checkout whose code a rehearsal of the run executes.
 
     Raises:
         ConfigError: a part of it cannot be rehearsed.
     """
     found: dict[str, str | None] = {}
-    for name in parts(config):
-        engine = supervised() if name == "mindformers" else of(name)
-        found.update(engine.rehearsed(config))
+    for engine in parts(run):
+        if engine.unrehearsed:
+            raise ConfigError([Problem("engine", engine.name, engine.unrehearsed)])
+        found.update(engine.homes(run))
     return found
 
 
 def needs(config: Config) -> Iterator[Problem]:
     """What a run needs that plan and --dry-run do without."""
-    yield from of(config.engine.name).needs(config)
-    if config.engine.sft == "mindformers":
-        yield from supervised().needs(config)
+    from pipeline.engines.machines import machines  # here and below: a plan of one machine need not load it
+
+    for engine in chosen(config):
+        yield from engine.lacks(config)
+        if engine.programs:
+            cards = config.cards if engine.cards is None else engine.cards(config)
+            yield from machines(
+                config, engine.settings(config).container, f"{engine.section}.container", cards
+            )
 
 
 def notes(config: Config) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
-    first = supervised().notes(config) if config.engine.sft == "mindformers" else ()
+    told = [note for engine in chosen(config)[::-1] for note in engine.notes(config)]
     if config.launcher.name == "local":  # one machine shares everything with itself
-        return (*first, *of(config.engine.name).notes(config))
+        return tuple(told)
     from pipeline.engines.machines import shared
 
-    return (*first, *of(config.engine.name).notes(config), *shared(config))
+    return (*told, *shared(config))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch import engine as launch
+from pipeline import engines
 from pipeline.errors import Problem
 from stages.identity import on_every_node
 
@@ -14,18 +15,15 @@ if TYPE_CHECKING:
     from pipeline.config.load import Config
 
 
-def machines(
-    config: Config, container: Sequence[str], path: str, workers: int | None = None
-) -> Iterator[Problem]:
+def machines(config: Config, container: Sequence[str], path: str, workers: int) -> Iterator[Problem]:
     """What is missing.
 
     Args:
         config: the run.
         container: command prefix of the program's start script.
         path: where that stands in the configuration.
-        workers: cards that the program occupies; None: the run's.
+        workers: cards that the program occupies.
     """
-    workers = config.cards if workers is None else workers
     launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
@@ -61,7 +59,5 @@ def shared(config: Config) -> Iterator[str]:
 
 def installed(config: Config) -> list[str]:
     """What every node of the run must have, at the same path; an interpreter may be a name."""
-    programs: list[Any] = [config.engine]
-    if config.engine.sft == "mindformers":
-        programs.append(config.mindformers)
-    return list(dict.fromkeys(path for program in programs for path in on_every_node(program)))
+    sections = [engine.settings(config) for engine in engines.chosen(config)]
+    return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))

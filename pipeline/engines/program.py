@@ -6,7 +6,7 @@ import importlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +19,7 @@ from launch.process.child import Outcome
 from launch.ray import RayStart
 from stages.config import read
 from stages.context import Context, progress_line
-from stages.engines.base import START_FILE, Program, Tell
+from stages.engines.base import START_FILE, Module, Tell
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -30,40 +30,10 @@ if TYPE_CHECKING:
 StageProcess = Callable[[str], Outcome]
 
 
-@dataclass(frozen=True)
-class Outside:
-    """One outside program."""
-
-    module: str
-    """Holds stages.engines.base.Program's functions; imported only when it is needed."""
-    launch: ModuleType
-    """run, write and first_line, as launch/engine.py has them."""
-    start: type[Any]
-    """What `launch` is told."""
-
-    @property
-    def program(self) -> Program:
-        """The module."""
-        return cast(Program, importlib.import_module(self.module))
-
-
-PROGRAMS = {
-    "mindrlhf": Outside("stages.engines.mindrlhf.program", msrun, EngineStart),
-    "mindrlhf_one_stage": Outside("stages.engines.mindrlhf.one_stage.program", msrun, EngineStart),
-    "mindformers": Outside("stages.engines.mindformers.program", msrun, EngineStart),
-    "mindspeed_rl_tokenize": Outside("stages.engines.mindspeed_rl.tokenize", msrun, EngineStart),
-    "mindspeed_rl_convert": Outside("stages.engines.mindspeed_rl.convert", msrun, EngineStart),
-    "mindspeed_rl_grpo": Outside("stages.engines.mindspeed_rl.train", ray, RayStart),
-    "mindspeed_rl_export": Outside("stages.engines.mindspeed_rl.export", msrun, EngineStart),
-}
-"""Stage.engine -> the program."""
-
-
 def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The line that the first node's script ends in."""
-    outside, work = _outside(spec), store.work_dir(spec.key)
-    begun = outside.program.fresh(spec.config, _inputs(spec, store), work)
-    line: list[str] = outside.launch.first_line(_launched(outside, asdict(begun)), launcher)
+    begun = _module(spec).fresh(spec.config, _inputs(spec, store), store.work_dir(spec.key))
+    line: list[str] = _launch(spec).first_line(_started(spec, asdict(begun)), launcher)
     return line
 
 
@@ -82,22 +52,22 @@ def run(
     Raises:
         LaunchError: one of the three ended badly.
     """
-    outside = _outside(spec)
-    began = stage(f"{spec.engine}_prepare")
+    module = _module(spec)
+    began = stage(f"{module.__name__}:prepare")
     work, logs = seat.work, _attempt(seat.logs)
-    _catch_up(outside, spec, work, logs)
+    _catch_up(module, spec, work, logs)
     file = work / START_FILE
     planned = {**json.loads(file.read_text(encoding="utf-8")), "logs": str(logs)}
     file.write_text(json.dumps(planned, indent=1), encoding="utf-8")
-    watch = outside.program.watch(spec.config, logs, work, _progress(seat.logs / "progress.jsonl"))
+    watch = module.watch(spec.config, logs, work, _progress(seat.logs / "progress.jsonl"))
 
     def poll() -> None:
         watch.poll()
         tell()
 
     try:
-        middle = outside.launch.run(
-            _launched(outside, planned["start"]),
+        middle = _launch(spec).run(
+            _started(spec, planned["start"]),
             job=seat.job,
             directory=_scripts(work),
             logs=logs,
@@ -108,7 +78,7 @@ def run(
         )
     finally:
         watch.poll(ended=True)
-    ended = stage(f"{spec.engine}_collect")
+    ended = stage(f"{module.__name__}:collect")
     peak = max(began.peak_memory_gib, middle.peak_memory_gib, ended.peak_memory_gib)
     return Outcome(began.started, ended.ended, peak)
 
@@ -121,37 +91,38 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         where they will be.
     """
     written, complete = [], True
-    for spec in (spec for spec in plan.specs if spec.engine is not None):
-        outside, work, inputs = _outside(spec), store.work_dir(spec.key), _inputs(spec, store)
+    for spec in (spec for spec in plan.specs if spec.program is not None):
+        module, work, inputs = _module(spec), store.work_dir(spec.key), _inputs(spec, store)
         ready = all(store.problem(key) is None for key in spec.inputs.values())
         work.mkdir(parents=True, exist_ok=True)
         if ready:
             context = Context(spec.name, spec.config, inputs, work, work, work / "progress.jsonl")
-            _prepare(spec)(context)
+            module.prepare(context)
             values = json.loads((work / START_FILE).read_text(encoding="utf-8"))["start"]
         else:
-            outside.program.write_files(spec.config, inputs, work)
-            values = asdict(outside.program.fresh(spec.config, inputs, work))
-        start = _launched(outside, values)
+            module.write_files(spec.config, inputs, work)
+            values = asdict(module.fresh(spec.config, inputs, work))
+        start = _started(spec, values)
         logs = store.log_dir(spec.key) / "by_hand"
-        written += outside.launch.write(start, plan.config.launcher, _scripts(work), logs)
+        written += _launch(spec).write(start, plan.config.launcher, _scripts(work), logs)
         complete = complete and ready
     return written, complete
 
 
-def _outside(spec: StageSpec) -> Outside:
-    assert spec.engine is not None
-    return PROGRAMS[spec.engine]
+def _module(spec: StageSpec) -> Module:
+    assert spec.program is not None
+    return cast(Module, importlib.import_module(spec.program.module))
 
 
-def _prepare(spec: StageSpec) -> Callable[[Context], None]:
-    from stages.__main__ import entry  # here: needed by --dry-run only
+def _launch(spec: StageSpec) -> ModuleType:
+    """What starts the program: launch.engine or what has its functions."""
+    assert spec.program is not None
+    return ray if spec.program.on_ray else msrun
 
-    return entry(f"{spec.engine}_prepare")
 
-
-def _launched(outside: Outside, values: Any) -> Any:
-    return read(outside.start, values, "start")
+def _started(spec: StageSpec, values: Any) -> Any:
+    """What that is told."""
+    return read(RayStart if _launch(spec) is ray else EngineStart, values, "start")
 
 
 def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:
@@ -170,7 +141,7 @@ def _attempt(logs: Path) -> Path:
     return path
 
 
-def _catch_up(outside: Outside, spec: StageSpec, work: Path, logs: Path) -> None:
+def _catch_up(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:
     """Add what the attempt before logged after its watcher was killed: workers may have outlived it."""
     number = int(logs.name.rpartition("_")[2])
     before, replay = logs.with_name(f"attempt_{number - 1}"), work / "replay"
@@ -178,7 +149,7 @@ def _catch_up(outside: Outside, spec: StageSpec, work: Path, logs: Path) -> None
         return
     replay.mkdir(exist_ok=True)
     shutil.copyfile(work / START_FILE, replay / START_FILE)
-    outside.program.watch(spec.config, before, replay, lambda step, total, message: None).poll(ended=True)
+    module.watch(spec.config, before, replay, lambda step, total, message: None).poll(ended=True)
     for file in replay.glob("*.jsonl"):
         known = read_rows(work / file.name)
         last = known[-1]["step"] if known else 0

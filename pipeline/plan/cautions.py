@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
@@ -22,6 +23,7 @@ def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None
     """
     config = plan.config
     engine = engines.of(config.engine.name)
+    roles = engine.memory(config) if roles is None else roles
     found = [str(problem) for problem in source_warnings(config.model, config.dataset)]
     found += reward_check.warnings(plan, store)
-    return [*found, *engine.shortage(config, engine.memory(config) if roles is None else roles)]
+    return [*found, *engine.shortage(config, roles, memory_bytes())]

@@ -6,17 +6,17 @@ follow its fingerprint and with it the place of its artifact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import engines
 from pipeline.config.load import Config
-from pipeline.engines.stage import Stage
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import fingerprint, without
 from pipeline.store.store import Key
+from stages.engine import Program, Stage
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.identity import identity
 from stages.rewards import user_code
@@ -29,12 +29,8 @@ VERSIONS = {
     "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 4,
     "grpo": 4, "evaluate": 3, "export": 1, "report": 3,
 }  # fmt: skip
-"""Code versions: raised by hand whenever a stage's output changes for the same input."""
-OUTSIDE_VERSIONS = {
-    "mindformers": 3, "mindrlhf": 3, "mindrlhf_one_stage": 3, "mindspeed_rl_tokenize": 4,
-    "mindspeed_rl_convert": 1, "mindspeed_rl_grpo": 4, "mindspeed_rl_export": 1,
-}  # fmt: skip
-"""The same of stages whose work an outside program does: a change of the local trainer costs no card time."""
+"""Code versions: raised by hand whenever a stage's output changes for the same input. An outside program
+has its own (stages.engine.Program): a change here costs it no card time."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,8 @@ class StageSpec:
     workers: int
     computes: bool
     bytes_written: int | None
-    engine: str | None
+    program: Program | None
+    """Does its work; None: we do."""
 
     @property
     def name(self) -> str:
@@ -93,14 +90,26 @@ class Plan:
 def stages(config: Config) -> tuple[Stage, ...]:
     """The graph, in order: the same for every engine up to the data, then the engine's own."""
     body = (*_sources(config), *engines.of(config.engine.name).stages(config))
-    if config.engine.sft == "mindformers":
-        body = engines.supervised().put_first(body, config)
+    if config.engine.sft == engines.SUPERVISED:
+        body = _with_supervised(body, engines.of(engines.SUPERVISED).stages(config))
     if config.sft_data.path is not None:
         body = tuple(_with_examples(stage, Path(config.sft_data.path)) for stage in body)
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
     return (*body, Stage("report", ("report",), {name: name for name in running}))
+
+
+def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
+    """An engine's graph with its own sft stage replaced, and what follows reading the result."""
+    data = ("fetch", "fetch_dataset", "tokenize")  # what supervised training waits for, or runs beside
+    after = (stage for stage in body if stage.name not in (*data, "sft"))
+    return (*(stage for stage in body if stage.name in data), *supervised, *map(_from_sft, after))
+
+
+def _from_sft(stage: Stage) -> Stage:
+    inputs = {name: "sft" if source == "fetch" else source for name, source in stage.inputs.items()}
+    return replace(stage, inputs=inputs)
 
 
 def _with_examples(stage: Stage, examples: Path) -> Stage:
@@ -161,7 +170,7 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
-        version = VERSIONS[stage.name] if stage.engine is None else OUTSIDE_VERSIONS[stage.engine]
+        version = VERSIONS[stage.name] if stage.program is None else stage.program.version
         digits = fingerprint(
             stage.name,
             version,
@@ -178,7 +187,7 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
             stage.workers,
             stage.computes,
             stage.bytes_written,
-            stage.engine,
+            stage.program,
         )
     return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
@@ -112,7 +113,8 @@ def _divisors(number: int) -> list[int]:
 
 def _choice(config: Config) -> Choice:
     engine = engines.of(config.engine.name)
-    load = engine.load(config)
+    assert engine.load is not None  # of all that run grpo
+    load = engine.load(config, memory_bytes())
     spent = cost(config.model, config.layout.train, load.tokens, load.updates)
     return Choice(config, engine.memory(config), spent, load.available)
 

@@ -30,7 +30,7 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The command line that would start a stage's work now."""
-    if spec.engine is not None:
+    if spec.program is not None:
         from pipeline.engines import program  # here: engine=local need not load it
 
         return program.command(spec, store, launcher)

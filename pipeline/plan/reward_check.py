@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import stages
+from pipeline import engines
 from pipeline.config.disk_cache import recall, remember
 from pipeline.config.load import Config
 from pipeline.plan.graph import Plan
@@ -22,7 +22,6 @@ from stages.errors import Problem, StageError
 from stages.rewards.config import BUILTIN, RewardConfig
 
 if TYPE_CHECKING:
-    from stages.model_config import ModelConfig
     from stages.rewards.probe import Leftover
 
 KIND = "probe"
@@ -36,10 +35,9 @@ def warnings(plan: Plan, store: Store) -> list[str]:
         plan: what would run.
         store: where a fetched dataset may be.
     """
-    if plan.config.engine.name == "mindspeed_rl":  # its prompts and rewards are its own
-        from stages.engines.mindspeed_rl import earnable
-
-        return [str(problem) for problem in earnable.warnings(plan.config.engine)]
+    engine = engines.of(plan.config.engine.name)
+    if engine.unearnable is not None:
+        return [str(problem) for problem in engine.unearnable(plan.config.engine)]
     if not _is_quick(plan.config.reward):
         return []
     key = _key(plan)
@@ -64,24 +62,8 @@ def _is_quick(reward: RewardConfig) -> bool:
     return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
 
 
-def leftover(engine: Mapping[str, Any], model: ModelConfig) -> Leftover | None:
-    """What an engine leaves of the stop token in the text that it rewards.
-
-    Args:
-        engine: its section's plain values, derived.
-        model: whose end tokens these are.
-    """
-    if engine["name"] not in ("mindrlhf", "mindrlhf_one_stage"):
-        return None
-    from stages.engines.mindrlhf import vocabulary
-
-    if engine["name"] == "mindrlhf":
-        return vocabulary.leftover(model, engine["tokenizer"])
-    return vocabulary.leftover_of_one_stage(model, engine["contract"])
-
-
 def _leftover(config: Config) -> Leftover | None:
-    return leftover(vars(config.engine), config.model)
+    return engines.of(config.engine.name).leftover(vars(config.engine), config.model)
 
 
 def _key(plan: Plan) -> str:

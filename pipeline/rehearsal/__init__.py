@@ -1,8 +1,7 @@
 """`grpoflow rehearse`: an engine's own checkouts, executed on this machine's CPU with the model shrunk.
 
 The frame is the same for all engines; what is rehearsed is theirs. To rehearse another one: write a module
-with the functions of `Rehearsal`, name it in ENGINES, and its checkouts in the engine's `rehearsed`. The
-frame
+with the functions of `Rehearsal` and name it in ENGINES. The frame
 
 - refuses what plan refuses and what `refusals` names (exit code 2),
 - gives `rehearse` an empty directory, shows each Proof on stderr when it comes, and takes an exception that
@@ -54,4 +53,5 @@ def of(config: Config) -> dict[str, Rehearsal]:
         ConfigError: a part of it cannot be rehearsed.
     """
     engines.rehearsed(config)
-    return {name: cast(Rehearsal, importlib.import_module(ENGINES[name])) for name in engines.parts(config)}
+    names = [engine.name for engine in engines.parts(config)]
+    return {name: cast(Rehearsal, importlib.import_module(ENGINES[name])) for name in names}

@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launch.machine import checks
-from launch.windows import REHEARSAL, REHEARSAL_INSTALL
 from pipeline.errors import Problem
+from stages.engine import Window
+from stages.engines.mindformers_files import KNOWN
+
+REHEARSAL: tuple[Window, ...] = (
+    *KNOWN.packages,
+    ("transformers", ">=4.51,<5", "mindformers 1.6.0 wants 4.51.3"),
+    ("mindpet", "", "mindformers imports it"),
+    ("datasets", "", "mindformers imports it"),
+)
+"""What mindrlhf and mindformers need on a CPU; the checkouts themselves lie on PYTHONPATH."""
+REHEARSAL_INSTALL = (
+    "python3.11 -m venv DIR"
+    " && DIR/bin/pip install mindspore==2.7.0 mindformers==1.6.0 'numpy<2' 'safetensors<0.8'"
+)
+"""mindformers for what it requires: the checkout, which goes before it, has research/ besides."""
 
 
 def missing_packages(python: str | None) -> Iterator[Problem]:

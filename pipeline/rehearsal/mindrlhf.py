@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 
 from pipeline.config.load import Config
-from pipeline.engines.mindrlhf import job, rehearsed
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
@@ -23,9 +22,11 @@ from pipeline.store.store import Store
 from stages.config import read
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink, small_model
 from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 
 KILLED_AFTER = 2
@@ -37,12 +38,14 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindrlhf"
     engine = config.engine
-    missing = [setting for setting, home in rehearsed(config).items() if home is None]
+    missing = [setting for setting, home in ENGINE.homes(config).items() if home is None]
     for setting in missing:
         yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
-    if config.model.deepseek_v3 is not None:
-        rule = "DeepSeek-V3 cannot be rehearsed: of its experts and latent attention no CPU form is known"
-        yield Problem("model", config.model.name, rule, "rehearse the same recipe with a Qwen2.5")
+    family = family_of(config.model)
+    if "local" not in family.engines:
+        rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
+        remedy = f"rehearse the same recipe with a {trained_by('local')}"
+        yield Problem("model", config.model.name, rule, remedy)
         return
     if engine.container:
         rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"
@@ -144,7 +147,7 @@ def _data(planned: Plan, stages: Scratch) -> Proof:
 
 def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answers.Answer]:
     inputs = {"tokenize": "tokenize", "fetch": "fetch"}
-    stages.run_entry(planned, "mindrlhf_answers", inputs, scratch / "answers")
+    stages.run_entry(planned, "stages.engines.mindrlhf.rehearsal.answers:run", inputs, scratch / "answers")
     pairs = json.loads((scratch / "answers" / answers.FILE).read_text(encoding="utf-8"))
     return [(prompt, completion) for prompt, completion in pairs]
 

@@ -13,7 +13,6 @@ from launch.diagnose import diagnosis
 from launch.machine import checks
 from launch.nodes.scripts import EngineStart
 from pipeline.config.load import Config
-from pipeline.engines.mindspeed_rl import job, rehearsed
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
@@ -23,6 +22,7 @@ from stages.config import read
 from stages.context import Context
 from stages.engines.mindrlhf.rehearsal import small_model
 from stages.engines.mindspeed_rl import contract, export
+from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.rehearsal import places, shrink
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
@@ -53,7 +53,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    for setting, home in rehearsed(config).items():
+    for setting, home in ENGINE.homes(config).items():
         if home is None:
             yield Problem(
                 setting, None, "is required: a rehearsal executes it", "give the checkout's directory"

@@ -167,7 +167,7 @@ def _run(
         return job.run(program, workers=workers, job=seat.job, log_dir=logs, launcher=launcher, on_poll=tell)
 
     try:
-        if spec.engine is None:
+        if spec.program is None:
             outcome = stage(spec.name, spec.workers)
         else:
             from pipeline.engines import program

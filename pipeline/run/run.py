@@ -20,7 +20,7 @@ from pipeline.plan import at_hand, rehearsed
 from pipeline.plan.graph import Plan, plan
 from pipeline.run import notify, summary
 from pipeline.run.progress import Display, Listener
-from pipeline.store import history
+from pipeline.store import history, leases
 from pipeline.store.store import Store
 from pipeline.terminal import console
 
@@ -91,7 +91,7 @@ class Run:
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            if target is None or any(spec.engine is not None for spec in self.built.specs):
+            if target is None or any(spec.program is not None for spec in self.built.specs):
                 missing = list(engines.needs(plan.config))
                 if missing:
                     raise ConfigError(missing)
@@ -100,8 +100,8 @@ class Run:
             if any(spec.computes for spec in self.built.specs):
                 self._tried = self._try_rewards()
         store.open()
-        with history.exclusive(store.root):
-            self._lease = history.lease(store.root, self.id)
+        with leases.exclusive(store.root):
+            self._lease = leases.take(store.root, self.id)
             self.started = history.record(
                 store.root,
                 self.id,

@@ -24,7 +24,8 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.store.store import DIGITS, Key, Store, told
+from pipeline.errors import StoreError
+from pipeline.store.store import DIGITS, Key, Store
 from stages.files import parse_json, read_bytes
 
 BEAT_S = 5.0
@@ -79,7 +80,7 @@ def attempt(store: Store, key: Key) -> Iterator[Attempt]:
             shutil.rmtree(seat.staging)
         seat.staging.mkdir()
     except OSError as error:
-        raise told(error, store.root) from error
+        raise StoreError.of(error, store.root) from error
     try:
         yield seat
     finally:
@@ -129,7 +130,7 @@ def _take(store: Store, key: Key, number: int) -> Attempt | None:
 
 def _owner(work: Path) -> Path | None:
     owners = (*work.glob("owner-*"), *work.glob(f"{FREE}-*"))
-    return max((one for one in owners if _is_numbered(one)), key=_number, default=None)
+    return max((owner for owner in owners if _is_numbered(owner)), key=_number, default=None)
 
 
 def _is_numbered(owner: Path) -> bool:

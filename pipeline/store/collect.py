@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store import history, rehearsals
+from pipeline.store import history, leases, rehearsals
 from pipeline.store.attempt import is_held
 from pipeline.store.history import Record
-from pipeline.store.store import Store, told
+from pipeline.store.store import Store
 from pipeline.store.verify import artifacts
 
 
@@ -48,7 +48,7 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
     """
     try:
         busy = _busy(store)
-        with history.exclusive(store.root) if delete else contextlib.nullcontext():
+        with leases.exclusive(store.root) if delete else contextlib.nullcontext():
             known = history.runs(store.root)
             garbage = [Garbage(path, _bytes(path), "rehearsal") for path in rehearsals.left(store)]
             if known or artifacts(store):
@@ -57,7 +57,7 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
             for item in garbage if delete else ():
                 _remove(store, item)
     except OSError as error:
-        raise told(error, store.root) from error
+        raise StoreError.of(error, store.root) from error
     return garbage
 
 

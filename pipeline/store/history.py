@@ -1,36 +1,29 @@
-"""Runs: one JSON line per event in STORE/runs.jsonl, and a lease for as long as the process lives.
+"""Runs: one JSON line per event in STORE/runs.jsonl.
 
-The file is only ever appended to, so a crash loses nothing but the line that it cut short. Beside it
-STORE/.runs.json remembers how long it was and its digest, so that lost lines are noticed before anything is
-removed on the strength of it. A lease is a lock that the operating system gives back when its holder dies,
-however it dies.
+The file is only ever appended to, so a crash loses nothing but the line that it cut short.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import hashlib
 import json
 import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from pipeline.errors import ConfigError, Problem
-from pipeline.store.store import told
+from pipeline.errors import ConfigError, Problem, StoreError
+from pipeline.store import witness
+from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
-from stages.files import open_regular, read_bytes, read_json
+from stages.files import read_bytes
 
 FILE = "runs.jsonl"
-WITNESS = ".runs.json"
 END_OF_TIME = 1e11
 """Unix time, seconds (the year 5138); later ones are no times of runs."""
 
@@ -59,7 +52,7 @@ class Record:
     pinned: bool = False
 
     @property
-    def told(self) -> str:
+    def outcome(self) -> str:
         """Its state, and where it failed."""
         return f"{self.state} in {self.failed_stage}" if self.failed_stage else self.state
 
@@ -117,9 +110,9 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
-        _bear_witness(store)
+        witness.bear(store / FILE)
     except OSError as error:
-        raise told(error, store / FILE) from error
+        raise StoreError.of(error, store / FILE) from error
     return now
 
 
@@ -129,22 +122,22 @@ def runs(store: Path) -> dict[str, Record]:
     Raises:
         StoreError: the history is there and cannot be read.
     """
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     try:
         lines = read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
     except FileNotFoundError:
         lines = []
     except OSError as error:
-        raise told(error, store / FILE) from error
+        raise StoreError.of(error, store / FILE) from error
     for line in lines:
         with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)
             if is_event(event):
-                _apply(found, event)
-    for run in found.values():
+                _apply(records, event)
+    for run in records.values():
         if run.state == "died" and is_leased(store, run.id):
             run.state = "running"
-    return found
+    return records
 
 
 def _texts(values: Iterable[Any], form: str = ".*") -> bool:
@@ -186,12 +179,12 @@ def is_event(value: Any) -> bool:
     return all(key in value and fits(value[key]) for key, fits in carried.items())
 
 
-def _apply(found: dict[str, Record], event: dict[str, Any]) -> None:
+def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
-        found[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
+        records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
         return
-    known = found.get(run)
+    known = records.get(run)
     if known is None:
         return
     if kind == "finished":
@@ -217,60 +210,18 @@ def doubt(store: Path, known: Mapping[str, Record]) -> str | None:
     """
     file = store / FILE
     try:
-        if not _holds(store):
+        if not witness.holds(file):
             return (
                 f"{file}: lines are missing that were there once; put it back from a copy, or remove "
-                f"{store / WITNESS} to go on with what it holds now"
+                f"{store / witness.FILE} to go on with what it holds now"
             )
         leases = sorted((store / ".leases").glob("*.lock"))
     except OSError as error:
-        raise told(error, file) from error
+        raise StoreError.of(error, file) from error
     if not known:
         return f"{file}: no run is recorded there, so that nothing tells what is needed"
-    strangers = [one.stem for one in leases if one.stem not in known and is_leased(store, one.stem)]
+    strangers = [lock.stem for lock in leases if lock.stem not in known and is_leased(store, lock.stem)]
     return f"{file}: does not know run {strangers[0]}, which lives" if strangers else None
-
-
-def _bear_witness(store: Path) -> None:
-    """Remember the history's length and digest, unless it has lost what was remembered before.
-
-    It only grows, so that whatever was true of its beginning stays true, in whatever order several processes
-    write this down.
-    """
-    digest = hashlib.sha256()
-    with open_regular(store / FILE) as file:
-        said = _witness(store)
-        if said is not None:
-            digest.update(file.read(said["bytes"]))
-            if digest.hexdigest() != said["sha256"]:
-                return
-        digest.update(file.read())
-        values = {"bytes": file.tell(), "sha256": digest.hexdigest()}
-    temporary = store / f"{WITNESS}.{uuid.uuid4().hex[:8]}"
-    temporary.write_text(json.dumps(values), encoding="utf-8")
-    temporary.replace(store / WITNESS)
-
-
-def _holds(store: Path) -> bool:
-    """Whether the history still begins with what is remembered of it."""
-    said = _witness(store)
-    if said is None:
-        return True
-    try:
-        with open_regular(store / FILE) as file:
-            return hashlib.sha256(file.read(said["bytes"])).hexdigest() == str(said["sha256"])
-    except FileNotFoundError:
-        return False
-
-
-def _witness(store: Path) -> dict[str, Any] | None:
-    """What is remembered; None where nothing is, or nothing that can be read."""
-    try:
-        said = read_json(store / WITNESS)
-    except (FileNotFoundError, ValueError):
-        return None
-    sound = isinstance(said, dict) and isinstance(said.get("bytes"), int) and said["bytes"] >= 0
-    return said if sound and isinstance(said.get("sha256"), str) else None
 
 
 def find(store: Path, wanted: str) -> Record:
@@ -288,65 +239,3 @@ def find(store: Path, wanted: str) -> Record:
         rule = f"fits {len(fitting)} runs of {store}, must fit one"
         raise ConfigError([Problem("RUN", wanted, rule, "see `grpoflow runs`")])
     return fitting[0]
-
-
-@contextlib.contextmanager
-def exclusive(store: Path) -> Iterator[None]:
-    """Hold the lock that separates starting a run from collecting garbage.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    directory = store / ".locks"
-    lock = FileLock(directory / "runs.lock", mode=0o664)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise told(error, store) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def lease(store: Path, run: str) -> FileLock:
-    """Take the lease of a run; keep the returned lock for as long as the run lives.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    directory = store / ".leases"
-    lock = FileLock(directory / f"{run}.lock", mode=0o664)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except OSError as error:
-        raise told(error, store) from error
-    return lock
-
-
-def is_leased(store: Path, run: str) -> bool:
-    """Whether some living process, of this or another host, holds the run's lease; if in doubt: yes."""
-    file = store / ".leases" / f"{run}.lock"
-    try:
-        if not file.exists():
-            return False
-        lock = FileLock(file, mode=0o664)
-        lock.acquire(timeout=0)
-    except Timeout:
-        return True
-    except OSError:  # a store that may only be read
-        return _is_locked(file)
-    lock.release()
-    return False
-
-
-def _is_locked(file: Path) -> bool:
-    """Whether a file's lock is held, without writing."""
-    try:
-        with file.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pipeline.errors import StoreError
-from pipeline.store.store import DIGITS, Store, told
+from pipeline.store.store import DIGITS, Store
 
 ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
 
@@ -34,7 +34,7 @@ def alone(place: Path) -> Iterator[None]:
     except Timeout:
         raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
     except OSError as error:
-        raise told(error, place) from error
+        raise StoreError.of(error, place) from error
     try:
         yield
     finally:

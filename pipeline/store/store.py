@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
-import os
 import shutil
-import stat
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from pipeline.errors import NoResult, StoreError
-from pipeline.fingerprint import file_digest
+from pipeline.store.durable import damage, fsync_directory, settle, write_json
 from stages.files import read_json
 from stages.must_hold import lacking
 
@@ -36,7 +33,6 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 DIGITS = 16
 NEVER_RUN = "never run"
-SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
 
 
 @dataclass(frozen=True)
@@ -134,7 +130,7 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise told(error, self.root) from error
+            raise StoreError.of(error, self.root) from error
 
     def path(self, key: Key) -> Path:
         """Where the artifact is, or would be."""
@@ -164,7 +160,7 @@ class Store:
             if not path.is_dir():
                 return NEVER_RUN
         except OSError as error:
-            raise told(error, path) from error
+            raise StoreError.of(error, path) from error
         try:
             manifest = self.manifest(key)
         except StoreError as error:
@@ -175,7 +171,7 @@ class Store:
             return f"output missing: the stage ended without {lack}"
         try:
             for name, entry in manifest.files.items():
-                problem = _file_problem(path, name, entry, deep)
+                problem = damage(path, name, entry, deep)
                 if problem is not None:
                     return problem
         except OSError as error:
@@ -198,11 +194,11 @@ class Store:
 
     def manifests(self, stage: str) -> list[Manifest]:
         """All readable manifests of a stage, newest first."""
-        found = []
+        manifests = []
         for file in (self.root / stage).glob(f"[0-9a-f]*/{MANIFEST}"):
             with contextlib.suppress(StoreError):
-                found.append(Manifest.read(file))
-        return sorted(found, key=lambda manifest: manifest.ended, reverse=True)
+                manifests.append(Manifest.read(file))
+        return sorted(manifests, key=lambda manifest: manifest.ended, reverse=True)
 
     @contextlib.contextmanager
     def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
@@ -221,7 +217,7 @@ class Store:
                 on_wait()
                 lock.acquire()
         except OSError as error:
-            raise told(error, self.root) from error
+            raise StoreError.of(error, self.root) from error
         try:
             yield
         finally:
@@ -237,21 +233,21 @@ class Store:
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
-            files = _settle(staging)
+            files = settle(staging, MANIFEST)
             lack = lacking(key.stage, manifest.config, {name: entry["size"] for name, entry in files.items()})
             if lack is not None or not files:
                 raise NoResult(f"ended with exit code 0, but without {lack or 'any file'}")
-            _write_manifest(staging, {**asdict(manifest), "files": files})
+            write_json(staging / MANIFEST, {**asdict(manifest), "files": files})
             self.quarantine_damaged(key)
             try:
                 staging.rename(final)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self.problem(key) is not None:
                     raise
-                _remove(staging)  # somebody else was first, and theirs is whole
-            _fsync_directory(final.parent)
+                shutil.rmtree(staging)  # somebody else was first, and theirs is whole
+            fsync_directory(final.parent)
         except OSError as error:
-            raise told(error, staging) from error
+            raise StoreError.of(error, staging) from error
         return final
 
     def quarantine(self, key: Key) -> Path | None:
@@ -272,73 +268,3 @@ class Store:
         """Move the artifact away if it is there and not whole; an absent one is not damaged."""
         if self.problem(key) not in (None, NEVER_RUN):
             self.quarantine(key)
-
-
-def _file_problem(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:
-    try:
-        size = (root / name).stat().st_size
-    except FileNotFoundError:
-        return f"output missing: {name}"
-    if size != entry["size"]:
-        return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
-    if deep or size <= SMALL_BYTES:
-        found = file_digest(root / name)
-        if found != entry["sha256"]:
-            return f"output corrupt: {name} has sha256 {found[:12]}…, committed with {entry['sha256'][:12]}…"
-    return None
-
-
-def _settle(directory: Path) -> dict[str, dict[str, Any]]:
-    """Digest, fsync and write-protect every file; a link counts with its target's content."""
-    files = {}
-    for path in sorted(directory.rglob("*")):
-        name = path.relative_to(directory).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            _fsync_directory(path)
-            continue
-        if name == MANIFEST:
-            raise StoreError(f"{path}: the name is reserved for the store's own manifest")
-        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
-        if path.is_symlink():
-            files[name]["link"] = os.readlink(path)
-            continue
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-        path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
-    return files
-
-
-def _write_manifest(directory: Path, values: dict[str, Any]) -> None:
-    path = directory / MANIFEST
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(values, file, indent=1, sort_keys=True)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
-    _fsync_directory(directory)
-
-
-def _fsync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    if path.exists():
-        shutil.rmtree(path)
-
-
-def told(error: OSError, where: Path) -> StoreError:
-    """The failure of an operating system call on the store, with what to do about it."""
-    hints = {
-        errno.ENOSPC: "free space there, or choose another store with store=DIR",
-        errno.EDQUOT: "free quota there, or choose another store with store=DIR",
-        errno.EACCES: "make it writable for you, or choose another store with store=DIR",
-        errno.EROFS: "choose another store with store=DIR",
-        errno.EPERM: "make it writable for you, or choose another store with store=DIR",
-    }
-    remedy = hints.get(error.errno or 0, "choose another store with store=DIR")
-    return StoreError(f"{error.filename or where}: {error.strerror}; {remedy}")

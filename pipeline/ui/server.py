@@ -30,9 +30,8 @@ import tornado.web
 
 from launch.machine.environment import cards_here
 from pipeline.config.load import load
-from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import ui_address
-from pipeline.store.store import told
 from pipeline.store.ui_address import ADDRESS, Place
 from pipeline.ui import live
 from pipeline.ui.gate import Api, Gate, Keys
@@ -57,7 +56,7 @@ def _serve(root: Path, options: Namespace) -> int:
         (root / ADDRESS).parent.mkdir(parents=True, exist_ok=True)
         (root / ADDRESS).parent.chmod(0o700)
     except OSError as error:
-        raise told(error, root / ADDRESS) from error
+        raise StoreError.of(error, root / ADDRESS) from error
     keys = Keys()
     cards = cards_here() if options.cards is None else options.cards
     scheduler = _scheduler(root, cards)

@@ -1,7 +1,6 @@
 """Somebody else's program that does a stage's work: how it is started, and what is asked of its module.
 
-A package that runs one has a module `program` with the functions of Program, and two entries in
-stages/__main__.py: NAME_prepare, which ends in `write_start`, and NAME_collect.
+stages.engine.Program names a module with the functions of Module.
 """
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from stages.context import Context
 
 START_FILE = "start.json"
 Tell = Callable[[float, float, str], None]
@@ -80,8 +82,10 @@ class Watch(Protocol):
         """Seconds since a process last wrote a line."""
 
 
-class Program(Protocol):
-    """What a module `program` holds."""
+class Module(Protocol):
+    """What a module holds that has a program do a stage's work."""
+
+    __name__: str
 
     def fresh(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
         """How a run is started; `inputs` need not be there yet."""
@@ -91,3 +95,9 @@ class Program(Protocol):
 
     def watch(self, config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watch:
         """Follow a run whose logs appear in `logs`; metrics grow in `work`."""
+
+    def prepare(self, context: Context) -> None:
+        """Write what the program reads, in the work directory; ends in `write_start`."""
+
+    def collect(self, context: Context) -> None:
+        """Prove that the program has worked, and bring the result home."""

@@ -11,10 +11,9 @@ import numpy as np
 
 from stages.fetch.config import SINGLE_WEIGHTS
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, weights_of
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.header import build_header
-from stages.weights.names import hf_name
-from stages.weights.shapes import parameter_shapes
 
 
 def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:
@@ -32,7 +31,7 @@ def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float
 
 def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
     """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time."""
-    shapes = {hf_name(name): shape for name, shape in parameter_shapes(model).items()}
+    shapes = {weight.parts[0]: weight.shape for weight in weights_of(model)}
     code = CODES[model.torch_dtype]
     # transformers refuses a file whose metadata does not name a format
     first, _, _ = build_header([(name, code, shape) for name, shape in shapes.items()], {"format": "pt"})
@@ -51,11 +50,12 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         ids: bos, eos (list) and pad; the model's explicit ids win.
         output: an existing directory.
     """
+    family = family_of(model)
     bos = ids["bos"] if model.bos_token_id is None else model.bos_token_id
     eos = list(model.eos_token_id or ids["eos"])
     pad = ids["pad"] if model.pad_token_id is None else model.pad_token_id
     config = {
-        "architectures": ["Qwen2ForCausalLM"],
+        "architectures": [family.architecture],
         "attention_dropout": 0.0,
         "bos_token_id": bos,
         "eos_token_id": eos[0],
@@ -65,7 +65,7 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         "intermediate_size": model.intermediate_size,
         "max_position_embeddings": model.max_position_embeddings,
         "max_window_layers": model.num_hidden_layers,
-        "model_type": "qwen2",
+        "model_type": family.model_type,
         "num_attention_heads": model.num_attention_heads,
         "num_hidden_layers": model.num_hidden_layers,
         "num_key_value_heads": model.num_key_value_heads,

@@ -10,6 +10,7 @@ from stages.errors import ConfigError, InputError, Problem
 from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 from stages.fetch.listing import PICKLED
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, recognised
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header
 from stages.weights.names import check_float
@@ -61,7 +62,7 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
         raise InputError(root, None, "is not a directory", "set model.path to a Hugging Face directory")
     check_config(read_json(root / "config.json"), model, root / "config.json")
     names = weight_files(root)
-    for name in names if model.deepseek_v3 is None else ():  # whose published weights are FP8
+    for name in names if family_of(model).stored_as_float else ():
         if name != WEIGHTS_INDEX:
             for tensor in read_header(root / name).tensors.values():
                 check_float(tensor)
@@ -75,9 +76,11 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         ConfigError: they disagree.
     """
     problems = []
-    kind = "qwen2" if model.deepseek_v3 is None else "deepseek_v3"
-    if config.get("model_type") != kind:
-        problems.append(Problem(f"{path}: model_type", config.get("model_type"), f"must be {kind}"))
+    family = family_of(model)
+    if recognised(config) is not family:
+        listed = config.get("architectures") or config.get("model_type")
+        rule = f"must be {family.architecture}, of model.family={family.name}"
+        problems.append(Problem(f"{path}: architectures", listed, rule))
     rotary = config.get("rope_parameters")  # where transformers 5 writes rope_theta
     for key in SHAPE_KEYS:
         found = config.get(key, rotary.get(key) if isinstance(rotary, dict) else None)

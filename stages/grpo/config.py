@@ -18,6 +18,21 @@ Share = Annotated[float, Ge(0), Le(1)]
 
 
 @dataclass(frozen=True)
+class LocalEngine:
+    """The embedded MindSpore trainer."""
+
+    name: Literal["local"]
+    """local: the embedded MindSpore trainer."""
+    device_target: Literal["CPU", "Ascend", "GPU"]
+    """What sft, grpo and evaluate compute on, as MindSpore's set_device names it; never run on any but CPU.
+    Each of several workers takes the device that MindSpore's msrun gives it."""
+    sft: Annotated[Literal["local", "mindformers"], NotInIdentity()]
+    """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
+    mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
+    identity of its own."""
+
+
+@dataclass(frozen=True)
 class RolloutConfig:
     """How completions are sampled from the policy."""
 

@@ -24,6 +24,7 @@ from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
 from stages.grpo.operators import LogSumExp, outer, plain_product, product, rms_norm
 from stages.grpo.parallel import SINGLE, Place
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
 
 
 def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Tensor, Tensor]:
@@ -36,7 +37,8 @@ def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Te
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
     """
     D = model.head_dim
-    angles = np.outer(np.arange(positions), model.rope_theta ** (-np.arange(0, D, 2, dtype=np.float64) / D))
+    frequencies = family_of(model).frequencies(model, np.arange(0, D, 2, dtype=np.float64) / D)
+    angles = np.outer(np.arange(positions), frequencies)
     cos, sin = np.cos(angles), np.sin(angles)
     scale = np.repeat([D**-0.5, 1.0], [Q * D, K * D])
     tables = ((np.concatenate([cos, cos], 1), np.ones), (np.concatenate([-sin, sin], 1), np.zeros))

@@ -1,4 +1,4 @@
-"""How mindformers lays a Qwen2 model's parameters out on the cards, computed instead of compiled.
+"""How mindformers lays a model's parameters out on the cards, computed instead of compiled.
 
 Users run a fake fine-tune on eight NPUs to obtain these facts; they follow from the layout alone.
 
@@ -11,17 +11,16 @@ removed. Compared field by field with files that the front end wrote (tests/data
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from stages.errors import ConfigError, Problem
 from stages.layout import RoleLayout
 from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.models.families import family_of, weights_of
+from stages.models.family import Cut, Weight
 from stages.strategy.tensor_layout import TensorLayout
-from stages.weights.shapes import EMBEDDING, HEAD, parameter_shapes
 
-_LAYER = re.compile(r"model\.layers\.(\d+)\.")
 OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
 
 
@@ -36,28 +35,24 @@ def parameter_layouts(
         path: config path of `layout`, for messages.
 
     Raises:
-        ConfigError: the layers don't fit the stages, or a dimension does not divide.
+        ConfigError: the layers don't fit the stages, a dimension does not divide, or of this family no
+            weights are known.
     """
-    if model.deepseek_v3 is not None:
-        raise ConfigError(
-            [Problem("model", model.name, "strategies of Qwen2 models are known, and no others")]
-        )
     stage_of = stages_of_layers(model, layout, path)
     result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
     problems = []
-    for name, shape in parameter_shapes(model, model.qkv_concat).items():
-        found = _LAYER.match(name)
-        last = len(result) - 1
-        stage = stage_of[int(found[1])] if found else 0 if name == EMBEDDING else last
-        tensor = _layout(name, shape, model, layout, stage)
-        for size, axis in zip(shape, tensor.tensor_map, strict=True):
+    for weight in weights_of(model, model.qkv_concat):
+        first = 0 if weight.cut is Cut.EMBEDDING else len(result) - 1
+        stage = first if weight.layer is None else stage_of[weight.layer]
+        tensor = _layout(weight, model, layout, stage)
+        for size, axis in zip(weight.shape, tensor.tensor_map, strict=True):
             parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
             if size % parts:
-                rule = f"must divide {name} {list(shape)}: {size} is not divisible by {parts}"
+                rule = f"must divide {weight.name} {list(weight.shape)}: {size} is not divisible by {parts}"
                 problems.append(
                     Problem(f"{path}.model_parallel", layout.model_parallel, rule, "use a smaller one")
                 )
-        result[stage][name] = tensor
+        result[stage][weight.name] = tensor
     if problems:
         raise ConfigError(problems[:5])
     return result
@@ -68,7 +63,7 @@ def problems(model: ModelConfig, layout: RoleLayout, path: str) -> Sequence[Prob
     stages = min(2, layout.pipeline_stage)
     try:
         stages_of_layers(model, layout, path)
-        if model.deepseek_v3 is None:
+        if family_of(model).weights is not None:
             few = replace(layout, pipeline_stage=stages, offset=())
             parameter_layouts(replace(model, num_hidden_layers=stages), few, path)
     except ConfigError as error:
@@ -121,14 +116,12 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
     return found
 
 
-def _layout(
-    name: str, shape: Sequence[int], model: ModelConfig, layout: RoleLayout, stage: int
-) -> TensorLayout:
+def _layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int) -> TensorLayout:
     # A tied embedding that its own lookup would replicate lies as lm_head's product, its later user, wants.
-    by_head = name == EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
-    user = HEAD if by_head and _replicates_embedding(model, layout) else name
-    dev_matrix, tensor_map = _arrange(*_axes(user, len(shape), model, layout))
-    step, size = _optimizer_shard(name, shape, dev_matrix, tensor_map, model, layout)
+    by_head = weight.cut is Cut.EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
+    cut = Cut.HEAD if by_head and _replicates_embedding(model, layout) else weight.cut
+    dev_matrix, tensor_map = _arrange(*_axes(cut, len(weight.shape), model, layout))
+    step, size = _optimizer_shard(weight, dev_matrix, tensor_map, model, layout)
     return TensorLayout(dev_matrix, tensor_map, step, size, (stage,))
 
 
@@ -138,23 +131,22 @@ def _replicates_embedding(model: ModelConfig, layout: RoleLayout) -> bool:
 
 
 def _axes(
-    name: str, dimensions: int, model: ModelConfig, layout: RoleLayout
+    cut: Cut, dimensions: int, model: ModelConfig, layout: RoleLayout
 ) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
     """Cards per axis, and per tensor dimension the index of the axis that splits it."""
     dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
-    if name == EMBEDDING:  # llama_layer.py:145
+    if cut is Cut.EMBEDDING:  # llama_layer.py:145
         whole = _replicates_embedding(model, layout)
         return ((dp, cp, mp), (None, None)) if whole else ((dp, mp * cp), (1, None))
-    if name == "model.norm_out.weight":  # llama.py:295
+    if cut is Cut.FINAL_NORM:  # llama.py:295
         return (dp, cp, mp), (None,)
-    if name.endswith("_norm.weight"):  # llama_transformer.py:982
+    if cut is Cut.LAYER_NORM:  # llama_transformer.py:982
         return (dp, cp * mp), (None,)
-    if name == HEAD:  # llama.py:539
+    if cut is Cut.HEAD:  # llama.py:539
         whole = layout.vocab_emb_dp or model.vocab_size % mp != 0
         return (dp * cp, mp), (None if whole else 1, None)
-    columns = name.endswith(("wo.weight", "w2.weight"))
-    fused_ffn = model.qkv_concat and name.endswith(("w_gate_hidden.weight", "w2.weight"))
-    if fused_ffn and not (columns and layout.use_seq_parallel):
+    columns = cut in (Cut.COLUMNS, Cut.FUSED_COLUMNS)
+    if cut is Cut.FUSED_ROWS or (cut is Cut.FUSED_COLUMNS and not layout.use_seq_parallel):
         # llama_layer.py:493 leaves context_parallel out, so it is repeated on the right; for w2
         # use_seq_parallel sets it again (llama_transformer.py:1029)
         return (dp, mp, cp), (None, 1) if columns else (1, None)
@@ -171,15 +163,14 @@ def _arrange(axes: Sequence[int], split: Sequence[int | None]) -> tuple[tuple[in
 
 
 def _optimizer_shard(
-    name: str,
-    shape: Sequence[int],
+    weight: Weight,
     dev_matrix: Sequence[int],
     tensor_map: Sequence[int],
     model: ModelConfig,
     layout: RoleLayout,
 ) -> tuple[int, int]:
     """opt_weight_shard_step and _size; (0, 0) where the parallel optimizer leaves the parameter whole."""
-    linear = name.endswith(".weight") and not name.endswith("norm.weight") and name != "model.norm_out.weight"
+    shape, linear = weight.shape, len(weight.shape) == 2 and weight.cut is not Cut.EMBEDDING
     if not layout.enable_parallel_optimizer or not linear:
         return 0, 0
     if math.prod(shape) * ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:

@@ -1,25 +1,18 @@
-"""Names and shapes of Qwen2's parameters at Hugging Face and in mindformers, and the map between them.
-
-No weight is transposed or permuted: converting is renaming. With qkv_concat mindformers fuses
-q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up (row by row).
-
-Source: mindformers 1.6.0, research/qwen2_5/convert_weight.py and models/llama/llama_transformer.py;
-transformers 4.57, models/qwen2/modeling_qwen2.py.
-"""
+"""A Hugging Face checkpoint's tensors as mindformers' parameters: renamed, and fused with qkv_concat."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stages.errors import InputError
 from stages.files import read_json
+from stages.models.families import recognised, weights_of, with_weights
+from stages.models.family import HEAD, HF_EMBEDDING, Shape
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
-from stages.weights.shapes import EMBEDDING, HEAD, Shape, parameter_shapes
 from stages.weights.sources import Piece, Tensor, whole
 from stages.weights.transfer import same_data
 
@@ -28,6 +21,7 @@ from stages.weights.transfer import same_data
 class FileShape:
     """A Shape read from a Hugging Face config.json."""
 
+    family: str
     hidden_size: int
     num_hidden_layers: int
     num_attention_heads: int
@@ -52,69 +46,28 @@ def read_shape(directory: Path) -> FileShape:
         raise InputError(
             file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
         ) from None
-    if not isinstance(values, dict):
-        raise InputError(file, values, "must hold a JSON object", "give the config.json of a Qwen2 model")
+    family = recognised(values)
+    if family is None or family.weights is None:
+        rule = f"must be one of a {with_weights()} model (ours: stages/models)"
+        raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     arguments: dict[str, Any] = {}
-    for key in FileShape.__dataclass_fields__:
+    for key in list(FileShape.__dataclass_fields__)[1:]:  # but family
         value = values.get(key, False if key == "tie_word_embeddings" else None)
         if type(value) is not (bool if key == "tie_word_embeddings" else int):
-            raise InputError(
-                f"{file}: {key}", value, "must be given", "give the config.json of a Qwen2 model"
-            )
+            remedy = f"give the config.json of a {family.title} model"
+            raise InputError(f"{file}: {key}", value, "must be given", remedy)
         arguments[key] = value
-    return FileShape(**arguments)
-
-
-_OUTER = {EMBEDDING: "model.embed_tokens.weight", "model.norm_out.weight": "model.norm.weight", HEAD: HEAD}
-_LAYER = {
-    "attention.wq.weight": "self_attn.q_proj.weight",
-    "attention.wq.bias": "self_attn.q_proj.bias",
-    "attention.wk.weight": "self_attn.k_proj.weight",
-    "attention.wk.bias": "self_attn.k_proj.bias",
-    "attention.wv.weight": "self_attn.v_proj.weight",
-    "attention.wv.bias": "self_attn.v_proj.bias",
-    "attention.wo.weight": "self_attn.o_proj.weight",
-    "feed_forward.w1.weight": "mlp.gate_proj.weight",
-    "feed_forward.w2.weight": "mlp.down_proj.weight",
-    "feed_forward.w3.weight": "mlp.up_proj.weight",
-    "attention_norm.weight": "input_layernorm.weight",
-    "ffn_norm.weight": "post_attention_layernorm.weight",
-}
-_FUSED = {
-    "attention.w_qkv.weight": ("attention.wq.weight", "attention.wk.weight", "attention.wv.weight"),
-    "attention.w_qkv.bias": ("attention.wq.bias", "attention.wk.bias", "attention.wv.bias"),
-    "feed_forward.w_gate_hidden.weight": ("feed_forward.w1.weight", "feed_forward.w3.weight"),
-}
-_LAYER_NAME = re.compile(r"model\.layers\.(\d+)\.(.+)")
-
-
-def hf_name(name: str) -> str:
-    """Hugging Face's name of an unfused mindformers parameter.
-
-    Raises:
-        InputError: not a parameter of a Qwen2 model.
-    """
-    if name in _OUTER:
-        return _OUTER[name]
-    found = _LAYER_NAME.fullmatch(name)
-    if not found or found[2] not in _LAYER:
-        raise InputError(
-            name, None, "is not a mindformers parameter of a Qwen2 model", "give this model's weights"
-        )
-    return f"model.layers.{found[1]}.{_LAYER[found[2]]}"
-
-
-def parts_of(name: str) -> tuple[str, ...]:
-    """The unfused mindformers names that a parameter consists of; itself where it is not fused."""
-    found = _LAYER_NAME.fullmatch(name)
-    if found and found[2] in _FUSED:
-        return tuple(f"model.layers.{found[1]}.{part}" for part in _FUSED[found[2]])
-    return (name,)
+    return FileShape(family.name, **arguments)
 
 
 def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...]]:
     """Each mindformers name -> the Hugging Face tensors that it consists of."""
-    return {name: tuple(map(hf_name, parts_of(name))) for name in parameter_shapes(shape, qkv_concat)}
+    return {weight.name: weight.parts for weight in weights_of(shape, qkv_concat)}
+
+
+def is_fused(names: Iterable[str]) -> bool:
+    """Whether parameters have mindformers' names with qkv_concat."""
+    return any(name.endswith(".w_qkv.weight") for name in names)
 
 
 def renamed(
@@ -131,9 +84,10 @@ def renamed(
     Raises:
         InputError: a tensor is missing, left over or has the wrong shape.
     """
-    _check(stored, {hf_name(name): size for name, size in parameter_shapes(shape).items()}, shape, source)
-    sizes = parameter_shapes(shape, qkv_concat=any(len(parts) > 1 for parts in names.values()))
-    expected = name_map(shape, qkv_concat=any(len(parts) > 1 for parts in names.values()))
+    _check(stored, {weight.parts[0]: weight.shape for weight in weights_of(shape)}, source)
+    fused = any(len(parts) > 1 for parts in names.values())
+    weights = {weight.name: weight for weight in weights_of(shape, fused)}
+    expected = {name: weight.parts for name, weight in weights.items()}
     wrong = min((name for name in {*expected, *names} if expected.get(name) != names.get(name)), default=None)
     if wrong is not None:
         raise InputError(
@@ -142,7 +96,7 @@ def renamed(
     return {
         name: whole(stored[parts[0]], name)
         if len(parts) == 1
-        else _fused(name, [stored[part] for part in parts], sizes[name], shape)
+        else _fused(name, [stored[part] for part in parts], weights[name].shape, shape)
         for name, parts in names.items()
     }
 
@@ -159,9 +113,7 @@ def check_float(tensor: StoredTensor) -> None:
         raise InputError(f"{tensor.file}: {tensor.name}", tensor.dtype, rule, remedy)
 
 
-def _check(
-    stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], shape: Shape, source: Path
-) -> None:
+def _check(stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], source: Path) -> None:
     for name, size in expected.items():
         if name not in stored:
             raise InputError(
@@ -181,7 +133,7 @@ def _check(
             )
     for name, tensor in stored.items():
         # Some exports of tied models repeat the embedding as lm_head, and old ones keep rotary buffers.
-        repeated = name == HEAD and same_data(tensor, stored[_OUTER[EMBEDDING]])
+        repeated = name == HEAD and same_data(tensor, stored[HF_EMBEDDING])
         if name not in expected and not repeated and not name.endswith("rotary_emb.inv_freq"):
             raise InputError(
                 f"{tensor.file}: {name}",
@@ -212,7 +164,7 @@ class FusedRows:
     """Consecutive rows of an unfused tensor and where they lie in the fused one."""
 
     part: int
-    """Which of `parts_of`."""
+    """Which of the Weight's."""
     first: int
     """First row in the part."""
     rows: slice

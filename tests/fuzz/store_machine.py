@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pipeline.errors import REPORTED, StoreError
-from pipeline.store import attempt, collect, history
+from pipeline.store import attempt, collect, history, witness
 from pipeline.store.store import MANIFEST, Key
 from pipeline.store.verify import artifacts, quarantine, verify
 from tests.fuzz.worlds import DONE, FAILED, KILLED, REFUSED, STEPS, STRANGER, World, files_of, is_right
@@ -223,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
     def go_on_without(self) -> None:
         """What gc advises."""
         if self.lost_history:
-            (self.world.store.root / history.WITNESS).unlink(missing_ok=True)
+            (self.world.store.root / witness.FILE).unlink(missing_ok=True)
             self.lost_history = False
 
     @rule()

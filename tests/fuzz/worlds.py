@@ -17,12 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from launch.process.child import Outcome
 from pipeline.config.load import Config, load
-from pipeline.engines import program
+from pipeline.engines import program as outside
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import fingerprint
 from pipeline.plan.graph import Plan, StageSpec
@@ -30,12 +29,13 @@ from pipeline.run import build
 from pipeline.run import run as running
 from pipeline.store import attempt, history
 from pipeline.store.store import MANIFEST, Key, Store
+from stages.engine import Program
 from stages.engines.base import START_FILE
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")
 """Stages that all points have in common."""
-ENGINE = "played"
+PROGRAM = Program("played", "none", version=1)
 STEPS = 4
 DEADLINE_S = 120.0
 CALLS = ("rename", "replace", "fsync", "unlink", "mkdir", "rmdir", "open", "chmod", "write")
@@ -49,8 +49,8 @@ def plan_of(config: Config, point: int) -> Plan:
         part = {"value": 0 if stage in SHARED else point}
         inputs = {name: specs[name].key for name in needs}
         digits = fingerprint(stage, 1, {"point": part}, {n: key.fingerprint for n, key in inputs.items()}, {})
-        engine = ENGINE if stage == "third" else None
-        specs[stage] = StageSpec(Key(stage, digits), 1, part, inputs, {}, 1, False, None, engine)
+        program = PROGRAM if stage == "third" else None
+        specs[stage] = StageSpec(Key(stage, digits), 1, part, inputs, {}, 1, False, None, program)
     return Plan(config, tuple(specs.values()), {})
 
 
@@ -155,7 +155,8 @@ class World:
             running._check_environment = lambda: None  # type: ignore[assignment]
             build._git_commit = lambda: None  # type: ignore[assignment]
             build.job.run = self._stage  # type: ignore[assignment]
-            program.PROGRAMS[ENGINE] = SimpleNamespace(program=Played, launch=Played, start=NoStart)  # type: ignore
+            outside._module = outside._launch = lambda spec: Played  # type: ignore
+            outside._started = lambda spec, values: None
             attempt.WATCH_S = 0.2
             try:
                 runs = {}
@@ -176,9 +177,9 @@ class World:
     def _stage(self, command: Any, *, log_dir: Path, on_poll: Callable[[], None], **_: Any) -> Outcome:
         """The stage's own process: STEPS steps with a checkpoint after each, then its files.
 
-        Of an outside engine's, the one before its program (NAME_prepare), or the one after it (NAME_collect).
+        Of an outside engine's, the one before its program (prepare), or the one after it (collect).
         """
-        _, _, part = command[2].rpartition("_")
+        part = command[2].rpartition(":")[2]
         spec = json.loads((log_dir / build.SPEC).read_text())
         output, work = Path(spec["output"]), Path(spec["work"])
         key = next(key for key in self.keys if key.flat == log_dir.name.partition("+")[0])
@@ -197,11 +198,6 @@ class World:
             (output / name).write_bytes(content(key, name))
         now = time.time()
         return Outcome(now, now, 0.0)
-
-
-@dataclass(frozen=True)
-class NoStart:
-    """What launch is told: nothing."""
 
 
 class Played:
@@ -224,7 +220,7 @@ class Played:
         return 0.0
 
     @staticmethod
-    def run(_: NoStart, *, directory: Path, on_poll: Callable[[], None], **__: Any) -> Outcome:
+    def run(_: None, *, directory: Path, on_poll: Callable[[], None], **__: Any) -> Outcome:
         """The program, which trains."""
         now = time.time()
         _train(directory.parent, on_poll)

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import windows
 from launch.machine import checks
+from stages.engines.mindrlhf import engine as mindrlhf
+from stages.engines.mindrlhf.one_stage import engine as one_stage
+from stages.engines.mindspeed_rl import engine as mindspeed_rl
 
 GIB = 2**30
 
@@ -50,7 +52,7 @@ def test_versions_of_another_interpreter() -> None:
     ],
 )
 def test_windows(name: str, have: str | None, status: str) -> None:
-    known = [one for one in windows.MINDRLHF.packages + windows.VLLM if one[0] == name]
+    known = [one for one in mindrlhf.KNOWN.packages + mindrlhf.VLLM if one[0] == name]
     [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
@@ -117,7 +119,7 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
     ],
 )
 def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: str, status: str) -> None:
-    window = windows.MINDRLHF.cann
+    window = mindrlhf.KNOWN.cann
     assert checks.cann(window, tmp_path).status == "problem"
     file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
     file.parent.mkdir(parents=True)
@@ -140,7 +142,7 @@ def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: st
     ],
 )
 def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, status: str) -> None:
-    window = windows.MINDRLHF.driver
+    window = mindrlhf.KNOWN.driver
     assert checks.driver(window, tmp_path).status == "problem"
     (tmp_path / "driver").mkdir()
     text = f"Version={version}\nascendhal_version=7.35.23\naicpu_version=1.0\n"
@@ -154,7 +156,7 @@ def test_an_older_engine_takes_an_older_cann(tmp_path: Path) -> None:
     file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
     for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
         file.write_text(INFO.format(have))
-        every = (windows.ONE_STAGE, *windows.MINDSPEED_RL.values())
+        every = (one_stage.KNOWN, *mindspeed_rl.KNOWN.values())
         assert [checks.cann(known.cann, tmp_path).status for known in every] == statuses.split()
 
 
@@ -162,7 +164,7 @@ def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
     have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
 
     def wrong(contract: str) -> set[str]:
-        known = [one for one in windows.MINDSPEED_RL[contract].packages if one[0] in have]
+        known = [one for one in mindspeed_rl.KNOWN[contract].packages if one[0] in have]
         return {check.name for check in checks.packages(known, have.get, "python") if check.status != "ok"}
 
     assert wrong("667a547") == {"safetensors"}

@@ -28,9 +28,11 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file as tensors_of
 
-from pipeline.plan.graph import OUTSIDE_VERSIONS, VERSIONS
+from pipeline import engines
+from pipeline.plan.graph import VERSIONS
 from pipeline.store.store import MANIFEST
 
+PROGRAMS = {program.name: program.version for engine in engines.outside() for program in engine.programs}
 GOLDEN = Path(__file__).parents[1] / "data" / "stage_digests.json"
 COMMAND = "python -m tests.pipeline.stage_digests"
 REMEDY = f"raise it in pipeline/plan/graph.py and run {COMMAND}"
@@ -110,7 +112,7 @@ def check(name: str, output: Path, *roots: Path, exact: bool = True) -> None:
     """
     parts, values = contents(output, roots, exact)
     stage = name.partition("/")[0]
-    entry = {"version": {**VERSIONS, **OUTSIDE_VERSIONS}[stage], "digest": digest(parts)}
+    entry = {"version": {**VERSIONS, **PROGRAMS}[stage], "digest": digest(parts)}
     now, known = {name: entry if exact else {**entry, "values": values}}, json.loads(GOLDEN.read_text())
     found = list(problems(now, known))
     if os.environ.get(WRITE):
@@ -189,9 +191,7 @@ def of_engines() -> dict[str, dict[str, Any]]:
         "mindrlhf_one_stage": [files.finetune(third), files.predict(third), files.hyper_parameters(third)],
         "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.places(), False), runtime_env(fourth)],
     }
-    return {
-        name: {"version": OUTSIDE_VERSIONS[name], "digest": digest(values)} for name, values in given.items()
-    }
+    return {name: {"version": PROGRAMS[name], "digest": digest(values)} for name, values in given.items()}
 
 
 def problems(now: Mapping[str, Mapping[str, Any]], known: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

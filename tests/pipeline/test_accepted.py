@@ -217,12 +217,12 @@ def test_what_plan_accepts_outside_engines_accept(
         refused[planned is None] += 1
         if planned is None:
             return
-        outside = [spec for spec in planned.specs if spec.engine is not None]
+        outside = [spec for spec in planned.specs if spec.program is not None]
         scripts, _ = program.write_files(planned, Store(root))
         assert outside and len(scripts) >= len(outside)
         for spec in outside:
             read_there = json.loads(json.dumps(spec.config))  # as a stage's process reads it
-            assert own_problems(str(spec.engine), read_there) == [], spec.name
+            assert own_problems(spec.program.name if spec.program else "", read_there) == [], spec.name
 
     @given(changed(base))
     def begun(values: dict[str, Any]) -> None:

@@ -7,12 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import engines
 from pipeline.cli import main
-from pipeline.plan.checkouts import CHECKOUTS, ONE_STAGE_MINDFORMERS_CHECKOUT, SUPERVISED
+from pipeline.plan import checkouts
 
 DATA = Path(__file__).parents[1] / "data"
 MINDRLHF, ONE_STAGE = DATA / "mindrlhf_standin", DATA / "mindrlhf_one_stage_standin"
 MINDSPEED_RL, MINDFORMERS = DATA / "mindspeed_rl_standin", DATA / "mindformers_standin"
+[SUPERVISED] = engines.of(engines.SUPERVISED).checkouts
+OLD_MINDFORMERS = engines.of("mindrlhf_one_stage").checkouts[1]
+CHECKOUTS = {
+    checkout.name: checkout
+    for engine in engines.outside()
+    for checkout in engine.checkouts
+    if checkout not in (SUPERVISED, OLD_MINDFORMERS)
+}
 MEGATRON = "mindspeed_rl/config_cls/megatron_config.py"
 
 
@@ -37,7 +46,7 @@ def without(home: Path, file: str, text: str) -> None:
     ],
 )
 def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> None:
-    check = CHECKOUTS[name].check(str(home))
+    check = checkouts.check(CHECKOUTS[name], str(home))
     assert (check.status, check.found, check.remedy) == ("ok", f"{home}: {contract}", "")
 
 
@@ -51,7 +60,7 @@ def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> 
     ],
 )
 def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path: Path) -> None:
-    check = CHECKOUTS[name].check(str(tmp_path))
+    check = checkouts.check(CHECKOUTS[name], str(tmp_path))
     assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
 
 
@@ -76,10 +85,10 @@ def test_a_plan_names_the_setting_that_is_no_checkout(
 def test_a_mindrlhf_of_another_time_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
     home = Path(shutil.copytree(MINDRLHF / "e8a8fc1", tmp_path / "home"))
     without(home, "mindrlhf/configs/grpo_configs.py", "micro_batch_interleaved")
-    check = CHECKOUTS["mindrlhf"].check(str(home))
+    check = checkouts.check(CHECKOUTS["mindrlhf"], str(home))
     assert check.status == "problem" and "for e8a8fc1 it lacks rl_config.micro_batch_inter" in check.found
     assert check.remedy == "engine.mindrlhf_home: check out e8a8fc1 or 0cd087455"
-    one_stage = CHECKOUTS["one_stage"].check(str(MINDRLHF / "e8a8fc1"))
+    one_stage = checkouts.check(CHECKOUTS["one_stage"], str(MINDRLHF / "e8a8fc1"))
     assert one_stage.status == "problem"  # the script is gone from it
 
 
@@ -98,7 +107,7 @@ def test_559db0856_is_refused_with_the_reason(tmp_path: Path, capsys: pytest.Cap
 def test_a_mindspeed_rl_of_no_window_is_refused(tmp_path: Path) -> None:
     home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
     without(home, "mindspeed_rl/config_cls/rl_config.py", "self.init_kl_coef")
-    check = CHECKOUTS["mindspeed_rl"].check(str(home))
+    check = checkouts.check(CHECKOUTS["mindspeed_rl"], str(home))
     assert check.status == "problem" and "rl_config.init_kl_coef it lacks" in check.found
 
 
@@ -110,14 +119,14 @@ def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
     launcher.write_text(
         "class Group:\n    @staticmethod\n    def _get_free_port():\n        return self.port\n"
     )
-    check = CHECKOUTS["mindspeed_rl"].check(str(home))
+    check = checkouts.check(CHECKOUTS["mindspeed_rl"], str(home))
     assert check.status == "problem" and "launcher_ms.py:4 names `self` in a static method" in check.found
     assert CHECKOUTS["mindspeed_rl"].contract(str(home)) == "05a90d7"  # known all the same
     (home / "configs/model/templates.json").write_text("[{}]")
-    assert "must hold prompt templates" in CHECKOUTS["mindspeed_rl"].check(str(home)).found
+    assert "must hold prompt templates" in checkouts.check(CHECKOUTS["mindspeed_rl"], str(home)).found
     (tmp_path / "llm").mkdir()
     for llm, status in ((MINDSPEED_RL / "llm", "ok"), (tmp_path / "llm", "problem")):
-        assert CHECKOUTS["mindspeed_llm"].check(str(llm)).status == status
+        assert checkouts.check(CHECKOUTS["mindspeed_llm"], str(llm)).status == status
 
     def asked(name: str) -> list[str]:
         main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / name}", f"store={tmp_path}"])
@@ -141,10 +150,10 @@ def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
     ],
 )
 def test_installed_mindformers(have: str, status: str) -> None:
-    check = CHECKOUTS["mindformers"].check(None, have)
+    check = checkouts.check(CHECKOUTS["mindformers"], None, have)
     assert check.status == status
     assert check.remedy.startswith("must be mindformers>=1.6.0,<1.7; ") == (status != "ok")
-    assert CHECKOUTS["mindformers"].check(None, None).status == "problem"
+    assert checkouts.check(CHECKOUTS["mindformers"], None, None).status == "problem"
 
 
 @pytest.mark.parametrize(
@@ -153,11 +162,11 @@ def test_installed_mindformers(have: str, status: str) -> None:
 )
 def test_a_checkout_of_mindformers(version: str, status: str, one_stage: str, tmp_path: Path) -> None:
     home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
-    assert CHECKOUTS["mindformers"].check(str(home)).status == "ok"
+    assert checkouts.check(CHECKOUTS["mindformers"], str(home)).status == "ok"
     (home / "setup.py").write_text(f"setup(\n    name='mindformers',\n    version='{version}',\n)\n")
-    checks = [one.check(str(home)) for one in (CHECKOUTS["mindformers"], SUPERVISED)]
+    checks = [checkouts.check(one, str(home)) for one in (CHECKOUTS["mindformers"], SUPERVISED)]
     assert {check.status for check in checks} == {status} and version in checks[0].found
-    assert ONE_STAGE_MINDFORMERS_CHECKOUT.check(str(home)).status == one_stage
+    assert checkouts.check(OLD_MINDFORMERS, str(home)).status == one_stage
 
 
 def test_mindformers_of_other_arguments_is_refused(tmp_path: Path) -> None:
@@ -166,7 +175,7 @@ def test_mindformers_of_other_arguments_is_refused(tmp_path: Path) -> None:
     (home / "mindformers" / "__init__.py").touch()  # what an installed package has, too
     file = home / "run_mindformer.py"
     file.write_text(file.read_text().replace("--output_dir", "--out"))
-    check = CHECKOUTS["mindformers"].check(str(home))
+    check = checkouts.check(CHECKOUTS["mindformers"], str(home))
     assert check.status == "problem" and "lacks --output_dir" in check.found
 
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.errors import StoreError
 from pipeline.store import collect as module
-from pipeline.store import history, rehearsals
+from pipeline.store import history, leases, rehearsals, witness
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
 from pipeline.store.store import Key, Store
@@ -88,7 +88,7 @@ def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
     ids = list(history.runs(tmp_path))
     history.record(tmp_path, ids[0], "pinned")
     history.record(tmp_path, ids[1], "named", name="paper")
-    held = history.lease(tmp_path, ids[2])
+    held = leases.take(tmp_path, ids[2])
     collect(store, keep=1, delete=True)
     assert [exists(path) for path in paths] == [True, True, True, False, True]
     held.release()
@@ -132,7 +132,7 @@ def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(
 ) -> None:
     store = Store(tmp_path)
     lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
-    (tmp_path / history.WITNESS).unlink()  # which older versions did not write
+    (tmp_path / witness.FILE).unlink()  # which older versions did not write
     rewrite(store, slice(1, None))
     for place in (".work", ".logs"):
         (tmp_path / place / f"grpo-{lost['grpo'].name}").mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def test_a_history_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
 def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path: Path) -> None:
     store = Store(tmp_path)
     path = run(store, "one", "grpo")
-    held = history.lease(tmp_path, "20270101-000000-abcd")
+    held = leases.take(tmp_path, "20270101-000000-abcd")
     with pytest.raises(StoreError, match="20270101-000000-abcd, which lives"):
         collect(store, keep=0, delete=True)
     assert exists(path)
@@ -189,7 +189,7 @@ def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path: Path) -> Non
         assert exists(made) and seat.staging.exists()
         assert (seat.work / "checkpoint").exists() and (seat.logs / "log").exists()
         rewrite(store, slice(1))
-        (tmp_path / history.WITNESS).unlink()
+        (tmp_path / witness.FILE).unlink()
         with pytest.raises(StoreError, match=f"does not know who builds {key.flat}"):
             collect(store, keep=0, delete=True)
     assert exists(made)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StoreError
-from pipeline.store import history
+from pipeline.store import history, leases
 from pipeline.ui import live
 
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
@@ -26,7 +26,7 @@ def test_states(tmp_path: Path) -> None:
         start(tmp_path, run)
     history.record(tmp_path, "done", "finished", result={"gain": 0.2})
     history.record(tmp_path, "failed", "failed", stage="grpo", message="boom")
-    held = history.lease(tmp_path, "living")
+    held = leases.take(tmp_path, "living")
     runs = history.runs(tmp_path)
     assert [(run.id, run.state) for run in runs.values()] == [
         ("done", "finished"),
@@ -43,8 +43,8 @@ def test_states(tmp_path: Path) -> None:
 def test_a_lease_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
     start(tmp_path, "run")
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.store import history; "
-        "lease = history.lease(Path(sys.argv[1]), 'run'); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from pipeline.store import leases; "
+        "lease = leases.take(Path(sys.argv[1]), 'run'); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None

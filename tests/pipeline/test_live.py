@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
-from pipeline.store import history
+from pipeline.store import history, leases
 from pipeline.ui import live
 
 HOSTILE = "<script>alert(1)</script>"
@@ -47,7 +47,7 @@ def test_a_run_that_broke_off_shows_what_it_left(tmp_path: Path) -> None:
 
 def test_a_living_run_renews_its_page(tmp_path: Path) -> None:
     begun(tmp_path, "one")
-    lease = history.lease(tmp_path, "one")
+    lease = leases.take(tmp_path, "one")
     page, _ = live.report(tmp_path, "one")
     assert 'http-equiv="refresh"' in page and "waiting" in page
     lease.release()

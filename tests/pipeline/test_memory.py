@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from pipeline.engines import local
+from stages.grpo import engine as local
 from stages.memory import GIB
 
 

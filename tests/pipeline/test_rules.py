@@ -21,7 +21,6 @@ import pytest
 from annotated_types import Ge, Gt, Le
 
 import pipeline.config.rules
-import pipeline.engines.local
 import stages.engines.mindrlhf.generation_rules
 import stages.engines.mindrlhf.layout_rules
 import stages.engines.mindrlhf.rules
@@ -29,8 +28,10 @@ import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
+import stages.grpo.engine
 import stages.grpo.rules
 import stages.model_config
+import stages.models.families
 import stages.rewards.config
 import stages.sft_config
 import stages.split_config
@@ -44,7 +45,7 @@ from tests.pipeline.rule_cases import check, problems, rule, without_entry, with
 
 MODULES = (
     pipeline.config.rules,
-    pipeline.engines.local,
+    stages.grpo.engine,
     stages.engines.mindrlhf.rules,
     stages.engines.mindrlhf.generation_rules,
     stages.engines.mindrlhf.layout_rules,
@@ -53,6 +54,7 @@ MODULES = (
     stages.sft_config,
     stages.split_config,
     stages.model_config,
+    stages.models.families,
     stages.strategy.layouts,
     stages.rewards.config,
     stages.evaluate_config,
@@ -163,7 +165,13 @@ RULES = {
         "model.qkv_concat=true", "model.qkv_concat", "reads separate q, k, v", "model.qkv_concat=false"
     ),
     "local_deepseek": rule(
-        "model=deepseek_v3 model.path=/m", "model.deepseek_v3", "trains Qwen2 models", "model=tiny"
+        "model=deepseek_v3 model.path=/m", "model.family", "trains Qwen2 models", "model=tiny"
+    ),
+    "own_section": rule(
+        "model.family=deepseek_v3", "model.deepseek_v3", "is required with model.family=deepseek_v3", ""
+    ),
+    "foreign_section": rule(
+        "model.family=qwen2", "model.deepseek_v3", "is what DeepSeek-V3 has", "model.family=deepseek_v3", DEEP
     ),
     "local_cards": rule(
         "layout.reference.data_parallel=2", "layout.reference", "must occupy 2 cards as train does",

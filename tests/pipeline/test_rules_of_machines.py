@@ -26,7 +26,7 @@ def shell(tmp_path: Path) -> str:
 
 def asked(*overrides: str) -> list[Problem]:
     config = load(overrides)
-    return list(machines.machines(config, config.engine.container, "engine.container"))
+    return list(machines.machines(config, config.engine.container, "engine.container", config.cards))
 
 
 def broken(store: Path, shell: str) -> list[tuple[tuple[str, ...], str, str, tuple[str, ...]]]:
@@ -71,7 +71,7 @@ def test_nodes_are_asked_for_what_every_program_of_the_run_needs(
 ) -> None:
     two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
     config = load([*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}"])
-    found = list(machines.machines(config, (), "engine.container"))
+    found = list(machines.machines(config, (), "engine.container", config.cards))
     assert len(found) == 2 * len(lacking)  # two nodes
     for host in ("here", "there"):
         told = [problem.rule for problem in found if problem.value == host]

@@ -18,7 +18,7 @@ def of(breaks: str, path: str, told: str, keeps: str = "", base: tuple[str, ...]
 
 
 RULES = {
-    "deepseek": of("model=deepseek_v3", "model.deepseek_v3", "only Qwen2.5 is rendered"),
+    "family": of("model=deepseek_v3", "model.family", "trains Qwen2 models"),
     "qkv": of("model.qkv_concat=true", "model.qkv_concat", "reads separate weights", "model.qkv_concat=false"),
     "no_sft": of("sft.enabled=true", "sft.enabled", "starts from the fetched weights", "sft.enabled=false"),
     "vocabulary": of("model.vocab_size=152065", "layout.train.model_parallel", "must divide vocab_size", "model.vocab_size=152064"),

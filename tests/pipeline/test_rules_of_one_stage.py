@@ -24,7 +24,7 @@ def of(breaks: str, path: str, told: str, keeps: str = "", base: tuple[str, ...]
 
 RULES = {
     "qkv": of("model.qkv_concat=true", "model.qkv_concat", "finetune_qwen2_5_7b.yaml", "model.qkv_concat=false"),
-    "deepseek": of("model=deepseek_v3", "model.deepseek_v3", "is started for Qwen2 models"),
+    "family": of("model=deepseek_v3", "model.family", "trains Qwen2 models"),
     "no_sft": of("sft.enabled=true", "sft.enabled", "starts from the fetched weights", "sft.enabled=false"),
     "several_cards": of("layout=dp1_mp1_pp1", "cards", "must be at least 2", "layout=dp1_mp4_pp2"),
     "generation_is_not_pipelined": of("layout.generate.pipeline_stage=2 layout.generate.data_parallel=1", "layout.generate.pipeline_stage", "must not be pipelined", "layout.generate.pipeline_stage=1"),

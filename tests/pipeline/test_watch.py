@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from pipeline.store import history
+from pipeline.store import history, leases
 from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Store
 from pipeline.ui.watch import choose, rows, sentence
@@ -78,7 +78,7 @@ def test_a_clock_that_was_put_back_hides_no_running_stage(
         owner = next(seat.work.glob("owner-3"))
         for one in seat.work.glob("owner-*"):
             os.utime(one, (0, 0))
-        held = history.lease(store, RUN)
+        held = leases.take(store, RUN)
         states = {row.stage: row.state for row in rows(store, choose(store, None))}
         assert states["grpo"] == "running"
         owner.write_text("{}")  # of nobody here
@@ -88,7 +88,7 @@ def test_a_clock_that_was_put_back_hides_no_running_stage(
 
 
 def test_a_living_run_stage_by_stage(store: Path) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     fetch, sft, grpo, report = rows(store, choose(store, None))
     assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
     assert (fetch.took, sft.accuracy, sft.reward) == ("8.0 s", "25.0 %", "")
@@ -101,7 +101,7 @@ def test_a_living_run_stage_by_stage(store: Path) -> None:
 
 
 def test_what_a_dead_attempt_left_is_not_running(store: Path) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     long_ago = time.time() - 3600
     os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (long_ago, long_ago))
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["waiting", "waiting"]
@@ -110,7 +110,7 @@ def test_what_a_dead_attempt_left_is_not_running(store: Path) -> None:
 
 
 def test_the_newest_living_run_is_shown_before_newer_dead_ones(store: Path) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     start(store, "20260102-000000-bbbb")
     assert choose(store, None).id == RUN
     assert choose(store, "last").id == "20260102-000000-bbbb"
@@ -122,7 +122,7 @@ def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
     """As in a sweep, whose runs begin together and wait for one another."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
                    artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
-    held = [history.lease(store, run) for run in (RUN, "20260103-000000-cccc")]
+    held = [leases.take(store, run) for run in (RUN, "20260103-000000-cccc")]
     assert choose(store, None).id == RUN
     os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (1, 1))
     assert choose(store, None).id == "20260103-000000-cccc"
@@ -131,7 +131,7 @@ def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
 
 
 def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
     (logs / "progress.jsonl").write_text("")
     assert rows(store, choose(store, None))[2].step == "5 step"
@@ -144,7 +144,7 @@ def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> Non
 
 
 def test_once_is_plain_text_and_ends(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     assert main(["watch", "--once", f"store={store}"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"run {RUN}: running for ") and "\x1b" not in text
@@ -160,7 +160,7 @@ def watching(store: Path, **streams: int) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
 def test_it_follows_a_run_to_its_end(store: Path, event: str, code: int) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     process = watching(store, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("grpo: 5/25 step, reward 0.500")
@@ -174,7 +174,7 @@ def test_it_follows_a_run_to_its_end(store: Path, event: str, code: int) -> None
 
 
 def test_a_terminal_is_refreshed(store: Path) -> None:
-    held = history.lease(store, RUN)
+    held = leases.take(store, RUN)
     ours, theirs = pty.openpty()
     process = watching(store, stdout=theirs)
     os.close(theirs)

@@ -159,7 +159,7 @@ def test_name_map_of_another_model(tmp_path):
 
 def test_config_json_is_needed(tmp_path):
     write_hf(tmp_path / "hf", make_model())
-    (tmp_path / "hf" / "config.json").write_text('{"hidden_size": "32"}')
+    (tmp_path / "hf" / "config.json").write_text('{"model_type": "qwen2", "hidden_size": "32"}')
     with pytest.raises(InputError, match=r"config.json: hidden_size=32: must be given"):
         convert_directory(tmp_path / "hf", tmp_path / "files", False, None)
     (tmp_path / "hf" / "config.json").unlink()

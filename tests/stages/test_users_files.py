@@ -24,6 +24,7 @@ from pipeline.config.load import load
 from pipeline.plan import graph
 from stages.__main__ import entry
 from stages.context import Context
+from stages.engine import Program
 from stages.engines.base import START_FILE
 from stages.engines.mindspeed_rl.tokenize import data_files
 from stages.fetch.stage import run as fetch
@@ -126,7 +127,7 @@ def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
     for spec in graph.plan(config, digest=lambda path: "0" * 64).specs:
-        ours = spec.engine is None and "engine=local" not in overrides
+        ours = spec.program is None and "engine=local" not in overrides
         if spec.name in OURS or (spec.name == "export" and ours):
             continue
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
@@ -134,28 +135,28 @@ def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
         work.mkdir()
         inputs = {name: outputs[key.stage] for name, key in spec.inputs.items()}
         context = Context(spec.name, spec.config, inputs, output, work, work / "progress")
-        if spec.engine is None:
+        if spec.program is None:
             entry(spec.name)(context)
         else:
-            entry(f"{spec.engine}_prepare")(context)
+            entry(f"{spec.program.module}:prepare")(context)
             upstream_works(work)
-            made_up(spec.engine, context)
+            made_up(spec.program, context)
         yield spec.name
 
 
-def made_up(engine: str, context: Context) -> None:
+def made_up(program: Program, context: Context) -> None:
     """What later stages need of a program that did not run."""
     ranks = ["mp_rank_00"]
-    if engine == "mindspeed_rl_convert":
+    if program.name == "mindspeed_rl_convert":
         save_checkpoint(context.work / "mcore", 1, ranks, optimizer=False)
-        entry(f"{engine}_collect")(context)
-    elif engine == "mindspeed_rl_tokenize":
+        entry(f"{program.module}:collect")(context)
+    elif program.name == "mindspeed_rl_tokenize":
         for file in data_files(context.work / "out/data"):
             write_index(file.with_suffix(""), [[1]] * 16)
-        entry(f"{engine}_collect")(context)
-    elif engine == "mindspeed_rl_grpo":
+        entry(f"{program.module}:collect")(context)
+    elif program.name == "mindspeed_rl_grpo":
         save_checkpoint(context.output / "mcore", 2, ranks, optimizer=False)
-    elif engine == "mindformers":  # what it trained stands in for the fetched model
+    elif program.name == "mindformers":  # what it trained stands in for the fetched model
         for file in context.inputs["fetch"].iterdir():
             (context.output / file.name).symlink_to(file.resolve())
 

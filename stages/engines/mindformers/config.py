@@ -7,7 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from stages.engine_config import OutsideProgram
+from stages.engines.config import OutsideProgram
 from stages.grpo.config import AdamConfig, NonNegative, Positive
 from stages.identity import Checkout
 

@@ -13,8 +13,8 @@ from typing import Any
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindrlhf.checkpoints import PREFIXES
 from stages.engines.mindrlhf.grpo_yaml import parallel_config
-from stages.engines.mindrlhf.job import token_ids
-from stages.engines.mindrlhf.model_yaml import recompute_config, shape
+from stages.engines.mindrlhf.model_yaml import recompute_config, training
+from stages.models.families import network_of
 
 Values = dict[str, Any]
 SCHEDULES = {
@@ -103,7 +103,7 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
             "jit_config": {"jit_level": "O1"},
             "ascend_config": {"precision_mode": "must_keep_origin_dtype"},
         },
-        "model": {"model_config": _model(job), "arch": {"type": "LlamaForCausalLM"}},
+        "model": {"model_config": _model(job), "arch": dict(network_of(job.model).arch)},
         "metric": {"type": "PerplexityMetric"},
     }
 
@@ -158,14 +158,8 @@ def _parallel(job: Job) -> Values:
 
 
 def _model(job: Job) -> Values:
-    ids = token_ids(job.model)
     return {
-        **shape(job.model, job.layout, job.seq_length, ids),
+        **training(job.model, job.layout, job.seq_length),
         "batch_size": job.settings.examples_per_card,
-        "eos_token_id": ids.eos[0],
-        "param_init_type": job.model.param_init_type,
-        "use_past": False,
-        "extend_method": "None",
-        "fine_grain_interleave": 1,
         "do_sample": False,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +9,12 @@ from typing import Any
 
 from stages.config import read
 from stages.engines.mindformers.config import MindformersConfig
-from stages.engines.mindrlhf.layout_rules import qwen_layout
+from stages.engines.mindrlhf.layout_rules import model_layout
 from stages.errors import Problem
 from stages.layout import LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
+from stages.models.families import family_of, trained_by
 from stages.tokenize.config import TokenizeConfig
-
-MAIN = Path("run_mindformer.py")
-ARGUMENTS = (
-    "config", "run_mode", "use_parallel", "load_checkpoint", "auto_trans_ckpt", "resume_training",
-    "train_dataset_dir", "output_dir", "seed",
-)  # fmt: skip
-"""Arguments that are given to it; mindformers 051d65f and 1.6.0 know them."""
-_ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 
 
 @dataclass(frozen=True)
@@ -93,7 +85,7 @@ def _problems(job: Job) -> Iterator[Problem]:
             "pipeline (MindSpore's cell_wrapper.py, PipelineCell)",
             f"use {layout.pipeline_stage * together}",
         )
-    yield from qwen_layout(job.model, layout, "train")
+    yield from model_layout(job.model, layout, "train")
     if layout.vocab_emb_dp and layout.pipeline_stage > 1:
         rule = "must be false with a pipeline: mindformers sets it so (core/parallel_config.py)"
         yield Problem("layout.train.vocab_emb_dp", True, rule, "set it to false")
@@ -110,27 +102,13 @@ def _problems(job: Job) -> Iterator[Problem]:
         positions = job.model.max_position_embeddings
         rule = f"must be at most model.max_position_embeddings={positions} (ours: trained so)"
         yield Problem("tokenize.sft_length", job.seq_length, rule, f"use {positions}")
-    if job.model.deepseek_v3 is not None:
-        yield Problem(
-            "engine.sft", "mindformers", "trains Qwen2 models (ours: finetune_yaml.py)", "set engine.sft=off"
-        )
+    family = family_of(job.model)
+    if "mindformers" not in family.engines:
+        rule = f"trains {trained_by('mindformers')} models, no {family.title} (ours: stages/models)"
+        yield Problem("engine.sft", "mindformers", rule, "set engine.sft=off")
     if job.tokenize.compat == "mindrlhf":
         rule = "must be none with engine.sft=mindformers: rlhf_data.py's ids of answers are not Qwen2.5's"
         yield Problem("tokenize.compat", "mindrlhf", rule, "set it to none")
-
-
-def check_home(home: str) -> list[Problem]:
-    """Whether a directory is a checkout whose run_mindformer.py takes our arguments."""
-    try:
-        declared = set(_ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
-        return [Problem("mindformers.home", home, rule, "clone it and give its directory")]
-    missing = sorted(set(ARGUMENTS) - declared)
-    if not missing:
-        return []
-    rule = f"its {MAIN} lacks {', '.join(f'--{name}' for name in missing)}"
-    return [Problem("mindformers.home", home, rule, "check out 051d65f or v1.6.0")]
 
 
 @dataclass(frozen=True)

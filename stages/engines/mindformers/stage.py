@@ -11,23 +11,25 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.context import Context
 from stages.convert import convert
-from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
 from stages.engines.mindformers.job import Job, Places, check
 from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.start import start, write_config
+from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.stage import says, with_ids
 from stages.errors import ConfigError, InputError
 from stages.export import export
 from stages.grpo.metrics import read_rows
+from stages.models.families import parameter_shapes
 from stages.strategy.stage import write_strategy
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
-from stages.weights.shapes import parameter_shapes
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
 
@@ -60,6 +62,21 @@ def prepare(context: Context) -> None:
         context.work, start(job, places, resume=moment is not None), fresh.output, resumed=resumed_from
     )
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How a run is started that begins anew."""
+    return start(Job.of(config), places_of(work, inputs["tokenize"]), resume=False)
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the YAML file of such a run."""
+    write_config(Job.of(config), places_of(work, inputs["tokenize"]), resume=False)
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a run."""
+    return Watcher(logs, work, Job.of(config), tell)
 
 
 def _job(context: Context) -> Job:

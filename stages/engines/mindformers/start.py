@@ -6,7 +6,8 @@ from pathlib import Path
 
 from stages.engines.base import Start
 from stages.engines.mindformers.finetune_yaml import finetune
-from stages.engines.mindformers.job import MAIN, Job, Places
+from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindformers_files import MAIN
 from stages.engines.mindrlhf.start import dump
 
 HOME_UNKNOWN = "/path/to/mindformers"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from stages.engine_config import OutsideEngine
+from stages.engines.config import OutsideEngine
 from stages.identity import AbsentWhen, Checkout
 
 Positive = Annotated[int, Ge(1)]

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.errors import ConfigError, Problem
+from stages.models.family import Mindrlhf
+from stages.models.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 
-MAIN = Path("examples/grpo/qwen_grpo_tutorial/main.py")
-DEEPSEEK_MAIN = Path("examples/grpo/deepseekv3_grpo_tutorial/main.py")
-"""Takes the same arguments."""
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
 _ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 
@@ -116,26 +115,26 @@ def arguments(version: Version) -> frozenset[str]:
     return frozenset([*_ARGUMENTS.split(), *own])
 
 
-def of(home: str | None, deepseek: bool = False) -> Version:
+def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """The version whose keys and arguments a checkout accepts; the newest known one without a checkout.
 
     Args:
         home: the checkout.
-        deepseek: ask DeepSeek-V3's tutorial, of which 0cd087455 has an older one that does not run.
+        tutorial: whose arguments are asked; all families' take the same.
 
     Raises:
         ConfigError: it is no checkout, or accepts neither version's keys.
     """
     if home is None:
         return VERSIONS[0]
-    root, main = Path(home), DEEPSEEK_MAIN if deepseek else MAIN
+    root, main = Path(home), Path(tutorial.main)
     try:
         declared = _ARGUMENT.findall((root / main).read_text(encoding="utf-8"))
         fields = _fields((root / CONFIGS).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of mindspore-ai/mindrlhf: {main} and {CONFIGS} must be readable ({error})"
         raise ConfigError([Problem("engine.mindrlhf_home", home, rule)]) from None
-    versions = VERSIONS[:1] if deepseek else VERSIONS
+    versions = [version for version in VERSIONS if version in (tutorial.contracts or VERSIONS)]
     unknown = {version: _unknown(version, frozenset(declared), fields) for version in versions}
     for version, names in unknown.items():
         if not names:

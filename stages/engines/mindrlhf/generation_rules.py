@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.engines.mindrlhf import vocabulary
-from stages.engines.mindrlhf.job import ENDOFTEXT, Job
+from stages.engines.mindrlhf.job import Job
 from stages.errors import Problem
 
 
@@ -72,12 +72,12 @@ def _vllm(job: Job) -> Iterator[Problem]:
 
 
 def _tokens(job: Job) -> Iterator[Problem]:
-    model, ids = job.model, job.token_ids()
+    model, ids = job.model, job.model.token_ids
     if job.engine.tokenizer == "qwen" and vocabulary.tokenizer_of(vars(model)) == "file":
         yield Problem(
             "engine.tokenizer",
             "qwen",
-            f"must be file for a vocabulary other than Qwen2.5's: {ENDOFTEXT} for <|endoftext|> and more are "
+            f"must be file for a vocabulary other than Qwen2.5's: {ids.pad} for <|endoftext|> and more are "
             "constants of mindrlhf's own class (qwen2_5_tokenizer.py, ENDOFTEXTID), with which samples are "
             "padded, and an id that it does not know ends the run with an IndexError",
             "leave it auto",

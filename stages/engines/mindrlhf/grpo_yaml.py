@@ -76,7 +76,7 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
     # With ckpt, train_worker.py's reload_ckpt would look for .ckpt files; what it saved is safetensors.
     reload = resume and engine.load_ckpt_format == "ckpt"
     return {
-        "model_name": "qwen2.5" if job.family == "qwen" else job.family,
+        "model_name": job.tutorial.model_name,
         "deterministic": "OFF",
         "align_type": "rlhf_stages",
         "dataset_file": str(places.dataset),
@@ -126,7 +126,7 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
 
 def tokenizer_type(job: Job) -> str:
     """What e8a8fc1 calls the class that reads completions (models/model_utils.py, TokenizerFactory)."""
-    return "deepseek" if job.hands_tokenizer_over else job.family
+    return "deepseek" if job.hands_tokenizer_over else job.tutorial.name
 
 
 def tokenizer_place(job: Job, places: Places) -> Path:
@@ -182,7 +182,7 @@ def _reference(job: Job, places: Places) -> Values:
 
 
 def _generate(job: Job, places: Places) -> Values:
-    engine, rollout, ids, layout = job.engine, job.rollout, job.token_ids(), job.layout.generate
+    engine, rollout, ids, layout = job.engine, job.rollout, job.model.token_ids, job.layout.generate
     return {
         "model_config": str(places.configs / "predict.yaml"),
         "load": str(places.generate),

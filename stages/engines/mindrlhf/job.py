@@ -12,11 +12,11 @@ from stages.engines.mindrlhf.config import MindrlhfEngine, Version
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
+from stages.models.family import Mindrlhf
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import TokenizeConfig
 
-ENDOFTEXT, IM_END = 151643, 151645
-"""Qwen2.5's padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
 VERIFIERS = {
     "qwen_accuracy": "qwen_accuracy_reward",
     "format": "format_reward",
@@ -24,22 +24,12 @@ VERIFIERS = {
 }
 """Our reward functions -> mindrlhf's registered ones. accuracy has none: mindrlhf replaces accuracy_reward by
 qwen_accuracy_reward when model_name contains qwen (grpo_experience_maker.py, _init_reward_fn)."""
-VERIFIERS_OF_DEEPSEEK = {**VERIFIERS, "accuracy": "accuracy_reward"}
 SHORTEST_ROW = 2048
 """mindformers refuses shorter rows with a compressed mask, which itself is of this size
-(modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other,
-for Qwen alone: train_worker.py:87 and its siblings hand DeepSeek-V3 no use_eod_attn_mask_compression."""
+(modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other, of
+families that train_worker.py:87 and its siblings hand use_eod_attn_mask_compression."""
 _ROW = 128
 """seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
-
-
-@dataclass(frozen=True)
-class TokenIds:
-    """Ids with a meaning of their own."""
-
-    bos: int
-    eos: tuple[int, ...]
-    pad: int
 
 
 @dataclass(frozen=True)
@@ -67,14 +57,17 @@ class Job:
         return self.engine.contract
 
     @property
-    def family(self) -> str:
-        """The name that mindrlhf gives the architecture and its tokenizer."""
-        return "qwen" if self.model.deepseek_v3 is None else "deepseek"
+    def tutorial(self) -> Mindrlhf:
+        """What mindrlhf has for the model's family."""
+        tutorial = family_of(self.model).mindrlhf
+        assert tutorial is not None  # check_family
+        return tutorial
 
     @property
     def verifiers(self) -> Mapping[str, str]:
-        """Our reward functions -> mindrlhf's, for this architecture."""
-        return VERIFIERS if self.model.deepseek_v3 is None else VERIFIERS_OF_DEEPSEEK
+        """Our reward functions -> mindrlhf's, for this family."""
+        accuracy = self.tutorial.accuracy
+        return VERIFIERS if accuracy is None else {**VERIFIERS, "accuracy": accuracy}
 
     @property
     def num_rollouts(self) -> int:
@@ -108,7 +101,7 @@ class Job:
     @property
     def shortest_row(self) -> int:
         """What a row must have at least."""
-        return SHORTEST_ROW if self.family == "qwen" else 1
+        return SHORTEST_ROW if self.tutorial.masks_samples else 1
 
     @property
     def seq_length(self) -> int:
@@ -133,25 +126,8 @@ class Job:
 
     @property
     def hands_tokenizer_over(self) -> bool:
-        """Whether a Qwen2's tokenizer.json is read instead of mindrlhf's own class (see vocabulary.py)."""
-        return self.family == "qwen" and self.engine.tokenizer == "file"
-
-    def token_ids(self) -> TokenIds:
-        """The model's."""
-        return token_ids(self.model)
-
-
-def token_ids(model: ModelConfig) -> TokenIds:
-    """Qwen2.5's ids, unless the model section says otherwise.
-
-    mindrlhf's own default for bos and pad, 153643, lies beyond the vocabulary.
-    """
-    eos = (IM_END, ENDOFTEXT) if model.variant == "instruct" else (ENDOFTEXT,)
-    return TokenIds(
-        bos=ENDOFTEXT if model.bos_token_id is None else model.bos_token_id,
-        eos=model.eos_token_id or eos,
-        pad=ENDOFTEXT if model.pad_token_id is None else model.pad_token_id,
-    )
+        """Whether tokenizer.json is read instead of the family's own class there (see vocabulary.py)."""
+        return self.tutorial.constant_ids and self.engine.tokenizer == "file"
 
 
 @dataclass(frozen=True)

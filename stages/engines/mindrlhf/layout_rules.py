@@ -9,6 +9,7 @@ from stages.engines.mindrlhf.job import Job
 from stages.errors import Problem
 from stages.layout import ROLES, Role, RoleLayout
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
 
 
 def check(job: Job) -> Iterator[Problem]:
@@ -33,7 +34,7 @@ def check(job: Job) -> Iterator[Problem]:
     yield from _resharding(job)
     for role in ROLES:
         layout = job.layout.role(role)
-        yield from qwen_layout(job.model, layout, role)
+        yield from model_layout(job.model, layout, role)
         yield from cut_sequence(job.seq_length, layout, role)
 
 
@@ -88,15 +89,21 @@ def cut_sequence(seq_length: int, layout: RoleLayout, role: Role) -> Iterator[Pr
         )
 
 
-def qwen_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
+def model_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
     """What mindformers and MindSpore refuse of a role's layout."""
-    if layout.expert_parallel > 1 and model.deepseek_v3 is None:
-        yield Problem(
-            f"layout.{role}.expert_parallel",
-            layout.expert_parallel,
-            "Qwen2.5 has no experts (arXiv:2412.15115)",
-            "set it to 1",
-        )
+    path, degree = f"layout.{role}.expert_parallel", layout.expert_parallel
+    family, cards = family_of(model), layout.data_parallel * layout.model_parallel
+    if family.num_experts is None:
+        if degree > 1:
+            yield Problem(path, degree, f"{family.title} has no experts (ours: stages/models)", "set it to 1")
+    else:
+        experts = family.num_experts(model)
+        if cards % degree:
+            rule = f"must divide data_parallel x model_parallel = {cards} (mindformers moev3.py, FFN)"
+            yield Problem(path, degree, rule, f"use {math.gcd(cards, degree)}")
+        if experts % degree:
+            rule = f"must divide the {experts} experts (mindformers moev3.py, FFN; moe.py, check_moe_config)"
+            yield Problem(path, degree, rule, f"use {math.gcd(experts, degree)}")
     if model.tie_word_embeddings and layout.context_parallel > 1 and not layout.vocab_emb_dp:
         yield Problem(
             f"layout.{role}.context_parallel",

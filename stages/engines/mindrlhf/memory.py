@@ -13,18 +13,16 @@ from stages.engines.mindrlhf.job import Job
 from stages.layout import RoleLayout
 from stages.memory import GIB, RoleMemory, Term, shown
 from stages.model_config import ITEM_BYTES, ModelConfig
-
-_NUM_BLOCKS = 1024
-"""Blocks of MindFormers' own cache (predict.yaml, num_blocks)."""
+from stages.models.families import family_of, network_of
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate, reference and reshard; a card needs the largest of them. Of DeepSeek-V3 none is known.
+    """train, generate, reference and reshard; a card needs the largest of them. None without known weights.
 
     Raises:
         ConfigError: a layout does not fit the model.
     """
-    if job.family == "deepseek":
+    if family_of(job.model).weights is None:
         return ()
     return (_train(job), _generate(job), _reference(job), _reshard(job))
 
@@ -124,11 +122,12 @@ def _generate(job: Job) -> RoleMemory:
     working = memory.working_set(
         model, layout, engine.infer_model_batch_size * job.tokenize.max_prompt_length
     )
-    slots = _NUM_BLOCKS * engine.block_size
+    blocks = network_of(model).num_blocks
+    slots = blocks * engine.block_size
     cache = memory.exact(
         "KV cache",
         slots * per_token,
-        f"{_NUM_BLOCKS} blocks x {engine.block_size} tokens x {per_token:,} bytes",
+        f"{blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes",
     )
     return RoleMemory("generate", 0, (own, working, cache))
 

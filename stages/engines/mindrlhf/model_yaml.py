@@ -1,21 +1,21 @@
 """The finetune, reference and predict YAML files: one mindformers model config per role.
 
-Every key of model_config reaches mindformers' LlamaConfig unchecked. tie_word_embeddings is written
-always: LlamaConfig's default false would leave a tied model's head unloaded.
-Source: mindformers 051d65f, mindformers/models/llama/llama_config.py; mindrlhf e8a8fc1,
-model_configs/qwen_grpo.
+Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. A tutorial for experts has its own form.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from stages.engines.mindrlhf.deepseek_yaml import deepseek_configs
 from stages.engines.mindrlhf.grpo_yaml import parallel_config
-from stages.engines.mindrlhf.job import Job, Places, TokenIds
+from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
+from stages.grpo.config import RolloutConfig
 from stages.layout import RoleLayout
 from stages.model_config import ModelConfig
+from stages.models.families import network_of
+from stages.models.family import Role
 from stages.strategy.layouts import stages_of_layers
 
 Values = dict[str, Any]
@@ -23,8 +23,6 @@ Values = dict[str, Any]
 
 def model_configs(job: Job, places: Places) -> dict[str, Values]:
     """File name -> content."""
-    if job.model.deepseek_v3 is not None:
-        return deepseek_configs(job, job.model.deepseek_v3, places)
     return {
         "finetune.yaml": _training_role(job, job.layout.train, places),
         "reference.yaml": _training_role(job, job.layout.reference, places),
@@ -33,85 +31,64 @@ def model_configs(job: Job, places: Places) -> dict[str, Values]:
 
 
 def _training_role(job: Job, layout: RoleLayout, places: Places) -> Values:
-    ids = job.token_ids()
-    return {
-        "run_mode": "finetune",
-        "model": {
-            "model_config": {
-                **shape(job.model, layout, job.seq_length, ids),
-                "eos_token_id": ids.eos[0],
-                "param_init_type": job.model.param_init_type,
-                "use_past": False,
-                "extend_method": "None",
-                "fine_grain_interleave": 1,
-                "do_sample": False,
-                "compute_in_2d": True,
-            },
-            "arch": {"type": "LlamaForCausalLM"},
-        },
-        "parallel_config": parallel_config(layout),
-        "recompute_config": recompute_config(job.model, layout),
-        "processor": _processor(job, places),
-    }
+    config, experts = training(job.model, layout, job.seq_length), job.tutorial.experts
+    if experts is not None:
+        return {"run_mode": "train", **_model(job, config), "moe_config": experts(job.model, True)}
+    config |= {"do_sample": False, "compute_in_2d": True}
+    return {"run_mode": "finetune", **_model(job, config), **_run(job, layout, places)}
 
 
 def _predict(job: Job, places: Places) -> Values:
-    rollout, ids, layout = job.rollout, job.token_ids(), job.layout.generate
+    layout, experts, blocks = job.layout.generate, job.tutorial.experts, network_of(job.model).num_blocks
+    sampled = sampling(job.rollout, job.engine.block_size, blocks)
+    model = _model(job, predicting(job.model, layout, job.seq_length, sampled))
+    if experts is None:
+        return {"run_mode": "predict", **model, **_run(job, layout, places)}
     return {
         "run_mode": "predict",
-        "model": {
-            "model_config": {
-                **shape(job.model, layout, job.seq_length, ids),
-                "eos_token_id": list(ids.eos),
-                "param_init_type": job.model.torch_dtype,
-                "use_past": True,
-                "is_dynamic": True,
-                "block_size": job.engine.block_size,
-                "num_blocks": 1024,
-                "max_decode_length": rollout.max_tokens,
-                "min_decode_length": rollout.min_tokens,
-                "repetition_penalty": rollout.repetition_penalty,
-                "temperature": rollout.temperature,
-                "top_k": rollout.top_k or 0,
-                "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
-                "do_sample": True,
-            },
-            "arch": {"type": "LlamaForCausalLM"},
-        },
+        "load_ckpt_format": "safetensors",
+        **model,
+        "moe_config": experts(job.model, False),
+        "processor": _fast_tokenizer(job.tutorial.special_tokens, places),
+    }
+
+
+def _model(job: Job, config: Values) -> Values:
+    return {"model": {"model_config": config, "arch": dict(network_of(job.model).arch)}}
+
+
+def _run(job: Job, layout: RoleLayout, places: Places) -> Values:
+    return {
         "parallel_config": parallel_config(layout),
         "recompute_config": recompute_config(job.model, layout),
         "processor": _processor(job, places),
     }
 
 
-def shape(model: ModelConfig, layout: RoleLayout, seq_length: int, ids: TokenIds) -> Values:
-    """What training and generation share of a Qwen2.5's LlamaConfig."""
+def training(model: ModelConfig, layout: RoleLayout, seq_length: int) -> Values:
+    """model_config of a role that is trained, or scored as in training."""
+    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
+    return network.shape(role) | network.training(role)
+
+
+def predicting(model: ModelConfig, layout: RoleLayout, seq_length: int, sampled: Values) -> Values:
+    """model_config of generation, with `sampling`'s keys."""
+    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
+    return network.shape(role) | network.predicting(role, sampled)
+
+
+def sampling(rollout: RolloutConfig, block_size: int, num_blocks: int) -> Values:
+    """How mindformers generates."""
     return {
-        "type": "LlamaConfig",
-        "batch_size": 1,
-        "seq_length": seq_length,
-        "hidden_size": model.hidden_size,
-        "num_layers": model.num_hidden_layers,
-        "num_heads": model.num_attention_heads,
-        "n_kv_heads": model.num_key_value_heads,
-        "vocab_size": model.vocab_size,
-        "intermediate_size": model.intermediate_size,
-        "max_position_embedding": model.max_position_embeddings,
-        "qkv_has_bias": True,
-        "qkv_concat": model.qkv_concat,
-        "rms_norm_eps": model.rms_norm_eps,
-        "theta": model.rope_theta,
-        "tie_word_embeddings": model.tie_word_embeddings,
-        "emb_dropout_prob": 0.0,
-        "bos_token_id": ids.bos,
-        "pad_token_id": ids.pad,
-        "compute_dtype": "bfloat16",
-        "layernorm_compute_type": "float32",
-        "softmax_compute_type": "float32",
-        "rotary_dtype": "float32",
-        "use_flash_attention": True,
-        "offset": list(layout.offset) or 0,
-        "checkpoint_name_or_path": "",
+        "block_size": block_size,
+        "num_blocks": num_blocks,
+        "max_decode_length": rollout.max_tokens,
+        "min_decode_length": rollout.min_tokens,
+        "repetition_penalty": rollout.repetition_penalty,
+        "temperature": rollout.temperature,
+        "top_k": rollout.top_k or 0,
+        "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
+        "do_sample": True,
     }
 
 
@@ -133,20 +110,20 @@ def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
     }
 
 
+def _fast_tokenizer(special: Mapping[str, str], places: Places) -> Values:
+    file = str(places.tokenizer / "tokenizer.json")
+    tokens = {f"{name}_token": text for name, text in special.items()}
+    return {
+        "return_tensors": "ms",
+        "tokenizer": {"type": "LlamaTokenizerFast", **tokens, "vocab_file": file, "tokenizer_file": file},
+        "type": "LlamaProcessor",
+    }
+
+
 def _processor(job: Job, places: Places) -> Values:
     if job.hands_tokenizer_over:
-        file, names = str(places.tokenizer / "tokenizer.json"), ("unk", "bos", "eos", "pad")
-        return {
-            "return_tensors": "ms",
-            "tokenizer": {
-                "type": "LlamaTokenizerFast",
-                # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
-                **{f"{name}_token": ENDOFTEXT_TEXT for name in names},
-                "vocab_file": file,
-                "tokenizer_file": file,
-            },
-            "type": "LlamaProcessor",
-        }
+        # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
+        return _fast_tokenizer(dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT), places)
     return {
         "return_tensors": "ms",
         "tokenizer": {

@@ -9,6 +9,7 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.layout import ROLES
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
 from stages.strategy.layouts import warnings
 
 SHARD_BYTES = 4 * 10**9
@@ -34,14 +35,9 @@ def notes(job: Job) -> list[str]:
             "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
             "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
         )
-    for role in ROLES if job.family == "qwen" else ():
+    for role in ROLES if family_of(job.model).weights is not None else ():
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    if job.family == "deepseek":
-        found.append(
-            "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
-            " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index"
-        )
-        found.append("DeepSeek-V3: what a card must hold is not estimated")
+    found += job.tutorial.notes
     if job.train.weight_decay != 0.1:
         found.append(
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "

@@ -1,6 +1,6 @@
 """What mindrlhf asserts, and what it does not assert and then gets silently wrong.
 
-Each rule names its place in mindrlhf e8a8fc1; 0cd087455 and DeepSeek-V3's tutorial do the same unless the
+Each rule names its place in mindrlhf e8a8fc1; 0cd087455 and each family's tutorial do the same unless the
 rule says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
 pipeline/config/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
 """
@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
 from stages.errors import Problem, as_override
-from stages.layout import ROLES
+from stages.models.families import family_of, with_weights
 
 
 def check(job: Job, sft_enabled: bool) -> list[Problem]:
     """Every rule that a run breaks; empty when it can be rendered."""
     return [
         *_formats(job, sft_enabled),
-        *_deepseek(job),
+        *_family(job),
         *layout_rules.check(job),
         *generation_rules.check(job),
         *_packs(job),
@@ -58,49 +58,34 @@ def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
         )
 
 
-def _deepseek(job: Job) -> Iterator[Problem]:
-    shape, engine = job.model.deepseek_v3, job.engine
-    if shape is None:
-        return
-    if engine.load_ckpt_format == "ckpt":
+def _family(job: Job) -> Iterator[Problem]:
+    family, engine = family_of(job.model), job.engine
+    if engine.load_ckpt_format == "ckpt" and family.weights is None:
         yield Problem(
             "engine.load_ckpt_format",
             "ckpt",
-            "must not be ckpt for DeepSeek-V3 (ours: convert and split know Qwen2.5 only)",
-            "use ms_safetensors with weights from mindformers' research/deepseek3/convert_weight.py",
+            f"must not be ckpt for {family.title} (ours: convert and split know {with_weights()} only)",
+            "use ms_safetensors with weights that mindformers' own convert_weight.py made",
         )
-    if job.version != "e8a8fc1":
+    if job.version not in (job.tutorial.contracts or (job.version,)):
+        asked = " or ".join(job.tutorial.contracts)
         yield Problem(
             "engine.contract",
             job.version,
-            "must be e8a8fc1 for DeepSeek-V3: older versions' deepseekv3_grpo_tutorial/main.py calls its "
-            "trainer without the argument that it requires",
-            "check out e8a8fc1",
+            f"must be {asked} for {family.title}: {job.tutorial.main} of other versions does not run",
+            f"check out {asked}",
         )
-    for role in ROLES:
-        layout = job.layout.role(role)
-        cards = layout.data_parallel * layout.model_parallel
-        for name, count in (("data_parallel x model_parallel", cards), ("experts", shape.n_routed_experts)):
-            if count % layout.expert_parallel:
-                yield Problem(
-                    f"layout.{role}.expert_parallel",
-                    layout.expert_parallel,
-                    f"must divide the {count} {name} (mindformers moev3.py, FFN; moe.py, check_moe_config)"
-                    if name == "experts"
-                    else f"must divide {name} = {count} (mindformers moev3.py, FFN)",
-                    f"use {math.gcd(count, layout.expert_parallel)}",
-                )
 
 
 def _packs(job: Job) -> Iterator[Problem]:
     """What is asked of rows that hold several samples."""
     pack_num, packed = job.engine.pack_num, job.engine.pack_num * job.sample_length
-    if pack_num > 1 and job.family == "deepseek":
+    if pack_num > 1 and not job.tutorial.masks_samples:
         yield Problem(
             "engine.pack_num",
             pack_num,
-            "must be 1 for DeepSeek-V3: its network is not told where a sample ends, so that packed samples "
-            "see each other (grpo_models.py:207, deepseek_training)",
+            f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so "
+            "that packed samples see each other (grpo_models.py:207)",
             "set it to 1",
         )
     elif (

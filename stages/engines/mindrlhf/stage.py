@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import START_FILE, is_new, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
 from stages.engines.mindrlhf import checkpoints, rules
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.model_directory import add_index, stand_in
 from stages.engines.mindrlhf.start import start, write_configs
+from stages.engines.mindrlhf.watch import Watcher
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.model_config import ModelConfig
+from stages.models.families import family_of
 from stages.strategy.stage import write_strategy
 from stages.tokenize.tokenizer import special_ids
 
@@ -50,6 +52,23 @@ def prepare(context: Context) -> None:
     context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
 
 
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How a run is started."""
+    job = Job.of(config)
+    return start(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the YAML files of a run."""
+    job = Job.of(config)
+    write_configs(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a run."""
+    return Watcher(logs, work, Job.of(config), tell)
+
+
 def places_of(job: Job, work: Path, dataset: Path) -> Places:
     """Where the files of a run lie that begins anew."""
     models = work / "models"
@@ -69,7 +88,7 @@ def link_inputs(job: Job, context: Context) -> Places:
     stand_in(context.inputs["fetch"], models / "hf")
     add_index(models / "hf")
     if job.engine.load_ckpt_format == "ms_safetensors":
-        # of a DeepSeek-V3 the fetched directory itself holds weights under mindformers' names
+        # where convert is skipped, the fetched directory itself holds weights under mindformers' names
         stand_in(context.inputs.get("weights", context.inputs["fetch"]), models / "ms")
     elif job.engine.load_ckpt_format == "ckpt":
         for role in ("train", "reference", "generate"):
@@ -143,7 +162,7 @@ def _strategy(job: Job, context: Context) -> None:
     own = context.work / "strategy" / "train_policy_strategy"
     if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(own, context.output / "train_strategy")
-    elif job.family == "qwen":
+    elif family_of(job.model).weights is not None:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
 
 

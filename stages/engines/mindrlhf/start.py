@@ -11,7 +11,6 @@ import yaml
 
 from stages.engines.base import Start
 from stages.engines.mindrlhf import checkpoints
-from stages.engines.mindrlhf.contract import DEEPSEEK_MAIN, MAIN
 from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs
@@ -57,7 +56,7 @@ def start(job: Job, places: Places) -> Start:
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     paths = [home, engine.mindformers_home, engine.msadapter_home]
-    main = str(Path(home) / (MAIN if job.family == "qwen" else DEEPSEEK_MAIN))
+    main = str(Path(home) / job.tutorial.main)
     decides, workers = places.configs / "checkpoints.py", job.layout.train.cards
     return Start(
         program=(main, *arguments(job, places, resume=False)),
@@ -78,9 +77,9 @@ def arguments(job: Job, places: Places, resume: bool) -> list[str]:
     named = {
         "config": places.configs / (RESUME_CONFIG if resume else "grpo_config.yaml"),
         **(
-            {"model_name": job.family, "tokenizer_type": tokenizer_type(job)}
+            {"model_name": job.tutorial.name, "tokenizer_type": tokenizer_type(job)}
             if job.version == "e8a8fc1"
-            else {"custom_model_name": "llama" if job.hands_tokenizer_over else job.family}
+            else {"custom_model_name": "llama" if job.hands_tokenizer_over else job.tutorial.name}
         ),
         "dataset_file": places.dataset,
         "tokenizer_dir": tokenizer_place(job, places),
@@ -107,12 +106,9 @@ def environment(job: Job, places: Places) -> dict[str, str]:
         variables["MSADAPTER_PATH"] = engine.msadapter_home
     if engine.use_vllm:
         variables |= {"vLLM_MODEL_BACKEND": "MindFormers", "MS_JIT_MODULES": "vllm_mindspore,research"}
-    if job.family == "deepseek":
-        variables |= {
-            "MS_DEV_RUNTIME_CONF": "multi_stream:true",
-            "MS_DEV_HOST_BLOCKING_RUN": "1",
-            "ENABLE_LAZY_INLINE_NO_PIPELINE": "1",
-        }
-        if engine.use_vllm:  # vllm-mindspore reads the experts' shape from it
-            variables["MINDFORMERS_MODEL_CONFIG"] = str(places.configs / "predict.yaml")
+    variables |= job.tutorial.environment
+    if (
+        job.tutorial.experts is not None and engine.use_vllm
+    ):  # vllm-mindspore reads the experts' shape from it
+        variables["MINDFORMERS_MODEL_CONFIG"] = str(places.configs / "predict.yaml")
     return variables

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.engines.mindrlhf.job import token_ids
 from stages.model_config import ModelConfig
+from stages.models.families import FAMILIES
+from stages.models.qwen2 import ENDOFTEXT
 from stages.rewards.probe import Leftover
 
 ENDOFTEXT_TEXT = "<|endoftext|>"
-QWEN_SPECIAL = range(151643, 151665)
+QWEN_SPECIAL = range(ENDOFTEXT, 151665)
 """Ids of Qwen2.5's special tokens; the first is that of ENDOFTEXT_TEXT (tokenizer_config.json)."""
 LAST_TEXT_ID = 151634
 LAST_TEXT = "\u24a0"
@@ -32,7 +33,8 @@ def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
     Args:
         model: the section's plain values, which need not have been checked.
     """
-    if model.get("source") == "builtin" or model.get("deepseek_v3") is not None:
+    family = FAMILIES.get(str(model.get("family")))
+    if model.get("source") == "builtin" or not (family and family.mindrlhf and family.mindrlhf.constant_ids):
         return "file"
     eos = model.get("eos_token_id")
     given = [
@@ -56,7 +58,7 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
         model: its end tokens.
         tokenizer: engine.tokenizer, told from auto.
     """
-    ids = token_ids(model)
+    ids = model.token_ids
     if tokenizer != "qwen" or not any(one > LAST_TEXT_ID and one != ids.pad for one in ids.eos):
         return None
     source = f"qwen2_5_tokenizer.py:451, qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"

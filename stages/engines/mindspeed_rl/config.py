@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from stages.engine_config import OutsideEngine
+from stages.engines.config import OutsideEngine
 from stages.identity import Checkout, NotInIdentity
 
 Positive = Annotated[int, Ge(1)]

@@ -70,13 +70,6 @@ def notes(job: Job) -> list[str]:
 
 
 def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
-    if job.model.deepseek_v3 is not None:
-        yield Problem(
-            "model.deepseek_v3",
-            job.model.name,
-            "only Qwen2.5 is rendered (ours: no other model file is known)",
-            "choose engine=mindrlhf",
-        )
     if job.model.qkv_concat:
         yield Problem(
             "model.qkv_concat",
@@ -143,7 +136,7 @@ def _layouts(job: Job) -> Iterator[Problem]:
             yield Problem(
                 f"layout.{role}.expert_parallel",
                 job.layout.role(role).expert_parallel,
-                "Qwen2.5 has no experts (arXiv:2412.15115)",
+                "what is rendered has no experts (ours: stages/models)",
                 "set it to 1",
             )
     # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from stages.engines.mindspeed_rl.job import Job, Places
+from stages.models.families import family_of
 
 Values = dict[str, Any]
 _CPUS = 8
@@ -32,8 +33,10 @@ def train_config(job: Job, places: Places, resume: bool) -> Values:
         # without a reward model's cards nothing is loaded from it, but the section must be there
         reward = Path(job.engine.reward_load) if job.engine.reward_load else places.weights
         separate["reward_config"] = _loads(job, reward)
+    megatron = family_of(job.model).megatron
+    assert megatron is not None  # check_family
     return {
-        "model": {job.model.name: _model(job)},
+        "model": {job.model.name: megatron(job.model)},
         "megatron_training": _megatron(job, places),
         "actor_config": _actor(job, places, resume),
         **separate,
@@ -88,31 +91,6 @@ def dump(values: Values) -> str:
     """YAML text in the order of the keys."""
     text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     return text
-
-
-def _model(job: Job) -> Values:
-    model = job.model
-    return {
-        "use_mcore_models": True,
-        "num_layers": model.num_hidden_layers,
-        "hidden_size": model.hidden_size,
-        "ffn_hidden_size": model.intermediate_size,
-        "num_attention_heads": model.num_attention_heads,
-        "rotary_base": int(model.rope_theta),
-        "max_position_embeddings": model.max_position_embeddings,
-        "make_vocab_size_divisible_by": 1,
-        "padded_vocab_size": model.vocab_size,
-        "untie_embeddings_and_output_weights": not model.tie_word_embeddings,
-        "add_qkv_bias": True,
-        "disable_bias_linear": True,
-        "group_query_attention": True,
-        "num_query_groups": model.num_key_value_heads,
-        "position_embedding_type": "rope",
-        "norm_epsilon": model.rms_norm_eps,
-        "normalization": "RMSNorm",
-        "swiglu": True,
-        "attention_softmax_in_fp32": True,
-    }
 
 
 def _megatron(job: Job, places: Places) -> Values:

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import rehearsal
+from pipeline import engines, rehearsal
 from pipeline.cli import main
-from pipeline.engines import local
 from pipeline.errors import Problem
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
@@ -20,7 +19,7 @@ from stages.engines.rehearsal import Proof
 from stages.errors import InputError
 from tests.pipeline.rehearsal import fake
 
-NONE_OF_LOCAL = local.rehearsed
+NONE_OF_LOCAL = engines.rehearsed
 READ = Proof("data read", "proven", "4 prompts")
 LOST = Proof("loss finite", "failed", "nan | <b>")
 OPEN = Proof("vLLM", "unproven", "not here")
@@ -30,7 +29,7 @@ OPEN = Proof("vLLM", "unproven", "not here")
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
-    monkeypatch.setattr(local, "rehearsed", fake.rehearsed)
+    monkeypatch.setattr(engines, "rehearsed", fake.rehearsed)
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
         monkeypatch.setattr(fake, name, value)
@@ -101,7 +100,7 @@ def test_an_engine_without_a_rehearsal_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     overrides: list[str], why: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(local, "rehearsed", NONE_OF_LOCAL)
+    monkeypatch.setattr(engines, "rehearsed", NONE_OF_LOCAL)
     assert _rehearse(tmp_path, *overrides) == 2
     assert why in capsys.readouterr().err
 
@@ -134,12 +133,12 @@ def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
         "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
-        "from pipeline.engines import local\n"
+        "from pipeline import engines\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
         "fake.rehearse = stopped; rehearsal.ENGINES['local'] = fake.__name__\n"
-        "local.rehearsed = fake.rehearsed\n"
+        "engines.rehearsed = fake.rehearsed\n"
         f"main(['rehearse', 'store={tmp_path / 'store'}'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -72,6 +72,7 @@ def model_values(**changes: Any) -> dict[str, Any]:
         "param_init_type": "float32",
         "qkv_concat": False,
         "deepseek_v3": None,
+        "family": "qwen2",
     }
     return small | changes
 

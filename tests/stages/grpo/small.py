@@ -18,7 +18,7 @@ def model_config(**changes):
         "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 128, "rope_theta": 10000.0,
         "rms_norm_eps": 1e-6, "initializer_range": 0.3, "tie_word_embeddings": True, "bos_token_id": None,
         "eos_token_id": (1,), "pad_token_id": 0, "torch_dtype": "float32", "param_init_type": "float32",
-        "qkv_concat": False, "deepseek_v3": None,
+        "qkv_concat": False, "deepseek_v3": None, "family": "qwen2",
     }  # fmt: skip
     return read(ModelConfig, {**values, **changes})
 

@@ -21,7 +21,7 @@ def model(layers: int, intermediate_size: int) -> ModelConfig:
         intermediate_size=intermediate_size, vocab_size=512, max_position_embeddings=128, rope_theta=1e4,
         rms_norm_eps=1e-6, initializer_range=0.02, tie_word_embeddings=False, bos_token_id=None,
         eos_token_id=None, pad_token_id=None, torch_dtype="float32", param_init_type="float32",
-        qkv_concat=False, deepseek_v3=None,
+        qkv_concat=False, deepseek_v3=None, family="qwen2",
     )  # fmt: skip
 
 

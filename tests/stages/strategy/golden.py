@@ -7,8 +7,8 @@ from pathlib import Path
 
 from stages.layout import RoleLayout
 from stages.model_config import ModelConfig
+from stages.models.families import parameter_shapes
 from stages.strategy.files import Strategy
-from stages.weights.shapes import parameter_shapes
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 OWN = Path(__file__).parents[2] / "data" / "strategy"

@@ -20,7 +20,7 @@ def make_model(**changes) -> ModelConfig:
         "intermediate_size": 48, "vocab_size": 96, "max_position_embeddings": 64, "rope_theta": 1e4,
         "rms_norm_eps": 1e-6, "initializer_range": 0.02, "tie_word_embeddings": False, "bos_token_id": None,
         "eos_token_id": None, "pad_token_id": None, "torch_dtype": "bfloat16", "param_init_type": "bfloat16",
-        "qkv_concat": False, "deepseek_v3": None,
+        "qkv_concat": False, "deepseek_v3": None, "family": "qwen2",
     }  # fmt: skip
     return ModelConfig(**(values | changes))
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines import mindspeed_rl
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
+from stages.engines.mindspeed_rl import engine
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
 from stages.engines.mindspeed_rl.train import places_of
@@ -42,7 +42,7 @@ def jobs(version: str, *overrides: str) -> list[Job]:
         found, _ = find([*fixed, *batch, *overrides])
     except ConfigError:
         return []
-    return [mindspeed_rl.job(choice.config) for choice in found]
+    return [engine.job(choice.config) for choice in found]
 
 
 def write(directory: Path, job: Job, tokenizer: Path, resume: bool) -> dict[str, Any]:

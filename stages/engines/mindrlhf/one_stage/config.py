@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from stages.engine_config import OutsideEngine
+from stages.engines.config import OutsideEngine
 from stages.grpo.config import Positive
 from stages.identity import Checkout
 

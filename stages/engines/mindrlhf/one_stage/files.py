@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from stages.engines.mindrlhf.grpo_yaml import parallel_config
-from stages.engines.mindrlhf.job import token_ids
-from stages.engines.mindrlhf.model_yaml import recompute_config, shape
+from stages.engines.mindrlhf.model_yaml import predicting, recompute_config, sampling, training
 from stages.engines.mindrlhf.one_stage.job import Job
+from stages.models.families import network_of
 
 Values = dict[str, Any]
 
@@ -44,23 +44,18 @@ def hyper_parameters(job: Job) -> Values:
 
 def finetune(job: Job) -> Values:
     """--sft_path_train."""
-    layout, ids = job.layout.train, token_ids(job.model)
+    layout = job.layout.train
     return {
         "run_mode": "finetune",
         "use_parallel": True,
         "model": {
             "model_config": {
-                **shape(job.model, layout, job.seq_length, ids),
-                "eos_token_id": ids.eos[0],
-                "param_init_type": job.model.param_init_type,
-                "use_past": False,
-                "extend_method": "None",
-                "fine_grain_interleave": 1,
+                **training(job.model, layout, job.seq_length),
                 "max_decode_length": job.rollout.max_tokens,
                 "do_sample": False,
                 "compute_in_2d": True,
             },
-            "arch": {"type": "LlamaForCausalLM"},
+            "arch": dict(network_of(job.model).arch),
         },
         "parallel_config": parallel_config(layout),
         "recompute_config": recompute_config(job.model, layout),
@@ -69,30 +64,19 @@ def finetune(job: Job) -> Values:
 
 def predict(job: Job) -> Values:
     """--sft_path_infer: generation and reference, and the context of the whole process."""
-    layout, rollout, ids = job.layout.generate, job.rollout, token_ids(job.model)
+    layout = job.layout.generate
+    sampled = sampling(job.rollout, job.engine.block_size, job.engine.num_blocks)
     return {
         "run_mode": "predict",
         "use_parallel": True,
         "seed": job.seed,
         "model": {
             "model_config": {
-                **shape(job.model, layout, job.seq_length, ids),
+                **predicting(job.model, layout, job.seq_length, sampled),
                 "batch_size": job.engine.chunk_size,
-                "eos_token_id": list(ids.eos),
                 "param_init_type": job.model.param_init_type,
-                "use_past": True,
-                "is_dynamic": True,
-                "block_size": job.engine.block_size,
-                "num_blocks": job.engine.num_blocks,
-                "max_decode_length": rollout.max_tokens,
-                "min_decode_length": rollout.min_tokens,
-                "repetition_penalty": rollout.repetition_penalty,
-                "temperature": rollout.temperature,
-                "top_k": rollout.top_k or 0,
-                "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
-                "do_sample": True,
             },
-            "arch": {"type": "LlamaForCausalLM"},
+            "arch": dict(network_of(job.model).arch),
         },
         "parallel_config": parallel_config(layout),
         "parallel": {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stages.engines.mindrlhf.layout_rules import cut_sequence, filled_pipeline, qwen_layout
+from stages.engines.mindrlhf.layout_rules import cut_sequence, filled_pipeline, model_layout
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
 from stages.errors import Problem, as_override
@@ -61,9 +61,6 @@ def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
         yield Problem(
             "model.qkv_concat", True, "must be false (its finetune_qwen2_5_7b.yaml)", "set it to false"
         )
-    if job.model.deepseek_v3 is not None:
-        rule = "is started for Qwen2 models (grpo_one_stage.py)"
-        yield Problem("model.deepseek_v3", job.model.name, rule, "choose engine=mindrlhf")
     if sft_enabled:
         rule = "engine=mindrlhf_one_stage starts from the fetched weights (ours: its sft stage is skipped)"
         yield Problem("sft.enabled", True, rule, "set sft.enabled=false, and engine.sft=mindformers")
@@ -81,7 +78,7 @@ def _layouts(job: Job) -> Iterator[Problem]:
     yield from filled_pipeline(job.layout.train)
     for role in ROLES:
         layout = job.layout.role(role)
-        yield from qwen_layout(job.model, layout, role)
+        yield from model_layout(job.model, layout, role)
         if layout.enable_parallel_optimizer:
             rule = "must be false: the generation's YAML alone decides (grpo_one_stage.py, build_context)"
             yield Problem(f"layout.{role}.enable_parallel_optimizer", True, rule, "set it to false")

@@ -10,13 +10,15 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.context import Context
-from stages.engines.base import write_start
+from stages.engines.base import Start, Tell, write_start
 from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindrlhf.one_stage import rules
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
+from stages.engines.mindrlhf.one_stage.watch import Watcher
 from stages.engines.mindrlhf.stage import move_in, with_ids
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
@@ -45,6 +47,21 @@ def prepare(context: Context) -> None:
     card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
     write_start(context.work, start(job, places), steps=job.steps(card["files"]["train"]["records"]))
     context.progress(0, 1, "begins", "")
+
+
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
+    """How a run is started; it always begins anew."""
+    return start(Job.of(config), places_of(work, inputs))
+
+
+def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the files that such a run reads."""
+    write_configs(Job.of(config), places_of(work, inputs))
+
+
+def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a run."""
+    return Watcher(logs, work, Job.of(config), tell)
 
 
 def _job(context: Context) -> Job:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 from stages.context import Context
-from stages.engines.mindrlhf.job import token_ids
 from stages.engines.mindrlhf.rehearsal.shim import Ids
 from stages.fetch.jsonl import Row
 from stages.model_config import ModelConfig
@@ -22,7 +21,7 @@ FILE = "answers.json"
 
 def run(context: Context) -> None:
     """Write FILE: known_answers of `tokenize` and `fetch`. MindSpore wants a process of its own."""
-    ids = token_ids(context.section(ModelConfig, "model"))
+    ids = context.section(ModelConfig, "model").token_ids
     reward = context.section(RewardConfig, "reward")
     records = context.inputs["tokenize"] / "train.mindrecord"
     pairs = known_answers(records, context.inputs["fetch"], reward, ids.eos, ids.pad)

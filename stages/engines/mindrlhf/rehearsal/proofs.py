@@ -14,11 +14,11 @@ import numpy as np
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.rehearsal import Proof
 from stages.grpo.metrics import read_rows
+from stages.models.families import weights_of
+from stages.models.family import Shape
 from stages.weights.dtypes import as_float32, raw_dtype
 from stages.weights.header import StoredTensor, read_header
-from stages.weights.names import hf_name
 from stages.weights.prefixes import plain_name
-from stages.weights.shapes import Shape, parameter_shapes
 
 Rows = Sequence[dict[str, Any]]
 UNPROVEN = (
@@ -136,10 +136,11 @@ def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> It
         shape: the model's; parameters of other names are an optimizer's or a trainer's.
     """
     tensors = {plain_name(one.name): one for one in read_header(checkpoint).tensors.values()}
-    trained = {hf_name(name): tensors[name] for name in parameter_shapes(shape) if name in tensors}
+    weights = {weight.parts[0]: weight.name for weight in weights_of(shape)}
+    trained = {part: tensors[name] for part, name in weights.items() if name in tensors}
     found, before = (_tensors(directory) for directory in (exported, start))
     wrong = [name for name in found if name not in trained or not _same(trained[name], found[name])]
-    lost = sorted({hf_name(name) for name in parameter_shapes(shape)} - found.keys())
+    lost = sorted(weights.keys() - found.keys())
     told = f"{len(found)} tensors are those of {checkpoint.name}, rounded to their stored type"
     if wrong or lost:
         told = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"

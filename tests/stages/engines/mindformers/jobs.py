@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.engines.mindformers import run_of
+from stages.engines.mindformers.engine import run_of
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.stage import places_of
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.engines.mindrlhf import job as mindrlhf_job
+from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.stage import places_of
 

@@ -5,9 +5,12 @@ import pytest
 
 from stages.engines.mindrlhf import contract
 from stages.errors import ConfigError
+from stages.models.deepseek_v3 import DEEPSEEK_V3
 from tests.stages.engines.mindrlhf.jobs import DATA
 
 HOME = DATA / "mindrlhf_standin"
+assert DEEPSEEK_V3.mindrlhf is not None
+DEEPSEEK = DEEPSEEK_V3.mindrlhf
 
 
 @pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
@@ -33,16 +36,16 @@ def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
-    assert contract.of(str(HOME / "e8a8fc1"), deepseek=True) == "e8a8fc1"
+    assert contract.of(str(HOME / "e8a8fc1"), DEEPSEEK) == "e8a8fc1"
     older = Path(shutil.copytree(HOME / "0cd087455", tmp_path / "older"))
     with pytest.raises(ConfigError, match=r"must be a checkout .* examples/grpo/deepseekv3_grpo"):
-        contract.of(str(older), deepseek=True)
-    (older / contract.DEEPSEEK_MAIN).parent.mkdir()
-    (older / contract.DEEPSEEK_MAIN).write_text('parser.add_argument("--sft_path_infer", type=str)')
+        contract.of(str(older), DEEPSEEK)
+    (older / DEEPSEEK.main).parent.mkdir()
+    (older / DEEPSEEK.main).write_text('parser.add_argument("--sft_path_infer", type=str)')
     with pytest.raises(
         ConfigError, match=r"for e8a8fc1 it lacks --actor_checkpoint_path.*check out e8a8fc1$"
     ):
-        contract.of(str(older), deepseek=True)
+        contract.of(str(older), DEEPSEEK)
 
 
 def test_keys_that_a_later_version_adds_do_no_harm(tmp_path: Path) -> None:

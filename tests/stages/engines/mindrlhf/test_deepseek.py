@@ -9,12 +9,12 @@ import yaml
 
 from pipeline import cli
 from pipeline.config.load import load
-from pipeline.engines.mindrlhf import job as mindrlhf_job
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
 from pipeline.run.summary import result_line
 from pipeline.store.store import Store
+from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.start import all_configs, arguments, dump, start
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places

@@ -31,15 +31,19 @@ def with_tokens(directory: Path, **ids: int) -> str:
         ({"source": "local", "eos_token_id": [3]}, "file"),
         ({"source": "local", "pad_token_id": 0}, "file"),
         ({"source": "local", "eos_token_id": "what was typed, not checked yet"}, "file"),
-        ({"source": "modelscope", "deepseek_v3": {}}, "file"),
+        ({"source": "modelscope", "family": "deepseek_v3"}, "file"),
     ],
 )
 def test_it_follows_from_what_is_configured(model: dict[str, Any], tokenizer: str) -> None:
-    assert tokenizer_of(model) == tokenizer
+    assert tokenizer_of({"family": "qwen2"} | model) == tokenizer
 
 
 def test_it_follows_from_a_directory_that_is_here(tmp_path: Path) -> None:
-    model = {"source": "local", "path": with_tokens(tmp_path, endoftext=151643, im_end=151645)}
+    model = {
+        "family": "qwen2",
+        "source": "local",
+        "path": with_tokens(tmp_path, endoftext=151643, im_end=151645),
+    }
     assert tokenizer_of(model) == "qwen" and has_endoftext(model)
     with_tokens(tmp_path, endoftext=0, im_end=2)
     assert tokenizer_of(model) == "file" and has_endoftext(model)

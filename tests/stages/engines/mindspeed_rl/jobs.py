@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.config.load import load
-from pipeline.engines import mindspeed_rl
+from stages.engines.mindspeed_rl import engine
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.train import places_of
 
@@ -18,7 +18,7 @@ SEVEN = ("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parall
 
 
 def job_of(*overrides: str) -> Job:
-    return mindspeed_rl.job(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
+    return engine.job(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
 
 
 def places() -> Places:

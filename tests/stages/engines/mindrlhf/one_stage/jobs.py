@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.config.load import load
-from pipeline.engines.mindrlhf_one_stage import job
+from stages.engines.mindrlhf.one_stage.engine import job
 from stages.engines.mindrlhf.one_stage.job import Job, Places
 from stages.engines.mindrlhf.one_stage.stage import places_of
 

@@ -15,9 +15,9 @@ from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import Proof
+from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
-from stages.weights.names import FileShape, hf_name
-from stages.weights.shapes import parameter_shapes
+from stages.weights.names import FileShape, name_map
 
 GOOD = {"reward_min": 0.0, "reward_max": 1.0, "loss": 0.5, "grad_norm": 0.1}
 SAME = {**GOOD, "reward_max": 0.0}
@@ -102,7 +102,7 @@ def test_it_must_go_on_from_the_checkpoint_that_was_whole(
     assert proofs.of_resume(tmp_path, Moment(0, 2)).state == state
 
 
-SHAPE = FileShape(8, 1, 2, 1, 16, 32, False)
+SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False)
 PREFIX = "grpo_model_train.policy_model.model."
 
 
@@ -114,7 +114,8 @@ def _exported(directory: Path, change: Callable[[dict[str, Any]], None]) -> dict
     random = torch.Generator().manual_seed(0)
     shapes = parameter_shapes(SHAPE)
     trained = {name: torch.randn(shape, generator=random) for name, shape in shapes.items()}
-    exported = {hf_name(name): value.to(torch.bfloat16) for name, value in trained.items()}
+    names = name_map(SHAPE)
+    exported = {names[name][0]: value.to(torch.bfloat16) for name, value in trained.items()}
     checkpoint = directory / "policy_model_rank_0-1_3.safetensors"
     others = {"grpo_model_train.policy_model.kl_loss": torch.zeros(())}
     save_file({**{PREFIX + name: value for name, value in trained.items()}, **others}, checkpoint)

@@ -1,4 +1,4 @@
-"""Which trainer runs grpo, and what each needs to be told."""
+"""What every engine needs to be told that is a program of its own."""
 
 from __future__ import annotations
 
@@ -9,21 +9,6 @@ from typing import Annotated, Literal
 from annotated_types import Gt
 
 from stages.identity import NotInIdentity
-
-
-@dataclass(frozen=True)
-class LocalEngine:
-    """The embedded MindSpore trainer."""
-
-    name: Literal["local"]
-    """local: the embedded MindSpore trainer."""
-    device_target: Literal["CPU", "Ascend", "GPU"]
-    """What sft, grpo and evaluate compute on, as MindSpore's set_device names it; never run on any but CPU.
-    Each of several workers takes the device that MindSpore's msrun gives it."""
-    sft: Annotated[Literal["local", "mindformers"], NotInIdentity()]
-    """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
-    mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
-    identity of its own."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +30,7 @@ class OutsideProgram:
 
 @dataclass(frozen=True)
 class OutsideEngine(OutsideProgram):
-    """What every engine that is a program of its own has."""
+    """The same of one that runs grpo."""
 
     sft: Annotated[Literal["off", "mindformers"], NotInIdentity()]
     """Supervised training before everything else: none, or by mindformers (section mindformers)."""

@@ -1,0 +1,78 @@
+"""Files that survive a power cut and that nobody changes by mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipeline.errors import StoreError
+from pipeline.fingerprint import file_digest
+
+SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
+READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
+
+
+def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
+    """Digest, fsync and write-protect every file; a link counts with its target's content.
+
+    Args:
+        directory: what a stage has written.
+        reserved: a name that no file may have.
+
+    Raises:
+        StoreError: a file has it.
+    """
+    files = {}
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            fsync_directory(path)
+            continue
+        if name == reserved:
+            raise StoreError(f"{path}: the name is reserved for the store's own manifest")
+        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
+        if path.is_symlink():
+            files[name]["link"] = os.readlink(path)
+            continue
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        path.chmod(READ_ONLY)
+    return files
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write a new file, and make it and its name last."""
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(values, file, indent=1, sort_keys=True)
+        file.flush()
+        os.fsync(file.fileno())
+    path.chmod(READ_ONLY)
+    fsync_directory(path.parent)
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names in a directory last."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def damage(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:
+    """How a file differs from its manifest's entry; with `deep` the digests of large files count, too."""
+    try:
+        size = (root / name).stat().st_size
+    except FileNotFoundError:
+        return f"output missing: {name}"
+    if size != entry["size"]:
+        return f"output corrupt: {name} has {size} bytes, committed with {entry['size']}"
+    if deep or size <= SMALL_BYTES:
+        digest = file_digest(root / name)
+        if digest != entry["sha256"]:
+            return f"output corrupt: {name} has sha256 {digest[:12]}…, committed with {entry['sha256'][:12]}…"
+    return None

@@ -1,0 +1,80 @@
+"""engine.sft=mindformers: supervised training by mindformers before everything else, for any engine.
+
+Its result is a Hugging Face directory, which every later stage reads in the place of the fetched one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from stages.engine import Engine, Program, Stage
+from stages.engines.mindformers import job
+from stages.engines.mindformers.job import Job
+from stages.engines.mindformers_files import KNOWN, check_home, checkout
+from stages.errors import Problem
+from stages.strategy.layouts import warnings
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
+
+SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3)
+
+
+def stages(run: Sections) -> tuple[Stage, ...]:
+    """What takes the place of an engine's own sft stage."""
+    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
+    size = run.model.weight_bytes
+    # Per checkpoint weights and both Adam moments on each replica; one more while it is written. The result,
+    # and the weights that mindformers starts from.
+    checkpoint = 3 * size * run.layout.train.data_parallel * (2 if widened else 1)
+    sft = Stage(
+        "sft",
+        ("model", "layout", "tokenize", "mindformers", "seed"),
+        {"tokenize": "tokenize", "fetch": "fetch"},
+        workers=run.layout.train.cards,
+        computes=True,
+        bytes_written=2 * size + checkpoint * (1 + run.mindformers.keep_checkpoints),
+        program=SFT,
+        unread=frozenset(("layout", key) for key in ("generate", "reference")),
+    )
+    return (sft,)
+
+
+def derive(values: dict[str, Any]) -> None:
+    """The embedded trainer's own sft is off, so that split cuts the weights for every role."""
+    values["sft"]["enabled"] = False
+
+
+def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
+    """Rules of the run, and of the checkout where there is one."""
+    yield from job.check(run_of(run))
+    if run.mindformers.home is not None:
+        yield from check_home(run.mindformers.home)
+
+
+def notes(run: Sections) -> Iterator[str]:
+    """What a plan should say of it."""
+    if run.mindformers.home is None:
+        yield "mindformers.home is not set: run refuses without it"
+    if run.engine.name == "local":  # others say it themselves
+        layout = run.layout.train
+        yield from (f"layout.train: {text}" for text in warnings(run.model, layout))
+
+
+def run_of(run: Sections) -> Job:
+    """The sections that a run is rendered from."""
+    return Job(run.model, run.layout.train, run.tokenize, run.mindformers, run.seed)
+
+
+ENGINE = Engine(
+    name="mindformers",
+    section="mindformers",
+    stages=stages,
+    problems=problems,
+    programs=(SFT,),
+    checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
+    known={"": KNOWN},
+    derive=derive,
+    notes=notes,
+)

@@ -1,0 +1,200 @@
+"""engine=mindrlhf: GRPO by mindspore-ai/mindrlhf under msrun."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, Window, part, rank_bytes
+from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
+from stages.engines.mindrlhf import contract, rules, vocabulary
+from stages.engines.mindrlhf import memory as cards
+from stages.engines.mindrlhf import notes as reading
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.job import Job
+from stages.errors import ConfigError, Problem
+from stages.layout import ROLES
+from stages.memory import GIB, RoleMemory
+from stages.models.families import FAMILIES, family_of, trained_by, with_weights
+from stages.split_config import check_split
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
+
+GRPO = Program("mindrlhf", "stages.engines.mindrlhf.stage", version=3)
+MOST_SEQUENCES = 1024
+"""mindrlhf's default for max_num_seqs (grpo_configs.py); vLLM refuses more than max_model_len."""
+
+
+def stages(run: Sections) -> tuple[Stage, ...]:
+    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
+    assert run.engine.name == "mindrlhf"
+    form = run.engine.load_ckpt_format
+    huggingface, ranked = form == "hf_safetensors", form == "ckpt"
+    size, ranks = run.model.weight_bytes, rank_bytes(run)
+    reads = f"engine.load_ckpt_format={form}: mindrlhf"
+    uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
+    family = family_of(run.model)
+    foreign = family.weights is None
+    if foreign:
+        ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
+        uncut = f"{family.title}: {with_weights()} only; model.path holds what mindrlhf reads ({form})"
+    weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
+    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
+    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
+    return (
+        Stage(
+            "convert",
+            ("model", "convert"),
+            {"fetch": "fetch"},
+            bytes_written=size,
+            skipped=uncut if huggingface or foreign else None,
+        ),
+        TOKENIZE,
+        Stage("strategy", ("model", "layout"), skipped=None if ranked else uncut),
+        Stage(
+            "split",
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks.values()),
+            skipped=None if ranked else uncut,
+        ),
+        Stage("sft", (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
+        Stage(
+            "grpo",
+            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
+            workers=run.layout.train.cards,
+            # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
+            bytes_written=(3 * ranks["train"] + ranks["reference"])
+            * (1 + run.train.keep_checkpoints)
+            * (2 if widened else 1),
+            computes=True,
+            program=GRPO,
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": "fetch", "after": "grpo", **after},
+            computes=True,
+            skipped=None
+            if "local" in family.engines
+            else f"{family.title}: only {trained_by('local')} is evaluated",
+        ),
+        Stage(
+            "export",
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            bytes_written=size,
+            skipped=f"{family.title}: only {with_weights()} is exported; merge grpo's with mindformers"
+            if foreign
+            else None,
+        ),
+    )
+
+
+def derive(values: dict[str, Any]) -> None:
+    """The contract of the user's checkout, the files that mindrlhf reads, and as many sequences as fit."""
+    engine, convert, split = values["engine"], values["convert"], values["split"]
+    tutorial = FAMILIES[values["model"]["family"]].mindrlhf
+    if engine["contract"] == "auto" and tutorial is not None:
+        engine["contract"] = contract.of(engine["mindrlhf_home"], tutorial)
+    if engine["tokenizer"] == "auto":
+        engine["tokenizer"] = vocabulary.tokenizer_of(values["model"])
+    if engine["load_ckpt_format"] == "ms_safetensors":
+        convert |= {"materialize": True, "format": "safetensors"}
+    elif engine["load_ckpt_format"] == "ckpt":
+        convert |= {"materialize": True, "format": "ckpt"}
+        split["format"] = "ckpt"
+    if engine["max_num_seqs"] is None:
+        engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
+        with contextlib.suppress(ConfigError):
+            engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
+
+
+def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
+    """Rules of mindrlhf and mindformers."""
+    assert run.engine.name == "mindrlhf"
+    yield from rules.check(job(run), run.sft.enabled)
+    if run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None:
+        yield from check_split(run.split)
+        missing = [role for role in ROLES if role not in run.split.roles]
+        if missing:
+            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf)"
+            yield Problem("split.roles", list(run.split.roles), rule, "set it to null")
+
+
+def notes(run: Sections) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    return tuple(reading.notes(job(run)))
+
+
+def memory(run: Sections) -> tuple[RoleMemory, ...]:
+    """Bytes of one card, per role."""
+    return cards.estimate(job(run))
+
+
+def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
+    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
+    return cards.warnings(job(run), roles)
+
+
+def load(run: Sections, have: int) -> Load:
+    """What one step computes, and what a card holds; `have` is not asked."""
+    assert run.engine.name == "mindrlhf"
+    this, iterations = job(run), run.train.num_iterations
+    tokens = this.packs * this.seq_length * iterations
+    updates = this.packs // this.packs_per_update * iterations
+    return Load(tokens, updates, run.engine.device_memory_gib * GIB)
+
+
+def job(run: Sections) -> Job:
+    """The sections that a mindrlhf run is rendered from."""
+    assert run.engine.name == "mindrlhf"
+    return part(Job, run)
+
+
+VLLM: tuple[Window, ...] = (
+    ("vllm", ">=0.8.4.dev0,<0.9", "the version that vllm-mindspore 0.3.0 is made for"),
+    ("vllm-mindspore", "==0.3.0", "the version that mindrlhf's users pin"),
+    ("urllib3", "<2", "2.x has no DEFAULT_CIPHERS: the import of vLLM fails"),
+)
+KNOWN = Known(
+    (
+        ("mindspore", "==2.7.0", "the version that mindrlhf's users pin"),
+        NUMPY,
+        SAFETENSORS,
+        ("mindstudio-probe", "", "msprobe: without it mindformers ends with: save not found"),
+    ),
+    CANN,
+    DRIVER,
+)
+ENGINE = Engine(
+    name="mindrlhf",
+    stages=stages,
+    problems=problems,
+    programs=(GRPO,),
+    checkouts=(
+        Checkout(
+            "mindrlhf",
+            "engine.mindrlhf_home",
+            contract.of,
+            f"a checkout of mindspore-ai/mindrlhf at {' or '.join(VERSIONS)}",
+        ),
+        checkout(
+            "engine.mindformers_home",
+            "a checkout of mindformers at 6a52b43 or 051d65f, as mindrlhf's users pin, or pip install"
+            " mindformers==1.6.0",
+        ),
+    ),
+    known={"": KNOWN},
+    also=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
+    only_910=True,
+    derive=derive,
+    notes=notes,
+    memory=memory,
+    shortage=shortage,
+    load=load,
+    leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
+)

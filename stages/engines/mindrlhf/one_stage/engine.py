@@ -1,0 +1,147 @@
+"""engine=mindrlhf_one_stage: mindrlhf's grpo_one_stage.py, February and March 2025, under msrun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, part, rank_bytes
+from stages.engines.mindformers_files import NUMPY, SAFETENSORS, checkout
+from stages.engines.mindrlhf import vocabulary
+from stages.engines.mindrlhf.one_stage import contract, rules
+from stages.engines.mindrlhf.one_stage import memory as cards
+from stages.engines.mindrlhf.one_stage.config import OneStageEngine
+from stages.engines.mindrlhf.one_stage.job import ROLES, Job
+from stages.errors import Problem
+from stages.memory import RoleMemory, warnings
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
+
+GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf.one_stage.stage", version=3)
+
+
+def stages(run: Sections) -> tuple[Stage, ...]:
+    """Two checkpoints are cut, for training and for generation; the reference takes generation's."""
+    size, ranks = run.model.weight_bytes, rank_bytes(run)
+    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
+    return (
+        Stage("convert", ("model", "convert"), {"fetch": "fetch"}, bytes_written=size),
+        TOKENIZE,
+        Stage("strategy", ("model", "layout", "split")),
+        Stage(
+            "split",
+            ("model", "layout", "split"),
+            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
+            bytes_written=sum(ranks[role] for role in ROLES),
+        ),
+        Stage("sft", (), skipped="sft.enabled=false: the script starts from the fetched weights"),
+        Stage(
+            "grpo",
+            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            {"weights": "split", "tokenize": "tokenize", "fetch": "fetch"},
+            workers=run.layout.train.cards,
+            bytes_written=ranks["train"] * (2 if widened else 1),
+            computes=True,
+            program=GRPO,
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {
+                "before": "fetch",
+                "after": "grpo",
+                "strategy": "grpo",
+                "tokenize": "tokenize",
+                "fetch": "fetch",
+            },
+            computes=True,
+        ),
+        Stage(
+            "export",
+            ("model", "export"),
+            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            bytes_written=size,
+        ),
+    )
+
+
+def derive(values: dict[str, Any]) -> None:
+    """The contract of the user's checkout, and the files that the script reads."""
+    engine, split = values["engine"], values["split"]
+    if engine["contract"] == "auto":
+        engine["contract"] = contract.of(engine["mindrlhf_home"])
+    values["convert"] |= {"materialize": True, "format": "ckpt"}
+    split |= {"format": "ckpt", "roles": list(ROLES)}
+
+
+def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
+    """Rules of the script."""
+    yield from rules.check(job(run), run.sft.enabled)
+
+
+def notes(run: Sections) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    return tuple(rules.notes(job(run)))
+
+
+def memory(run: Sections) -> tuple[RoleMemory, ...]:
+    """Bytes of one card, per role."""
+    return cards.estimate(job(run))
+
+
+def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
+    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
+    return warnings(roles, _engine(run).device_memory_gib)
+
+
+def load(run: Sections, have: int) -> Load:
+    """What one step computes, and what a card holds; `have` is not asked."""
+    this = job(run)
+    updates = this.samples // this.samples_per_update
+    return Load(this.samples * this.seq_length, updates, cards.device_bytes(this))
+
+
+def job(run: Sections) -> Job:
+    """The sections that a run is rendered from."""
+    return part(Job, run)
+
+
+def _engine(run: Sections) -> OneStageEngine:
+    assert run.engine.name == "mindrlhf_one_stage"
+    return run.engine
+
+
+KNOWN = Known(
+    (("mindspore", ">=2.5", "mindrlhf's README of March 2025 names r2.5"), NUMPY, SAFETENSORS),
+    ("cann", ">=8.0,<8.3", "MindSpore 2.4.10 goes with 8.0.0, 2.7.0 with 8.2.RC1"),
+    ("driver", ">=24.1", "CANN 8.0.0 goes with driver 24.1.0"),
+)
+ENGINE = Engine(
+    name="mindrlhf_one_stage",
+    stages=stages,
+    problems=problems,
+    programs=(GRPO,),
+    checkouts=(
+        Checkout(
+            "one_stage",
+            "engine.mindrlhf_home",
+            contract.of,
+            "a checkout of mindrlhf from 32599d0 (2025-02-21) to before f251809 (2025-03-24)",
+        ),
+        checkout(
+            "engine.mindformers_home",
+            "a checkout of mindformers' dev branch of February or March 2025, which mindrlhf's README names",
+            window=">=1.4.0b1",  # what that branch called itself
+        ),
+    ),
+    known={"": KNOWN},
+    unrehearsed="grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what would"
+    " stand in for a card there is not known",
+    derive=derive,
+    notes=notes,
+    memory=memory,
+    shortage=shortage,
+    load=load,
+    leftover=lambda settings, model: vocabulary.leftover_of_one_stage(model, settings["contract"]),
+)

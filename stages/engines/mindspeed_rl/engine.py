@@ -1,0 +1,207 @@
+"""engine=mindspeed_rl: GRPO by Ascend/MindSpeed-RL on Ray, with its own converter and its own data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from stages.engine import Checkout, Engine, Known, Load, Program, Stage, Window, as_text, part
+from stages.engines.mindformers_files import NUMPY, SAFETENSORS
+from stages.engines.mindspeed_rl import contract, earnable, rules
+from stages.engines.mindspeed_rl import memory as cards
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.engines.mindspeed_rl.job import Job
+from stages.errors import Problem
+from stages.layout import ROLES
+from stages.memory import RoleMemory, warnings
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
+
+CONVERT = Program("mindspeed_rl_convert", "stages.engines.mindspeed_rl.convert", version=1)
+TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=4)
+GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=4, on_ray=True)
+EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=1)
+
+
+def stages(run: Sections) -> tuple[Stage, ...]:
+    """Its own data and weights, there and back; evaluate reads what comes back."""
+    engine, size = _engine(run), run.model.weight_bytes
+    own = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
+    return (
+        Stage(
+            "convert",
+            ("model", "layout", "engine"),
+            {"fetch": "fetch"},
+            bytes_written=size,
+            unread=_reads("contract") | {("layout", key) for key in ("name", "generate", "reference")},
+            program=CONVERT,
+        ),
+        Stage(
+            "tokenize",
+            ("model", "dataset", "tokenize", "engine"),
+            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
+            external=contract.files_read(engine.mindspeed_rl_home),
+            unread=_reads("contract", "prompt_type", "sft"),
+            program=TOKENIZE,
+        ),
+        Stage("strategy", (), skipped=own),
+        Stage("split", (), skipped=own),
+        Stage("sft", (), skipped="sft.enabled=false: mindspeed_rl starts from the fetched weights"),
+        Stage(
+            "grpo",
+            ("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
+            {"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
+            workers=job(run).npus,
+            # Per checkpoint weights, and float32 weights with both moments; one more while it is written.
+            bytes_written=7 * size * (1 + run.train.keep_checkpoints),
+            computes=True,
+            program=GRPO,
+        ),
+        Stage(
+            "export",
+            ("model", "layout", "export", "engine"),
+            {"grpo": "grpo", "fetch": "fetch"},
+            bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
+            unread=_reads("contract") | {("layout", role) for role in ("name", *ROLES)},
+            program=EXPORT,
+        ),
+        Stage(
+            "evaluate",
+            ("model", "rollout", "reward", "evaluate", "seed"),
+            {"before": "fetch", "after": "export", "tokenize": "tokenize", "fetch": "fetch"},
+            computes=True,
+        ),
+    )
+
+
+def derive(values: dict[str, Any]) -> None:
+    """The contract of the user's checkout."""
+    engine = values["engine"]
+    for key in ("convert_env", "runtime_env"):
+        engine[key] = {name: as_text(value) for name, value in engine[key].items()}
+    if engine["contract"] == "auto":
+        engine["contract"] = contract.of(engine["mindspeed_rl_home"])
+
+
+def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
+    """Rules of MindSpeed-RL and Megatron."""
+    this = job(run)
+    yield from rules.check(this, run.sft.enabled, nodes=-(-this.npus // cards_per_node))
+
+
+def needs(run: Sections) -> Iterator[Problem]:
+    """The converter."""
+    yield from contract.converter(_engine(run))
+
+
+def notes(run: Sections) -> tuple[str, ...]:
+    """What a plan should say besides its stages."""
+    return tuple(rules.notes(job(run)))
+
+
+def memory(run: Sections) -> tuple[RoleMemory, ...]:
+    """Bytes of one card, per role."""
+    return cards.estimate(job(run))
+
+
+def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
+    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
+    return warnings(roles, _engine(run).device_memory_gib)
+
+
+def load(run: Sections, have: int) -> Load:
+    """What one step computes, and what a card holds; `have` is not asked."""
+    this, iterations = job(run), run.train.num_iterations
+    updates = run.train.prompts_per_step // this.mini_batch_size * iterations
+    return Load(this.samples * this.seq_length * iterations, updates, cards.device_bytes(this))
+
+
+def job(run: Sections) -> Job:
+    """The sections that a MindSpeed-RL run is rendered from."""
+    return part(Job, run)
+
+
+def _engine(run: Sections) -> MindspeedRlEngine:
+    assert run.engine.name == "mindspeed_rl"
+    return run.engine
+
+
+def _reads(*names: str) -> frozenset[tuple[str, str]]:
+    """All of the engine section but its name and these keys."""
+    return frozenset(
+        ("engine", one.name) for one in fields(MindspeedRlEngine) if one.name not in ("name", *names)
+    )
+
+
+_PYARROW: Window = ("pyarrow", ">=21,<22", "datasets wants 21; later ones refuse the NumPy 1 that is pinned")
+_HYDRA: Window = ("hydra-core", ">=1.3,<1.4", "its requirements.txt pins 1.3.2")
+KNOWN: Mapping[str, Known] = {
+    "05a90d7": Known(
+        (
+            ("mindspore", ">=2.7", "its back end, through MSAdapter; 2.7.2 goes with CANN 8.5"),
+            NUMPY,
+            SAFETENSORS,
+            _PYARROW,
+            ("ray", ">=2.42.1,<2.55", "its guide pins 2.42.1, its requirements.txt 2.54.0"),
+            _HYDRA,
+            ("antlr4-python3-runtime", "==4.9.*", "its guide pins 4.9.3; Hydra 1.3's grammar is of 4.9"),
+            ("transformers", "==4.57.1", "its requirements.txt"),
+            ("tensordict", "==0.8.1", "its requirements.txt"),
+            ("vllm", ">=0.11.0.dev0,<0.12", "its guide pins b8b302c of releases/v0.11.0"),
+        ),
+        ("cann", ">=8.5,<8.6", "its guide names 8.5.0"),
+        ("driver", ">=25.0", "its guide names 25.5.0; MindSpore with CANN 8.5 goes from 25.0.RC1 on"),
+    ),
+    "667a547": Known(
+        (
+            ("mindspore", "==2.7.0", "its back end, through MSAdapter; it goes with CANN 8.2, as its guide"),
+            NUMPY,
+            SAFETENSORS,
+            _PYARROW,
+            ("ray", "==2.42.1", "its requirements.txt"),
+            _HYDRA,
+            ("antlr4-python3-runtime", ">=4.7.2,<4.10", "its guide pins 4.7.2; 4.10 reads no such grammar"),
+            ("transformers", ">=4.48.2,<4.53", "its requirements.txt: 4.48.2, at 749829d^ 4.52.1"),
+            ("tensordict", "==0.1.2", "its requirements.txt"),
+            ("vllm", "", "its guide pins 5bc1ad6 and tells vllm-ascend that it is 0.9.0 (VLLM_VERSION)"),
+        ),
+        ("cann", ">=8.1,<8.3", "its guide names 8.1.RC1, at 749829d^ 8.2.RC1"),
+        ("driver", ">=24.1", "its guide names 25.0.RC1; CANN 8.1 came out with 24.1"),
+    ),
+}
+"""By contract; the newest first. Source: requirements.txt and install_guide.md at 667a547, 749829d^ and
+05a90d7, which say nothing of MindSpore: its releases are matched with the CANN that they name."""
+ENGINE = Engine(
+    name="mindspeed_rl",
+    stages=stages,
+    problems=problems,
+    programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
+    checkouts=(
+        Checkout(
+            "mindspeed_rl",
+            "engine.mindspeed_rl_home",
+            contract.judge,
+            "a checkout of Ascend/MindSpeed-RL from 667a547 to before 749829d (with MindSpore and"
+            " converters), or 05a90d7",
+            recognise=contract.of,
+        ),
+        Checkout(
+            "mindspeed_llm",
+            "engine.mindspeed_llm_home",
+            contract.judge_converter,
+            "a checkout of Ascend/MindSpeed-LLM at a2c0733b9, whose converter contract 05a90d7 needs",
+            needed_by=("05a90d7",),
+        ),
+    ),
+    known=KNOWN,
+    derive=derive,
+    needs=needs,
+    cards=lambda run: job(run).npus,
+    notes=notes,
+    memory=memory,
+    shortage=shortage,
+    load=load,
+    unearnable=earnable.warnings,
+)

@@ -1,0 +1,90 @@
+"""Which families there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from stages.errors import ConfigError, Problem
+from stages.models.deepseek_v3 import DEEPSEEK_V3
+from stages.models.family import Family, Network, Shape, Weight
+from stages.models.qwen2 import QWEN2
+
+if TYPE_CHECKING:
+    from stages.model_config import ModelConfig
+
+FamilyName = Literal["qwen2", "deepseek_v3"]
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (QWEN2, DEEPSEEK_V3)}
+
+
+class _OfFamily(Protocol):
+    @property
+    def family(self) -> str:
+        """Its name."""
+
+
+def family_of(model: _OfFamily) -> Family:
+    """The family of a model."""
+    return FAMILIES[model.family]
+
+
+def recognised(config: Mapping[str, Any]) -> Family | None:
+    """The family of a config.json, by its architectures, else its model_type."""
+    listed = config.get("architectures")
+    for family in FAMILIES.values():
+        if isinstance(listed, list) and family.architecture in listed:
+            return family
+    kind = config.get("model_type")
+    return next((family for family in FAMILIES.values() if family.model_type == kind), None)
+
+
+def network_of(model: _OfFamily) -> Network:
+    """What mindformers has of a model whose family an engine around mindformers trains."""
+    network = family_of(model).network
+    assert network is not None  # check_family
+    return network
+
+
+def weights_of(shape: Shape, qkv_concat: bool = False) -> list[Weight]:
+    """Every parameter that mindformers has of a model, in the model's order.
+
+    Raises:
+        ConfigError: of its family they are not known.
+    """
+    family = family_of(shape)
+    if family.weights is None:
+        rule = f"names and strategies of {with_weights()} models are known, and no others"
+        raise ConfigError([Problem("model.family", family.name, rule)])
+    return list(family.weights(shape, qkv_concat))
+
+
+def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[int, ...]]:
+    """Every mindformers parameter and its full shape, in the model's order."""
+    return {weight.name: weight.shape for weight in weights_of(shape, qkv_concat)}
+
+
+def with_weights() -> str:
+    """The families that the weight tools know, for people."""
+    return " and ".join(family.title for family in FAMILIES.values() if family.weights is not None)
+
+
+def trained_by(engine: str) -> str:
+    """The families that an engine trains, for people."""
+    return " and ".join(family.title for family in FAMILIES.values() if engine in family.engines)
+
+
+def check_family(model: ModelConfig, engine: str) -> Iterator[Problem]:
+    """What its family asks of a model's section and engine."""
+    own = family_of(model)
+    for family in FAMILIES.values():
+        if family.section is None or (getattr(model, family.section) is None) == (family is not own):
+            continue
+        rule = f"is what {family.title} has, and model.family={model.family} (ours: stages/models)"
+        if family is own:
+            rule = f"is required with model.family={family.name}"
+        remedy = f"give both, or neither; model={family.name} does"
+        yield Problem(f"model.{family.section}", None, rule, remedy)
+    if engine not in own.engines:
+        rule = f"engine={engine} trains {trained_by(engine)} models (ours: stages/models)"
+        others = " or ".join(sorted(own.engines - {"mindformers"}))
+        yield Problem("model.family", own.name, rule, f"choose engine={others}")

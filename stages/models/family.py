@@ -1,0 +1,197 @@
+"""What a family of models is: all that differs between one and the next, said in the family's own file.
+
+Weight tools, plan, memory and engines ask this object and know no family by name. No numpy: plans ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from stages.layout import RoleLayout
+    from stages.model_config import ModelConfig
+
+Values = dict[str, Any]
+EMBEDDING = "model.tok_embeddings.embedding_weight"
+HEAD = "lm_head.weight"
+"""The same at Hugging Face and in mindformers."""
+HF_EMBEDDING, HF_NORM = "model.embed_tokens.weight", "model.norm.weight"
+"""What every family's checkpoint at Hugging Face has."""
+
+
+class Shape(Protocol):
+    """What the weights' names and shapes depend on; ModelConfig has all of it."""
+
+    @property
+    def family(self) -> str:
+        """Name of the Family."""
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the residual stream."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """Decoder layers."""
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Query heads."""
+
+    @property
+    def num_key_value_heads(self) -> int:
+        """Key and value heads."""
+
+    @property
+    def intermediate_size(self) -> int:
+        """Width of the feed-forward layer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding."""
+
+    @property
+    def tie_word_embeddings(self) -> bool:
+        """Whether lm_head is the embedding."""
+
+
+class Cut(Enum):
+    """How mindformers shards a parameter; stages/strategy/layouts.py makes axes of it."""
+
+    EMBEDDING = auto()
+    HEAD = auto()
+    FINAL_NORM = auto()
+    LAYER_NORM = auto()
+    ROWS = auto()
+    """Of a linear layer, or its bias: model_parallel cuts the outputs."""
+    COLUMNS = auto()
+    """model_parallel cuts the inputs."""
+    FUSED_ROWS = auto()
+    """ROWS of the feed-forward network whose gate and up are one parameter."""
+    FUSED_COLUMNS = auto()
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One parameter of mindformers' network."""
+
+    name: str
+    parts: tuple[str, ...]
+    """The tensors at Hugging Face that it consists of; several where it is fused."""
+    shape: tuple[int, ...]
+    """[out, in] of linear layers."""
+    cut: Cut
+    layer: int | None = None
+    """The decoder layer that it belongs to."""
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """Ids with a meaning of their own."""
+
+    bos: int
+    eos: tuple[int, ...]
+    pad: int
+
+
+@dataclass(frozen=True)
+class Role:
+    """What the model file of one role of mindformers is rendered from."""
+
+    model: ModelConfig
+    layout: RoleLayout
+    seq_length: int
+    ids: TokenIds
+
+    @property
+    def offset(self) -> list[int] | int:
+        """Layers that pipeline stages have beyond equal shares."""
+        return list(self.layout.offset) or 0
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network of mindformers that a family is there, and the keys of its model_config."""
+
+    arch: Values
+    shape: Callable[[Role], Values]
+    """What all roles share."""
+    training: Callable[[Role], Values]
+    """Further keys of trained and reference roles."""
+    predicting: Callable[[Role, Values], Values]
+    """Further keys of generation, around those of sampling."""
+    num_blocks: int
+    """Blocks of its cache of keys and values."""
+
+
+@dataclass(frozen=True)
+class Mindrlhf:
+    """What mindspore-ai/mindrlhf has for a family."""
+
+    main: str
+    """The tutorial's entry point in a checkout."""
+    name: str
+    """--model_name and tokenizer_type."""
+    model_name: str
+    """rl_config.model_name."""
+    contracts: tuple[str, ...] = ()
+    """The versions whose tutorial runs; empty: all that are known."""
+    accuracy: str | None = None
+    """What rewards of ours named accuracy are there; None: none."""
+    masks_samples: bool = False
+    """Whether the network is told where a packed sample ends (use_eod_attn_mask_compression)."""
+    constant_ids: bool = False
+    """Whether its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+    """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
+    experts: Callable[[ModelConfig, bool], Values] | None = None
+    """moe_config, for training or for generation. The tutorial that has one takes parallel_config and
+    recompute_config from grpo_config.yaml alone."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its run_grpo.sh beyond those of every family."""
+    notes: tuple[str, ...] = ()
+    """What a reader of a plan should know."""
+
+
+def rotary(model: ModelConfig, exponents: Any) -> Any:
+    """Angular frequencies of the pairs of a head, for their `exponents` 2i/D (an array).
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    """
+    return model.rope_theta**-exponents
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family. What is None is not known of it, and is refused, skipped or left out with its title."""
+
+    name: str
+    """model.family."""
+    title: str
+    """What people call it."""
+    architecture: str
+    """In config.json's architectures."""
+    model_type: str
+    """In config.json."""
+    ids: Mapping[str, TokenIds]
+    """Special ids per model.variant, unless the model section says otherwise."""
+    engines: frozenset[str]
+    """Those that train it, mindformers' supervised run among them. local also evaluates it."""
+    weights: Callable[[Shape, bool], Sequence[Weight]] | None
+    """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
+    count: Callable[[ModelConfig], int] | None = None
+    """Elements of all weights, where `weights` is not known."""
+    section: str | None = None
+    """The part of the model section that only this family has."""
+    num_experts: Callable[[ModelConfig], int] | None = None
+    """Routed experts of a layer; None: it has none."""
+    frequencies: Callable[[ModelConfig, Any], Any] = rotary
+    stored_as_float: bool = True
+    """Whether its published weights are floating-point numbers that can be trained."""
+    network: Network | None = None
+    mindrlhf: Mindrlhf | None = None
+    megatron: Callable[[ModelConfig], Values] | None = None
+    """The model's own section in MindSpeed-RL's training YAML."""

@@ -1,0 +1,182 @@
+"""Qwen2 and Qwen2.5.
+
+No weight is transposed or permuted between Hugging Face and mindformers: converting is renaming. With
+qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up
+(row by row).
+
+Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5 and
+models/llama: llama_transformer.py, llama.py, llama_config.py (it takes every key of model_config);
+mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stages.models.family import (
+    EMBEDDING,
+    HEAD,
+    HF_EMBEDDING,
+    HF_NORM,
+    Cut,
+    Family,
+    Mindrlhf,
+    Network,
+    Role,
+    Shape,
+    TokenIds,
+    Values,
+    Weight,
+)
+
+if TYPE_CHECKING:
+    from stages.model_config import ModelConfig
+
+ENDOFTEXT, IM_END = 151643, 151645
+"""Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
+
+
+def weights(shape: Shape, qkv_concat: bool) -> list[Weight]:
+    """The parameters of mindformers' LlamaForCausalLM with biases of q, k and v."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    head = hidden // shape.num_attention_heads
+    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
+    listed = [Weight(EMBEDDING, (HF_EMBEDDING,), (shape.vocab_size, hidden), Cut.EMBEDDING)]
+
+    def linear(
+        name: str, parts: tuple[str, ...], rows: int, columns: int, bias: bool = False, cut: Cut = Cut.ROWS
+    ) -> None:
+        for kind, size in (("weight", (rows, columns)), ("bias", (rows,))):
+            if kind == "weight" or bias:
+                stored = tuple(f"{layer}.{part}.{kind}" for part in parts)
+                listed.append(Weight(f"{layer}.{name}.{kind}", stored, size, cut, i))
+
+    def norm(name: str, part: str) -> None:
+        names = f"{layer}.{name}.weight", (f"{layer}.{part}.weight",)
+        listed.append(Weight(*names, (hidden,), Cut.LAYER_NORM, i))
+
+    q, k, v = (f"self_attn.{part}_proj" for part in "qkv")
+    gate, up = "mlp.gate_proj", "mlp.up_proj"
+    for i in range(shape.num_hidden_layers):
+        layer = f"model.layers.{i}"
+        norm("attention_norm", "input_layernorm")
+        if qkv_concat:
+            linear("attention.w_qkv", (q, k, v), queries + 2 * keys, hidden, bias=True)
+        else:
+            linear("attention.wq", (q,), queries, hidden, bias=True)
+            linear("attention.wk", (k,), keys, hidden, bias=True)
+            linear("attention.wv", (v,), keys, hidden, bias=True)
+        linear("attention.wo", ("self_attn.o_proj",), hidden, queries, cut=Cut.COLUMNS)
+        norm("ffn_norm", "post_attention_layernorm")
+        if qkv_concat:
+            linear("feed_forward.w_gate_hidden", (gate, up), 2 * inner, hidden, cut=Cut.FUSED_ROWS)
+        else:
+            linear("feed_forward.w1", (gate,), inner, hidden)
+            linear("feed_forward.w3", (up,), inner, hidden)
+        down = Cut.FUSED_COLUMNS if qkv_concat else Cut.COLUMNS
+        linear("feed_forward.w2", ("mlp.down_proj",), hidden, inner, cut=down)
+    listed.append(Weight("model.norm_out.weight", (HF_NORM,), (hidden,), Cut.FINAL_NORM))
+    if not shape.tie_word_embeddings:
+        listed.append(Weight(HEAD, (HEAD,), (shape.vocab_size, hidden), Cut.HEAD))
+    return listed
+
+
+def _shape(role: Role) -> Values:
+    """tie_word_embeddings always: LlamaConfig's default false would leave a tied model's head unloaded."""
+    model = role.model
+    return {
+        "type": "LlamaConfig",
+        "batch_size": 1,
+        "seq_length": role.seq_length,
+        "hidden_size": model.hidden_size,
+        "num_layers": model.num_hidden_layers,
+        "num_heads": model.num_attention_heads,
+        "n_kv_heads": model.num_key_value_heads,
+        "vocab_size": model.vocab_size,
+        "intermediate_size": model.intermediate_size,
+        "max_position_embedding": model.max_position_embeddings,
+        "qkv_has_bias": True,
+        "qkv_concat": model.qkv_concat,
+        "rms_norm_eps": model.rms_norm_eps,
+        "theta": model.rope_theta,
+        "tie_word_embeddings": model.tie_word_embeddings,
+        "emb_dropout_prob": 0.0,
+        "bos_token_id": role.ids.bos,
+        "pad_token_id": role.ids.pad,
+        "compute_dtype": "bfloat16",
+        "layernorm_compute_type": "float32",
+        "softmax_compute_type": "float32",
+        "rotary_dtype": "float32",
+        "use_flash_attention": True,
+        "offset": role.offset,
+        "checkpoint_name_or_path": "",
+    }
+
+
+def _training(role: Role) -> Values:
+    return {
+        "eos_token_id": role.ids.eos[0],
+        "param_init_type": role.model.param_init_type,
+        "use_past": False,
+        "extend_method": "None",
+        "fine_grain_interleave": 1,
+    }
+
+
+def _predicting(role: Role, sampling: Values) -> Values:
+    return {
+        "eos_token_id": list(role.ids.eos),
+        "param_init_type": role.model.torch_dtype,
+        "use_past": True,
+        "is_dynamic": True,
+        **sampling,
+    }
+
+
+def _megatron(model: ModelConfig) -> Values:
+    return {
+        "use_mcore_models": True,
+        "num_layers": model.num_hidden_layers,
+        "hidden_size": model.hidden_size,
+        "ffn_hidden_size": model.intermediate_size,
+        "num_attention_heads": model.num_attention_heads,
+        "rotary_base": int(model.rope_theta),
+        "max_position_embeddings": model.max_position_embeddings,
+        "make_vocab_size_divisible_by": 1,
+        "padded_vocab_size": model.vocab_size,
+        "untie_embeddings_and_output_weights": not model.tie_word_embeddings,
+        "add_qkv_bias": True,
+        "disable_bias_linear": True,
+        "group_query_attention": True,
+        "num_query_groups": model.num_key_value_heads,
+        "position_embedding_type": "rope",
+        "norm_epsilon": model.rms_norm_eps,
+        "normalization": "RMSNorm",
+        "swiglu": True,
+        "attention_softmax_in_fp32": True,
+    }
+
+
+LLAMA = Network({"type": "LlamaForCausalLM"}, _shape, _training, _predicting, num_blocks=1024)
+TUTORIAL = Mindrlhf(
+    main="examples/grpo/qwen_grpo_tutorial/main.py",
+    name="qwen",
+    model_name="qwen2.5",
+    masks_samples=True,
+    constant_ids=True,
+)
+QWEN2 = Family(
+    name="qwen2",
+    title="Qwen2",
+    architecture="Qwen2ForCausalLM",
+    model_type="qwen2",
+    ids={
+        "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
+        "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
+    },
+    engines=frozenset({"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}),
+    weights=weights,
+    network=LLAMA,
+    mindrlhf=TUTORIAL,
+    megatron=_megatron,
+)

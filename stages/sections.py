@@ -1,0 +1,57 @@
+"""What stages read of a run's configuration; each section stands beside the code that it configures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
+
+from stages.convert_config import ConvertConfig
+from stages.engines.mindformers.config import MindformersConfig
+from stages.engines.mindrlhf.config import MindrlhfEngine
+from stages.engines.mindrlhf.one_stage.config import OneStageEngine
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
+from stages.evaluate_config import EvaluateConfig
+from stages.export_config import ExportConfig
+from stages.fetch.config import DatasetConfig
+from stages.fetch.sources import FetchConfig
+from stages.grpo.config import LocalEngine, RolloutConfig, TrainConfig
+from stages.identity import NotInIdentity
+from stages.layout import LayoutConfig
+from stages.model_config import ModelConfig
+from stages.report.config import ReportConfig
+from stages.rewards.config import RewardConfig
+from stages.sft_config import SftConfig
+from stages.split_config import SplitConfig
+from stages.tokenize.config import SftDataConfig, TokenizeConfig
+
+EngineConfig = LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
+"""Every engine by its settings; the module `engine` beside these holds its object."""
+
+
+@dataclass(frozen=True)
+class Sections:
+    """One run. Values: conf/*.yaml; overrides: Hydra's grammar."""
+
+    seed: Annotated[int, Ge(0), Le(2**31 - 1)]
+    """Seed of everything random: builtin weights and data, sampling, order of the data."""
+    model: ModelConfig
+    layout: LayoutConfig
+    dataset: DatasetConfig
+    fetch: Annotated[FetchConfig, NotInIdentity()]
+    tokenize: TokenizeConfig
+    convert: ConvertConfig
+    split: SplitConfig
+    reward: RewardConfig
+    engine: EngineConfig
+    """Which trainer runs grpo."""
+    rollout: RolloutConfig
+    sft: SftConfig
+    sft_data: SftDataConfig
+    mindformers: MindformersConfig
+    """Supervised training with engine.sft=mindformers."""
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    export: ExportConfig
+    report: ReportConfig

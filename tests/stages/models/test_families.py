@@ -1,0 +1,45 @@
+"""A family is told by its config.json, and nothing outside its file asks for it by name."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stages.models.families import FAMILIES, FamilyName, recognised
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"architectures": ["Qwen2ForCausalLM"]}, "qwen2"),
+        ({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "other"}, "deepseek_v3"),
+        ({"model_type": "qwen2"}, "qwen2"),
+        ({"architectures": "Qwen2ForCausalLM", "model_type": 7}, None),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, None),
+        ({}, None),
+    ],
+)
+def test_a_config_json_tells_its_family(config: dict[str, object], name: str | None) -> None:
+    family = recognised(config)
+    assert (family and family.name) == name
+
+
+def test_each_family_has_a_configuration_and_the_names_are_all() -> None:
+    groups = [yaml.safe_load(file.read_text()) for file in (ROOT / "conf/model").glob("*.yaml")]
+    assert {group["family"] for group in groups if "family" in group} == set(FAMILIES)
+    assert set(FamilyName.__args__) == set(FAMILIES)
+
+
+def test_nothing_outside_its_file_asks_for_a_family_by_name() -> None:
+    asks = [
+        f"{file}: {line.strip()}"
+        for room in ("stages", "pipeline", "launch")
+        for file in (ROOT / room).rglob("*.py")
+        if file.parent != ROOT / "stages/models"
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if line.lstrip().startswith(("if ", "elif ", "return ", "assert "))
+        and any(f".{name}" in line or f'"{name}"' in line for name in FAMILIES)
+    ]
+    assert asks == []
