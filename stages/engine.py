@@ -206,6 +206,11 @@ def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
 
 
+def growth(run: Sections) -> int:
+    """Factor by which weights grow that are fetched in 16 bits and trained in 32."""
+    return 2 if run.model.param_init_type == "float32" and run.model.torch_dtype != "float32" else 1
+
+
 def part(cls: type[T], run: Sections) -> T:
     """An object made of those sections of a run's configuration that its fields name."""
     return cls(**{field.name: getattr(run, field.name) for field in fields(cast(Any, cls))})

@@ -110,9 +110,9 @@ class Diagnosis:
         if named or not waiting:
             ended = {_worker(log): log.stat().st_mtime for log in self.logs}
             return tuple(sorted(named, key=lambda rank: ended.get(rank, float("inf"))))
-        told = {finding.rank for finding in self.findings}
+        explained = {finding.rank for finding in self.findings}
         ranks = {rank for log in self.logs if (rank := _worker(log)) is not None}
-        return tuple(sorted(ranks - told))
+        return tuple(sorted(ranks - explained))
 
     def lines(self) -> list[str]:
         """For people: the cause, where it stands, what to do."""
@@ -155,10 +155,10 @@ def diagnose(place: Path) -> Diagnosis:
         place: of several attempts below it the newest is read.
     """
     logs = tuple(logs_of(place))
-    found = [_finding(log, symptom) for log in logs if (symptom := look(log)) is not None]
+    findings = [_finding(log, symptom) for log in logs if (symptom := look(log)) is not None]
     # msrun copies its workers' last words into its own log: a worker's log goes first
-    found.sort(key=lambda finding: (ORDER[finding.kind], finding.rank is None, finding.time))
-    return Diagnosis(logs, tuple(found))
+    findings.sort(key=lambda finding: (ORDER[finding.kind], finding.rank is None, finding.time))
+    return Diagnosis(logs, tuple(findings))
 
 
 def logs_of(place: Path) -> list[Path]:
@@ -167,9 +167,9 @@ def logs_of(place: Path) -> list[Path]:
         return [place]
     attempts = [path for path in place.glob("attempt_*") if path.is_dir()]
     newest = max(attempts, key=lambda path: path.stat().st_mtime, default=None)
-    found = {log for ending in ENDINGS for log in (newest or place).rglob(ending) if log.is_file()}
-    found |= {log for ending in ENDINGS for log in place.glob(ending) if log.is_file()}
-    return sorted(found)[:MOST_LOGS]
+    logs = {log for ending in ENDINGS for log in (newest or place).rglob(ending) if log.is_file()}
+    logs |= {log for ending in ENDINGS for log in place.glob(ending) if log.is_file()}
+    return sorted(logs)[:MOST_LOGS]
 
 
 def rank_of(log: Path) -> int | None:

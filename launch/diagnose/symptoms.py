@@ -56,7 +56,7 @@ class Symptom:
 
 @functools.cache
 def _patterns() -> tuple[tuple[Failure, re.Pattern[str]], ...]:
-    return tuple((one, re.compile(one.pattern, re.M)) for one in failures())
+    return tuple((failure, re.compile(failure.pattern, re.M)) for failure in failures())
 
 
 @functools.cache
@@ -85,13 +85,13 @@ def look(log: Path) -> Symptom | None:
     text = _TALK.sub(lambda line: " " * len(line[0]), whole)  # of the same length: places stay
     begin = _last_attempt(text)
     best: tuple[Failure, re.Match[str]] | None = None
-    found: dict[str, bool] = {}  # plain words are found a hundred times faster than patterns
+    present: dict[str, bool] = {}  # plain words are found a hundred times faster than patterns
     for failure, pattern in _patterns():
         if best is not None and ORDER[best[0].kind] <= ORDER[failure.kind]:
             continue
         words = _words(failure.pattern)
-        found |= {word: word in text for word in words if word not in found}
-        if words and not any(found[word] for word in words):
+        present |= {word: word in text for word in words if word not in present}
+        if words and not any(present[word] for word in words):
             continue
         matches = (match for match in pattern.finditer(text, begin) if not _survived(text, match))
         match = next(matches, None)
@@ -122,8 +122,10 @@ def _unknown(text: str, begin: int) -> re.Match[str] | None:
     for traceback in _TRACEBACK.finditer(text, begin):
         raised = _RAISED.search(text, traceback.end())
         if raised is not None and not _survived(text, raised):
-            told = text[traceback.start() : raised.end() + _MESSAGE]
-            waits = any(one.kind == "follows" and pattern.search(told) for one, pattern in _patterns())
+            message = text[traceback.start() : raised.end() + _MESSAGE]
+            waits = any(
+                failure.kind == "follows" and pattern.search(message) for failure, pattern in _patterns()
+            )
             return None if waits else raised
     return None
 

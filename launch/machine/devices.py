@@ -55,14 +55,14 @@ def look() -> Seen:
     except (OSError, subprocess.SubprocessError) as error:
         return Seen(trouble=Check("devices", "problem", f"npu-smi: {error}", "mend the driver"))
     if counted is None:
-        told = "npu-smi info: no cards, or a table that is not known here"
-        return Seen(trouble=Check("devices", "unknown", told, "run npu-smi info"))
+        reason = "npu-smi info: no cards, or a table that is not known here"
+        return Seen(trouble=Check("devices", "unknown", reason, "run npu-smi info"))
     return Seen((), int(counted[1]))
 
 
 def read(table: str) -> tuple[Card, ...]:
     """The chips in the table of `npu-smi info`; none where it has no such rows."""
-    found: list[Card] = []
+    cards: list[Card] = []
     name = None
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -74,9 +74,9 @@ def read(table: str) -> tuple[Card, ...]:
             shares = _SHARE.findall(cells[2]) if "HBM-Usage" in table else []
             total = int(shares[-1][1]) if shares else 0
             twin = chip[1] is not None and name.removeprefix("Ascend") == "910"
-            found.append(Card("910_93" if twin else name, total or None))
+            cards.append(Card("910_93" if twin else name, total or None))
             name = None
-    return tuple(found)
+    return tuple(cards)
 
 
 def checks(seen: Seen, needed: int, memory_gib: int | None, only_910: bool) -> list[Check]:
@@ -92,12 +92,12 @@ def checks(seen: Seen, needed: int, memory_gib: int | None, only_910: bool) -> l
         trouble = seen.trouble or Check("devices", "unknown", "not counted")
         return [Check("devices", trouble.status, trouble.found, f"{needed} cards: {trouble.remedy}")]
     enough = seen.count >= needed
-    told = Check("devices", "ok" if enough else "problem", f"{seen.count}")
-    found = [told if enough else Check(told.name, told.status, told.found, f"{needed} are needed")]
-    found.append(_kind(seen.cards, only_910))
+    count = Check("devices", "ok" if enough else "problem", f"{seen.count}")
+    results = [count if enough else Check(count.name, count.status, count.found, f"{needed} are needed")]
+    results.append(_kind(seen.cards, only_910))
     if memory_gib is not None:
-        found.append(_memory(seen.cards, memory_gib))
-    return found
+        results.append(_memory(seen.cards, memory_gib))
+    return results
 
 
 def _kind(cards: tuple[Card, ...], only_910: bool) -> Check:
@@ -110,8 +110,8 @@ def _kind(cards: tuple[Card, ...], only_910: bool) -> Check:
     rule = "runs on 910B1 to 910B4 (Atlas A2) and 910_93 (Atlas A3) only"
     # 910 and 910B without a number are names that older tools give several chips
     sure = only_910 and not set(others) <= {"910", "910B", "Ascend910", "Ascend910B"}
-    told = f"it {rule}" if only_910 else f"upstream {rule}, as far as known"
-    return Check("chip", "problem" if sure else "unknown", ", ".join(names), told)
+    meaning = f"it {rule}" if only_910 else f"upstream {rule}, as far as known"
+    return Check("chip", "problem" if sure else "unknown", ", ".join(names), meaning)
 
 
 def _memory(cards: tuple[Card, ...], wanted: int) -> Check:

@@ -31,14 +31,14 @@ def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
     Args:
         installed: how to learn a version, so that rules can be tested without installing.
     """
-    found = []
+    lacking = []
     for package, wanted, reason in RULES:
         have = installed(package)
         if have is None:
-            found.append(f"{package}: not installed; {_remedy(package, wanted)}")
+            lacking.append(f"{package}: not installed; {_remedy(package, wanted)}")
         elif have not in SpecifierSet(wanted):
-            found.append(f"{package}={have}: must be {wanted} ({reason}); {_remedy(package, wanted)}")
-    return found
+            lacking.append(f"{package}={have}: must be {wanted} ({reason}); {_remedy(package, wanted)}")
+    return lacking
 
 
 def _remedy(package: str, wanted: str) -> str:

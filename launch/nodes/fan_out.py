@@ -109,11 +109,11 @@ def look(
     """
     marker = shared / f".shared-{secrets.token_hex(8)}"
     marker.touch()
-    told: list[list[str]] = [[] for _ in hosts]
+    lacks: list[list[str]] = [[] for _ in hosts]
     try:
         threads = [
             threading.Thread(target=_look, args=(ssh, host, script, marker, lines))
-            for host, script, lines in zip(hosts, scripts, told, strict=True)
+            for host, script, lines in zip(hosts, scripts, lacks, strict=True)
         ]
         for thread in threads:
             thread.start()
@@ -121,10 +121,10 @@ def look(
             thread.join()
     finally:
         marker.unlink()
-    return [(host, line) for host, lines in zip(hosts, told, strict=True) for line in lines]
+    return [(host, line) for host, lines in zip(hosts, lacks, strict=True) for line in lines]
 
 
-def _look(ssh: Sequence[str], host: str, script: str, marker: Path, told: list[str]) -> None:
+def _look(ssh: Sequence[str], host: str, script: str, marker: Path, lacks: list[str]) -> None:
     command = shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])
     must_work = f"`{shlex.join([*ssh, host, 'true'])}` must work"
     try:
@@ -132,17 +132,17 @@ def _look(ssh: Sequence[str], host: str, script: str, marker: Path, told: list[s
             [*ssh, host, command], input=script, capture_output=True, text=True, timeout=LOOK_S
         )
     except subprocess.TimeoutExpired:
-        told.append(f"does not answer; {must_work}")
+        lacks.append(f"does not answer; {must_work}")
         return
     except OSError as error:
-        told.append(f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}")
+        lacks.append(f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}")
         return
     lines = done.stderr.strip().splitlines()
     if done.returncode == LOST:
         what = lines[-1] if lines else "no connection"
-        told.append(f"{what}; {must_work}")
+        lacks.append(f"{what}; {must_work}")
     elif done.returncode != 0:
-        told += [match[1] for line in lines if (match := _LACKS.fullmatch(line))] or lines[-1:]
+        lacks += [match[1] for line in lines if (match := _LACKS.fullmatch(line))] or lines[-1:]
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -263,8 +263,8 @@ def _ask(ssh: list[str], host: str, command: list[str]) -> str:
 def _address(ssh: list[str], host: str) -> str:
     """What ssh calls `host` after its own configuration has been read."""
     shown = subprocess.run([*ssh, "-G", host], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    found = re.search(r"^hostname (\S+)$", shown.stdout, re.MULTILINE)
-    return found[1] if found else host.rpartition("@")[2]
+    hostname = re.search(r"^hostname (\S+)$", shown.stdout, re.MULTILINE)
+    return hostname[1] if hostname else host.rpartition("@")[2]
 
 
 if __name__ == "__main__":

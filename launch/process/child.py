@@ -145,19 +145,19 @@ def _processes_of(job: str) -> list[psutil.Process]:
     Theirs is a session whose leader carries the name, or whose leader is gone.
     """
     alive: dict[int, tuple[int, psutil.Process]] = {}
-    found: dict[int, psutil.Process] = {}
+    members: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             alive[process.pid] = (os.getsid(process.pid), process)
             if process.pid != os.getpid() and process.environ().get(JOB_VARIABLE) == job:
-                found[process.pid] = process
-    sessions = {alive[pid][0] for pid in found}
-    theirs = {session for session in sessions if session in found or session not in alive}
-    found.update({pid: process for pid, (session, process) in alive.items() if session in theirs})
-    found.pop(os.getpid(), None)
-    return list(found.values())
+                members[process.pid] = process
+    sessions = {alive[pid][0] for pid in members}
+    theirs = {session for session in sessions if session in members or session not in alive}
+    members.update({pid: process for pid, (session, process) in alive.items() if session in theirs})
+    members.pop(os.getpid(), None)
+    return list(members.values())
 
 
 def _signal(processes: Sequence[psutil.Process], number: int) -> None:

@@ -27,9 +27,9 @@ def register(commands: Commands) -> None:
 
 def diagnose(options: Namespace) -> int:
     """Show the cause; exit 1 when the logs hold none that is known."""
-    found = logs.diagnose(options.logs)
-    if not found.logs:
+    diagnosis = logs.diagnose(options.logs)
+    if not diagnosis.logs:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
-    print(logs.as_json(found) if options.json else "\n".join(found.lines()))
-    return Exit.DONE if found.known else Exit.FAILED
+    print(logs.as_json(diagnosis) if options.json else "\n".join(diagnosis.lines()))
+    return Exit.DONE if diagnosis.known else Exit.FAILED

@@ -129,8 +129,8 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))
     with complete_directory(out) as directory:
         export(tensors, root / record.artifact("fetch"), directory, model, None)
-    told = f"step {best['step']}, held-out accuracy {best['accuracy']:.3f}"
-    print(f"run {record.id}: {told}, the best so far", file=sys.stderr)
+    accuracy = f"step {best['step']}, held-out accuracy {best['accuracy']:.3f}"
+    print(f"run {record.id}: {accuracy}, the best so far", file=sys.stderr)
     print(out)
     return Exit.DONE
 

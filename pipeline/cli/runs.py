@@ -62,7 +62,7 @@ def runs(options: Namespace) -> int:
     for record in records:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
         overrides = " ".join(record.overrides)
-        table.add_row(record.id, record.told, record.took, _accuracy(record), overrides, kept)
+        table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     console().print(table)
     return Exit.DONE
 
@@ -73,7 +73,7 @@ def show(options: Namespace) -> int:
     record = history.find(root, options.run)
     print(f"run        {record.id}{f' ({record.name})' if record.name else ''}")
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
-    print(f"state      {record.told}, took {record.took or 'unknown'}")
+    print(f"state      {record.outcome}, took {record.took or 'unknown'}")
     print(f"overrides  {' '.join(record.overrides) or '(none)'}")
     if record.message:
         print(f"message    {record.message}")
@@ -110,7 +110,7 @@ def report(options: Namespace) -> int:
     if not page.exists():
         hint = f"`grpoflow watch {record.id}` shows how far it came"
         raise StoreError(
-            f"{page}: not there (run {record.id}: {record.told}; the report is made last); {hint}"
+            f"{page}: not there (run {record.id}: {record.outcome}; the report is made last); {hint}"
         )
     print(page)
     if options.open and not webbrowser.open(page.as_uri()):

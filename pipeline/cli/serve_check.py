@@ -60,17 +60,17 @@ def serve_check(options: Namespace) -> int:
         expected = None if prompts else _answers_of(root / record.artifact("evaluate") / "samples.jsonl")
     program = options.program or _program()
     values = {"program": program, "prompts": prompts, "count": ASKED if expected is None else len(expected)}
-    told = _serve(
+    reply = _serve(
         directory, inputs, {key: config[key] for key in ("model", "rollout")} | {"serve_check": values}
     )
     equal = 0
-    for number, (prompt, answer) in enumerate(zip(told["prompts"], told["answers"], strict=True)):
+    for number, (prompt, answer) in enumerate(zip(reply["prompts"], reply["answers"], strict=True)):
         same = None if expected is None else answer == expected[number]
         equal += bool(same)
         verdict = "" if same is None else f"  [{'as evaluate saw it' if same else 'evaluate saw another'}]"
         print(f"prompt  {_line(prompt)}\nanswer  {_line(answer)}{verdict}")
-    answered = sum(bool(answer.strip()) for answer in told["answers"])
-    count = len(told["answers"])
+    answered = sum(bool(answer.strip()) for answer in reply["answers"])
+    count = len(reply["answers"])
     good = answered > 0 if expected is None else equal >= min(NEEDED, count)
     compared = "" if expected is None else f", {equal} as evaluate saw them"
     verdict = "ok" if good else "NOT ok"
@@ -102,23 +102,23 @@ def _serve(directory: Path, inputs: Mapping[str, Path], config: Mapping[str, Any
 
 
 def _program() -> str:
-    found = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    return "transformers" if found else "local"
+    installed = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    return "transformers" if installed else "local"
 
 
 def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:
     """Sections for a directory that no run made: its own config.json, the rest from the configuration."""
     values = derive(compose_cached(options.overrides, options.config_dir))
     try:
-        told = json.loads(read_text(directory / "config.json"))
-        if not isinstance(told, dict):
+        model = json.loads(read_text(directory / "config.json"))
+        if not isinstance(model, dict):
             raise ValueError("it holds no JSON object")
     except (OSError, ValueError) as error:
         rule = f"must be a Hugging Face directory with a config.json ({error})"
         raise ConfigError([Problem("RUN|DIR", directory, rule, "see `grpoflow runs`")]) from error
-    rotary = told.get("rope_parameters")
-    told |= rotary if isinstance(rotary, dict) else {}
-    values["model"] |= {key: told[key] for key in FROM_FILE if key in told}
+    rotary = model.get("rope_parameters")
+    model |= rotary if isinstance(rotary, dict) else {}
+    values["model"] |= {key: model[key] for key in FROM_FILE if key in model}
     return values
 
 

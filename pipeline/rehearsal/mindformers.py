@@ -12,11 +12,12 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.config import read
+from stages.engines import small_model
 from stages.engines.mindformers import rehearsal
 from stages.engines.mindformers.stage import PART
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
-from stages.engines.mindrlhf.rehearsal import places, proofs, shim, small_model
+from stages.engines.mindrlhf.rehearsal import places, proofs, shim
 from stages.engines.rehearsal import Proof
 from stages.model_config import ModelConfig
 

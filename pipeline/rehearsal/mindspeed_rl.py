@@ -20,7 +20,7 @@ from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.config import read
 from stages.context import Context
-from stages.engines.mindrlhf.rehearsal import small_model
+from stages.engines import small_model
 from stages.engines.mindspeed_rl import contract, export
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Places

@@ -103,8 +103,8 @@ class Display:
             bar: Any = ""
             if row["state"] == "running" and line.get("total"):
                 bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
-            told = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
-            table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, told)
+            message = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
+            table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, message)
         return table
 
 
@@ -116,12 +116,12 @@ def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
             lines = stream.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    found = []
+    objects = []
     for line in lines:
         with contextlib.suppress(ValueError):  # the first may be cut
             value = parse_json(line)
-            found += [value] if isinstance(value, dict) else []
-    return found
+            objects += [value] if isinstance(value, dict) else []
+    return objects
 
 
 def count(line: Mapping[str, Any]) -> str:

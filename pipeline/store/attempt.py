@@ -130,7 +130,7 @@ def _take(store: Store, key: Key, number: int) -> Attempt | None:
 
 def _owner(work: Path) -> Path | None:
     owners = (*work.glob("owner-*"), *work.glob(f"{FREE}-*"))
-    return max((one for one in owners if _is_numbered(one)), key=_number, default=None)
+    return max((owner for owner in owners if _is_numbered(owner)), key=_number, default=None)
 
 
 def _is_numbered(owner: Path) -> bool:

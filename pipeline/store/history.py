@@ -52,7 +52,7 @@ class Record:
     pinned: bool = False
 
     @property
-    def told(self) -> str:
+    def outcome(self) -> str:
         """Its state, and where it failed."""
         return f"{self.state} in {self.failed_stage}" if self.failed_stage else self.state
 

@@ -194,11 +194,11 @@ class Store:
 
     def manifests(self, stage: str) -> list[Manifest]:
         """All readable manifests of a stage, newest first."""
-        found = []
+        manifests = []
         for file in (self.root / stage).glob(f"[0-9a-f]*/{MANIFEST}"):
             with contextlib.suppress(StoreError):
-                found.append(Manifest.read(file))
-        return sorted(found, key=lambda manifest: manifest.ended, reverse=True)
+                manifests.append(Manifest.read(file))
+        return sorted(manifests, key=lambda manifest: manifest.ended, reverse=True)
 
     @contextlib.contextmanager
     def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:

@@ -99,7 +99,7 @@ def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
     if plan_only:
         rule = "what it will try depends on results, so that --plan cannot show it"
         raise ConfigError([Problem(*key, rule, "plan single points")])
-    seeded = not any(one.startswith("hydra/sweeper/sampler=") for one in overrides)
+    seeded = not any(override.startswith("hydra/sweeper/sampler=") for override in overrides)
     logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)  # the table tells it
     fixed = ["hydra.sweeper.direction=maximize", "hydra.sweeper.max_failure_rate=1"]
     return [*fixed, *(["hydra.sweeper.sampler.seed=0"] if seeded else [])]
@@ -154,12 +154,12 @@ class Sweep:
         from pipeline.plan import cautions  # here, because a sweep with nothing to do needs none of it
 
         assert self._store is not None or not plans
-        told: dict[str, list[int]] = {}
+        warned: dict[str, list[int]] = {}
         for number, plan in plans.items():
             if self._store and any(self._store.problem(spec.key) is not None for spec in plan.specs):
                 for warning in cautions.warnings(plan, self._store):
-                    told.setdefault(warning, []).append(number)
-        for warning, numbers in told.items():
+                    warned.setdefault(warning, []).append(number)
+        for warning, numbers in warned.items():
             which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
             print(f"warning: {which}: {warning}", file=sys.stderr, flush=True)
 
@@ -243,8 +243,8 @@ class Sweep:
         _replace(place / "index.html", drawn)
         show(self._points, console())
         states = Counter(point.state for point in self._points)
-        told = ", ".join(f"{count} {state}" for state, count in states.items())
-        print(f"sweep {self.id}: {len(self._points)} points ({told})")
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        print(f"sweep {self.id}: {len(self._points)} points ({counts})")
         print(f"table {place / 'table.csv'}")
         print(f"page {place / 'index.html'}")
 

@@ -21,8 +21,8 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
         config_dir: directory with the user's own config groups.
     """
     named = dict.fromkeys(name for point in values["points"] for name in point["artifacts"].values())
-    there = Run.load({name: store / name for name in named if (store / name).is_dir()})
-    trained = [name for name in there.directories if name.startswith("grpo/")]
+    artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})
+    trained = [name for name in artifacts.directories if name.startswith("grpo/")]
     own = ["--config-dir", str(config_dir)] if config_dir else []
     points = [
         drawn.SweepPoint(
@@ -41,8 +41,8 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
         command=shlex.join(["grpoflow", "sweep", *own, *values["overrides"]]),
         written=values["written"],
         given=points,
-        manifests={name: manifest for name, manifest in there.manifests.items() if manifest},
-        metrics={name: there.rows(name, "metrics.jsonl") for name in trained},
+        manifests={name: manifest for name, manifest in artifacts.manifests.items() if manifest},
+        metrics={name: artifacts.rows(name, "metrics.jsonl") for name in trained},
     )
 
 

@@ -80,7 +80,7 @@ def show(points: Sequence[Point], out: Console) -> None:
     shown = Table()
     for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
         shown.add_column(column, overflow="fold")
-    for point in sorted(points, key=lambda one: -accuracy(one.result)):
+    for point in sorted(points, key=lambda point: -accuracy(point.result)):
         chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"

@@ -97,7 +97,7 @@ class Gate(tornado.web.Application):
     def _may_read(self, request: tornado.httputil.HTTPServerRequest) -> bool:
         kept = request.cookies.get(self._keys.cookie)
         shown = (_bearer(request), kept.value if kept is not None else "")
-        return any(_same(one, self._keys.token) for one in shown)
+        return any(_same(token, self._keys.token) for token in shown)
 
 
 def is_run(request: tornado.httputil.HTTPServerRequest, keys: Keys) -> bool:

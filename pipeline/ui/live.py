@@ -38,8 +38,8 @@ def report(root: Path, wanted: str) -> tuple[str, str | None]:
     for stage, artifact in record.artifacts.items():
         place = root / artifact
         if stage != "report":
-            found = place if place.is_dir() else watch.seat(root, artifact, record.started)
-            inputs |= {} if found is None else {stage: found}
+            directory = place if place.is_dir() else watch.seat(root, artifact, record.started)
+            inputs |= {} if directory is None else {stage: directory}
     head = f"{record.state}{f' in {record.failed_stage}: {record.message}' if record.failed_stage else ''}"
     rows = [row.cells for row in watch.rows(root, record)]
     now = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
@@ -87,4 +87,4 @@ def _sweep(file: Path) -> drawn.ListedSweep | None:
 
 
 def _told(overrides: Sequence[str]) -> str:
-    return " ".join(one for one in overrides if not one.startswith("store="))
+    return " ".join(override for override in overrides if not override.startswith("store="))

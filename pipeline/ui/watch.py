@@ -97,14 +97,14 @@ def follow_plainly(root: Path, record: Record, console: Console) -> Record:
     return record
 
 
-def view(record: Record, found: Sequence[Row]) -> Group:
+def view(record: Record, stages: Sequence[Row]) -> Group:
     """The run's headline and its stages."""
     ended = record.ended if record.ended is not None else time.time()
     took = f" for {elapsed(ended - record.started)}" if record.state == "running" else ""
     head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
     message = f"; {record.failed_stage}: {record.message}" if record.failed_stage else ""
     table = Table.grid(padding=(0, 2))
-    for cells in (COLUMNS, *(row.cells for row in found)):
+    for cells in (COLUMNS, *(row.cells for row in stages)):
         table.add_row(*cells)
     return Group(neutral(head + message), table)
 
@@ -136,15 +136,15 @@ def _row(store: Path, record: Record, stage: str, artifact: str) -> Row:
         return Row(stage, record.state if stage == record.failed_stage else waiting)
     log = store / ".logs" / place.name
     began = (log / "spec.json").stat().st_mtime if (log / "spec.json").exists() else time.time()
-    told, metrics = tail(log / "progress.jsonl"), tail(place / "metrics.jsonl")
-    latest = _latest(told, metrics)
+    progress, metrics = tail(log / "progress.jsonl"), tail(place / "metrics.jsonl")
+    latest = _latest(progress, metrics)
     return Row(
         stage,
         "running",
         elapsed(time.time() - began),
         step=count(latest) if latest else "",
-        left=_left(latest, metrics if len(metrics) > 1 else told),
-        message=neutral(str(told[-1].get("message", ""))) if told and not metrics else "",
+        left=_left(latest, metrics if len(metrics) > 1 else progress),
+        message=neutral(str(progress[-1].get("message", ""))) if progress and not metrics else "",
         **_figures(metrics),
     )
 
@@ -169,16 +169,16 @@ def seat(store: Path, artifact: str, since: float) -> Path | None:
 def _figures(metrics: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Reward and speed of the last step, and the latest accuracy (sft's is that of its checks)."""
     row = metrics[-1] if metrics else {}
-    accuracies = [one.get("accuracy", one.get("accuracy_check")) for one in metrics]
+    accuracies = [row.get("accuracy", row.get("accuracy_check")) for row in metrics]
     accuracy = next((value for value in reversed(accuracies) if value is not None), None)
     speed, reward = row.get("tokens_per_s"), row.get("reward")
     texts = {"reward": figure(reward), "accuracy": percent(accuracy), "speed": figure(speed)}
     return {name: "" if text == "–" else text for name, text in texts.items()}
 
 
-def _latest(told: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _latest(progress: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The last progress line, with the step of metrics where that is further (sft tells of checks only)."""
-    line = dict(told[-1]) if told else {}
+    line = dict(progress[-1]) if progress else {}
     step = number(metrics[-1].get("step")) if metrics else None
     if step is not None and (not line or (line.get("unit") == "step" and step > (number(line["step"]) or 0))):
         line.update(step=step, unit="step", time_s=metrics[-1].get("time_s"))

@@ -1,1 +1,1 @@
-"""Outside programs as engines: one room each, and what they share."""
+"""Outside programs as engines: one room each, and beside them what they share."""

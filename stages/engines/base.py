@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +68,22 @@ def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
 def _state(file: Path) -> list[int]:
     status = file.stat()
     return [status.st_ino, status.st_size, status.st_mtime_ns]
+
+
+def says(log: Path, text: str) -> bool:
+    """Whether a line of a log, which may have gigabytes, holds `text`."""
+    if not log.exists():
+        return False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return any(text in line for line in lines)
+
+
+def move_in(source: Path, target: Path) -> None:
+    """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 class Watch(Protocol):

@@ -80,7 +80,7 @@ def draw_all(specs: Sequence[Spec], rows: Sequence[Mapping[str, Any]], prefix: s
     drawings = []
     for i, spec in enumerate(specs):
         series = {key: points(rows, key) for key in _keys(spec, rows)}
-        series = {key: found for key, found in series.items() if found}
+        series = {key: curve for key, curve in series.items() if curve}
         if series:
             bands = {key: half_widths(rows, key) for key in series} if spec.band else {}
             drawings.append(_draw(spec, series, bands, f"{prefix}{i}"))
@@ -99,28 +99,28 @@ def overlay(spec: Spec, series: Mapping[str, Points], others: Sequence[Points], 
     """
     canvas, plot = svg.axes()
     show = percent if spec.share else figure
-    for found in others:
-        trend = smooth(thin(found, MAX_OVERLAID))
+    for curve in others:
+        trend = smooth(thin(curve, MAX_OVERLAID))
         plot.plot([x for x, _ in trend], [y for _, y in trend], color=svg.MUTED, linewidth=0.9, alpha=0.35)
-    for found, colour in zip(series.values(), svg.COLOURS, strict=False):
-        if found:
-            _line(plot, smooth(thin(found, MAX_OVERLAID)), colour, noisy=False)
+    for curve, colour in zip(series.values(), svg.COLOURS, strict=False):
+        if curve:
+            _line(plot, smooth(thin(curve, MAX_OVERLAID)), colour, noisy=False)
     _scale(plot, [*series.values(), *others], spec.share)
-    told = " ".join(_describe(label, found, show) for label, found in series.items() if found)
-    legend = tuple((i + 1, label) for i, (label, found) in enumerate(series.items()) if found)
+    descriptions = " ".join(_describe(label, curve, show) for label, curve in series.items() if curve)
+    legend = tuple((i + 1, label) for i, (label, curve) in enumerate(series.items()) if curve)
     return Drawing(
-        spec.title, spec.explanation, svg.inline(canvas, name, f"{spec.title}. {told}"), legend, ""
+        spec.title, spec.explanation, svg.inline(canvas, name, f"{spec.title}. {descriptions}"), legend, ""
     )
 
 
 def points(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
     """(step, value) of one metric by step; of a step repeated after a resume, the later one."""
-    found: dict[float, float] = {}
+    curve: dict[float, float] = {}
     for row in rows:
         step, value = number(row.get("step")), number(row.get(key))
         if step is not None and value is not None:
-            found[step] = value
-    return sorted(found.items())
+            curve[step] = value
+    return sorted(curve.items())
 
 
 def half_widths(rows: Sequence[Mapping[str, Any]], key: str) -> Points:
@@ -142,12 +142,12 @@ def _keys(spec: Spec, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return keys[: len(svg.COLOURS)]
 
 
-def thin(found: Points, most: int = MAX_POINTS) -> Points:
+def thin(curve: Points, most: int = MAX_POINTS) -> Points:
     """At most `most` points: means over equal runs of neighbours."""
-    if len(found) <= most:
-        return found
-    per = -(-len(found) // most)
-    chunks = [found[i : i + per] for i in range(0, len(found), per)]
+    if len(curve) <= most:
+        return curve
+    per = -(-len(curve) // most)
+    chunks = [curve[i : i + per] for i in range(0, len(curve), per)]
     return [(_mean([x for x, _ in chunk]), _mean([y for _, y in chunk])) for chunk in chunks]
 
 
@@ -155,13 +155,13 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def smooth(found: Points) -> Points:
+def smooth(curve: Points) -> Points:
     """Centred moving mean over about a tenth of the points; the window shrinks at both ends."""
-    half = len(found) // 20
+    half = len(curve) // 20
     result = []
-    for i, (step, _) in enumerate(found):
-        reach = min(half, i, len(found) - 1 - i)
-        window = found[i - reach : i + reach + 1]
+    for i, (step, _) in enumerate(curve):
+        reach = min(half, i, len(curve) - 1 - i)
+        window = curve[i - reach : i + reach + 1]
         result.append((step, sum(value for _, value in window) / len(window)))
     return result
 
@@ -171,10 +171,10 @@ def _draw(spec: Spec, series: Mapping[str, Points], bands: Mapping[str, Points],
     alts, lasts = [], []
     show = percent if spec.share else figure
     for (key, whole), colour in zip(series.items(), svg.COLOURS, strict=False):
-        found = thin(whole)
-        noisy = len(found) >= 40
-        _band(plot, found, dict(thin(bands.get(key, []))), colour, noisy, spec.share)
-        _line(plot, found, colour, noisy)
+        curve = thin(whole)
+        noisy = len(curve) >= 40
+        _band(plot, curve, dict(thin(bands.get(key, []))), colour, noisy, spec.share)
+        _line(plot, curve, colour, noisy)
         alts.append(_describe(_label(key), whole, show))
         lasts.append(show(whole[-1][1]))
     _scale(plot, series.values(), spec.share)
@@ -183,20 +183,20 @@ def _draw(spec: Spec, series: Mapping[str, Points], bands: Mapping[str, Points],
     return Drawing(spec.title, spec.explanation, drawing, legend, lasts[0] if len(series) == 1 else "")
 
 
-def _line(plot: Axes, found: Points, colour: str, noisy: bool) -> None:
-    steps, values = [x for x, _ in found], [y for _, y in found]
+def _line(plot: Axes, curve: Points, colour: str, noisy: bool) -> None:
+    steps, values = [x for x, _ in curve], [y for _, y in curve]
     if noisy:  # every step faintly, their trend strongly
         plot.plot(steps, values, color=colour, linewidth=0.9, alpha=0.35)
-        values = [y for _, y in smooth(found)]
-    marker = "o" if len(found) < 8 else ""
+        values = [y for _, y in smooth(curve)]
+    marker = "o" if len(curve) < 8 else ""
     plot.plot(steps, values, color=colour, linewidth=1.9, marker=marker, markersize=4, solid_capstyle="round")
     plot.plot(steps[-1:], values[-1:], color=colour, marker="o", markersize=5, linestyle="", clip_on=False)
 
 
 def _band(
-    plot: Axes, found: Points, widths: Mapping[float, float], colour: str, noisy: bool, share: bool
+    plot: Axes, curve: Points, widths: Mapping[float, float], colour: str, noisy: bool, share: bool
 ) -> None:
-    both = [(step, value, widths[step]) for step, value in found if step in widths]
+    both = [(step, value, widths[step]) for step, value in curve if step in widths]
     if len(both) < 2:
         return
     edges = [[(step, value + sign * width) for step, value, width in both] for sign in (-1, 1)]
@@ -207,8 +207,8 @@ def _band(
 
 
 def _scale(plot: Axes, series: Collection[Points], share: bool) -> None:
-    values = [value for found in series for _, value in found]
-    steps = [step for found in series for step, _ in found]
+    values = [value for curve in series for _, value in curve]
+    steps = [step for curve in series for step, _ in curve]
     if share:
         plot.set_ylim(-0.02, max(1.02 * max(values), 0.1) if max(values) < 0.5 else 1.02)
     if min(steps) < max(steps):
@@ -234,10 +234,10 @@ def _label(key: str) -> str:
     return shorten(words(key.removeprefix("reward/")), 60)
 
 
-def _describe(label: str, found: Points, show: Any) -> str:
-    (first_step, first), (last_step, last) = found[0], found[-1]
-    low, high = min(found, key=lambda p: p[1]), max(found, key=lambda p: p[1])
-    if len(found) == 1:
+def _describe(label: str, curve: Points, show: Any) -> str:
+    (first_step, first), (last_step, last) = curve[0], curve[-1]
+    low, high = min(curve, key=lambda p: p[1]), max(curve, key=lambda p: p[1])
+    if len(curve) == 1:
         return f"{label}: {show(first)} at step {figure(first_step)}."
     return (
         f"{label}: {show(first)} at step {figure(first_step)}, {show(last)} at step {figure(last_step)}; "

@@ -55,12 +55,12 @@ def pairs(evaluation: Mapping[str, Any]) -> list[Pair]:
     ):
         values = mapping(evaluation.get(key))
         rows.append((label, values.get("sft"), values.get("grpo")))
-    found = []
+    measures = []
     for label, before, after in rows:
         low, high = number(before), number(after)
         if low is not None and high is not None:
-            found.append(Pair(label, low, high))
-    return found
+            measures.append(Pair(label, low, high))
+    return measures
 
 
 def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:

@@ -25,8 +25,8 @@ def layout_svg(model: ModelConfig, layout: RoleLayout, role: str = "train") -> s
         ConfigError: the layout does not fit the model, or is too large to draw.
     """
     per_stage = layout.cards // layout.pipeline_stage
-    found = elements(model, layout, f"layout.{role}")
-    sizes = [weights(stage.held, model.param_init_type).low for stage in found]
+    parts = elements(model, layout, f"layout.{role}")
+    sizes = [weights(stage.held, model.param_init_type).low for stage in parts]
     labels = {rank: shown(*[sizes[rank // per_stage]] * 2) for rank in range(layout.cards)}
     drawn = picture(role, asdict(layout), model.num_hidden_layers, labels)
     if drawn is None:

@@ -34,21 +34,21 @@ def lengths(completions: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[
         completions: rows of completions.jsonl (step, length in tokens).
         metrics: rows of metrics.jsonl.
     """
-    found = sorted(
+    measured = sorted(
         (step, length)
         for row in completions
         if (step := number(row.get("step"))) is not None and (length := number(row.get("length"))) is not None
     )
-    facts = list(_quantiles([length for _, length in found])) + list(_long_tail(metrics))
-    if len(found) < 2:
-        return Lengths(None, (), len(found), tuple(facts))
-    first, last = found[0][0], found[-1][0]
+    facts = list(_quantiles([length for _, length in measured])) + list(_long_tail(metrics))
+    if len(measured) < 2:
+        return Lengths(None, (), len(measured), tuple(facts))
+    first, last = measured[0][0], measured[-1][0]
     third = (last - first) / 3
-    early = [length for step, length in found if step <= first + third]
-    late = [length for step, length in found if step >= last - third]
+    early = [length for step, length in measured if step <= first + third]
+    late = [length for step, length in measured if step >= last - third]
     groups = [("first third of the steps", early), ("last third", late)] if last > first else [("all", late)]
     legend = tuple((i + 1, label) for i, (label, _) in enumerate(groups)) if len(groups) > 1 else ()
-    return Lengths(_histogram(groups), legend, len(found), tuple(facts))
+    return Lengths(_histogram(groups), legend, len(measured), tuple(facts))
 
 
 def _quantiles(values: list[float]) -> list[tuple[str, str]]:

@@ -149,7 +149,7 @@ def _subtitle(run: Run, line: Timeline, pictures: list[Picture]) -> list[str]:
 
 def _pictures(run: Run) -> list[Picture]:
     layout, layers = run.section("layout"), number(run.section("model").get("num_hidden_layers"))
-    found = []
+    drawings = []
     for role in ROLES:
         held = {rank: size(count) for rank, count in tables.rank_bytes(run, role).items()}
         peaks = tables.rank_peaks(run) if role == "train" else {}
@@ -157,10 +157,10 @@ def _pictures(run: Run) -> list[Picture]:
         values = mapping(layout.get(role))
         drawn = picture(role, values, None if layers is None else int(layers), held, shown)
         if drawn:
-            found.append(drawn)
+            drawings.append(drawn)
         elif layout.get(role):
             run.notes.append(f"layout.{role}: not a layout that can be drawn.")
-    return found
+    return drawings
 
 
 def _sections(run: Run) -> list[tuple[str, list[str], list[tuple[str, ...]], list[str]]]:

@@ -150,7 +150,7 @@ def _table(
 ) -> tuple[list[str], list[Row]]:
     """Columns of results and one row per point; the columns are those that any point has."""
     measured = {point.number: {pair.label: pair for pair in pairs(point.result)} for point in ranked}
-    labels = list(dict.fromkeys(label for found in measured.values() for label in found))
+    labels = list(dict.fromkeys(label for measures in measured.values() for label in measures))
     columns = [
         name
         for label in labels
@@ -210,7 +210,7 @@ def _curves(
     drawings = []
     for i, spec in enumerate(OVERLAID):
         series = {labels[artifact]: points(metrics[artifact], spec.keys[0]) for artifact in coloured}
-        faint = [found for artifact in others if (found := points(metrics[artifact], spec.keys[0]))]
+        faint = [curve for artifact in others if (curve := points(metrics[artifact], spec.keys[0]))]
         if any(series.values()):
             drawings.append(overlay(spec, series, faint, f"s{i}"))
     return drawings, len(trained) - len(coloured) - len(others)

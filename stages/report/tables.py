@@ -182,22 +182,22 @@ def artifacts(run: Run) -> list[dict[str, Any]]:
 def rank_bytes(run: Run, role: str) -> dict[int, int]:
     """Rank -> bytes of its weight files, from the latest stage that wrote the role's shards."""
     for stage in ("grpo", "sft", "split"):
-        found: dict[int, int] = {}
+        sizes: dict[int, int] = {}
         for path, entry in mapping(run.manifests.get(stage, {}).get("files")).items():
             match = re.fullmatch(rf"{role}/rank_(\d{{1,4}})/[^/]+\.(safetensors|ckpt)", Path(path).as_posix())
             size = number(mapping(entry).get("size"))
             if match and size is not None:
-                found[int(match[1])] = found.get(int(match[1]), 0) + int(size)
-        if found:
-            return found
+                sizes[int(match[1])] = sizes.get(int(match[1]), 0) + int(size)
+        if sizes:
+            return sizes
     return {}
 
 
 def rank_peaks(run: Run) -> dict[int, float]:
     """Rank -> most memory that it held while training, GiB; {} where that was not recorded."""
     values = run.result("grpo").get("peak_memory_gib")
-    found = enumerate(values if isinstance(values, list) else [])
-    return {rank: peak for rank, value in found if (peak := number(value)) is not None}
+    numbered = enumerate(values if isinstance(values, list) else [])
+    return {rank: peak for rank, value in numbered if (peak := number(value)) is not None}
 
 
 def environment(run: Run) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, timeout=180)
 
 
-@pytest.mark.parametrize("program", ["transformers", "local"])
+@pytest.mark.parametrize("program", ["transformers", pytest.param("local", marks=pytest.mark.long)])
 def test_an_exported_model_answers_as_evaluate_saw_it(copy: Path, program: str) -> None:
     if program == "transformers":
         pytest.importorskip("transformers")

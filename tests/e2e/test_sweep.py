@@ -53,10 +53,8 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
 
 
 REWARDS = """
-def one(completions, solutions):
+def length(completions, solutions):
     return [float(len(completion)) for completion in completions]
-
-two = three = one
 """
 
 
@@ -72,16 +70,15 @@ def any(completions, solutions):
 
 @pytest.fixture(scope="module")
 def swept(finished: tuple[Path, Finished], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
-    """Four points for one card each on two cards; the first one's reward breaks in training alone."""
+    """Six points for one card each on two cards; the reward of every second one breaks in training alone."""
     place = tmp_path_factory.mktemp("swept")
     (place / "sweep_rewards.py").write_text(REWARDS)
     (place / "sweep_broken.py").write_text(BROKEN)
     store = Path(shutil.copytree(finished[0], place / "store", symlinks=True))
     for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
         shutil.rmtree(store / stage)
-    names = ("sweep_broken:any", "sweep_rewards:one", "sweep_rewards:two", "sweep_rewards:three")
-    functions = ",".join(f"[{name}]" for name in names)
-    asked = ["layout=dp1_mp1_pp1", "train.steps=2", "reward.weights=[1.0]", f"reward.functions={functions}"]
+    asked = ["layout=dp1_mp1_pp1", "train.steps=2", "reward.weights=[1.0]"]
+    asked += ["reward.functions=[sweep_broken:any],[sweep_rewards:length]", "evaluate.sample_prompts=8,4,2"]
     best = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
@@ -92,19 +89,19 @@ def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Pat
     store, done = swept
     assert done.exit_code == 1
     found = sweeping.points(store)
-    assert [point["state"] for point in found] == ["failed"] + ["finished"] * 3, done.stderr
+    assert [point["state"] for point in found] == ["failed", "finished"] * 3, done.stderr
     assert found[0]["message"].startswith("stage grpo failed") and "this reward is broken" in done.stderr
     assert found[0]["artifacts"]["sft"] == found[1]["artifacts"]["sft"]
     counted = sweeping.count(store)
-    assert [counted[stage] for stage in ("sft", "grpo", "evaluate", "report")] == [1, 3, 3, 3]
-    assert sweeping.busiest(store) == 2  # of four points for one card each: never three, and not one
+    assert [counted[stage] for stage in ("sft", "grpo", "evaluate", "report")] == [1, 1, 3, 3]
+    assert sweeping.busiest(store) == 2  # of three evaluations on one card each: never three, and not one
 
 
 def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step(
     swept: tuple[Path, Finished], tmp_path: Path
 ) -> None:
     store, _ = swept
-    point = sweeping.points(store)[1]
+    point = sweeping.points(store)[3]
     line = ["export", point["run"], str(tmp_path / "out"), "--best", f"store={store}"]
     done = subprocess.run([sys.executable, "-m", "pipeline.cli", *line], capture_output=True, text=True)
     assert done.returncode == 0 and "step 0, held-out accuracy 0.000" in done.stderr, done.stderr

@@ -69,14 +69,6 @@ def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> N
 
 
 @pytest.mark.slurm
-def test_a_job_runs_to_its_end(running: None, tmp_path: Path) -> None:
-    logs = run(tmp_path)
-    for rank in (0, 1):
-        assert f"worker {rank} job" in (logs / f"worker_{rank}.log").read_text()
-    assert ": COMPLETED" in (logs / "start.log").read_text()
-
-
-@pytest.mark.slurm
 def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path: Path) -> None:
     """As after preemption; the queue is waited in, and what the first start left running is ended."""
     logs = tmp_path / "logs"
@@ -119,10 +111,15 @@ def test_a_run_that_is_stopped_cancels_its_job(running: None, tmp_path: Path) ->
 
 
 @pytest.mark.slurm
-def test_a_job_that_nobody_ended_is_ended_by_the_next_attempt(running: None, tmp_path: Path) -> None:
+def test_a_job_that_nobody_ended_is_ended_by_the_next_attempt_which_runs_to_its_end(
+    running: None, tmp_path: Path
+) -> None:
     (tmp_path / "launch").mkdir()
     name = slurm.job_name(tmp_path / "launch")
     left = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--wrap=sleep 300"]
     number = subprocess.run(left, capture_output=True, text=True, check=True).stdout.strip()
-    run(tmp_path)
+    logs = run(tmp_path)
     assert number not in jobs()
+    for rank in (0, 1):
+        assert f"worker {rank} job" in (logs / f"worker_{rank}.log").read_text()
+    assert ": COMPLETED" in (logs / "start.log").read_text()

@@ -39,7 +39,7 @@ REMEDY = f"raise it in pipeline/plan/graph.py and run {COMMAND}"
 WRITE = "STAGE_DIGESTS_WRITE"
 """Variable that lets `check` write what it would compare."""
 CHECKS = (
-    "tests/e2e/test_chain.py", "tests/stages/grpo/test_workers.py",
+    "tests/e2e/test_chain.py", "tests/stages/grpo/test_stage.py",
     "tests/stages/engines/mindformers/test_stage.py", "tests/stages/engines/mindrlhf/test_stage.py",
     "tests/stages/engines/mindrlhf/one_stage/test_files.py",
     "tests/stages/engines/mindspeed_rl/test_stage.py",

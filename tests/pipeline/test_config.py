@@ -85,22 +85,12 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["train.beta=yes"], "train.beta=yes: must be a number"),
         (["+train.extra=1"], "train.extra=1: unknown key"),
         (["+extra=1"], "extra=1: unknown key"),
-        (["cards=4"], "layout.train=dp1_mp2_pp1: occupies 2 cards (dp*mp*pp*cp), must be cards=4"),
-        (["cards=65"], "cards=65: must be at most 64"),
         (
             ["layout=dp1_mp4_pp1"],
             "must divide num_key_value_heads=2 (mindformers llama_transformer.py:187); use 1 or 2",
         ),
-        (
-            ["layout=dp1_mp1_pp2"],
-            "layout.train.pipeline_stage=2: engine=local is data_parallel x model_parallel only",
-        ),
-        (["layout=dp1_mp1_pp1_cp2"], "layout.train.context_parallel=2: engine=local"),
-        (["model.hidden_size=130"], "must be a multiple of num_attention_heads=4"),
         (["model.num_attention_heads=3"], "must divide num_attention_heads=3"),
         (["train.warmup_steps=1000"], "train.warmup_steps=1000: at most train.steps="),
-        (["rollout.max_tokens=4000"], "must be at most model.max_position_embeddings=2048"),
-        (["train.prompts_per_step=3"], "must be a multiple of layout.generate.data_parallel=2"),
         (["reward.weights=[1.0]", "reward.functions=[accuracy,format]"], "one weight for each"),
         (["dataset=gsm8k", "dataset.source=local"], "dataset.path: is required"),
         (["dataset=gsm8k", "dataset.test_path=x"], "dataset.test_path=x: is ignored when dataset.source=url"),
@@ -109,17 +99,12 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["model.source=modelscope"], "model.hub: is required with model.source=modelscope"),
         (["model=qwen2_5_7b", "model.hub.id=no"], "model.hub.id=no: must be owner/name"),
         (["fetch.endpoint=http://u:p@h"], "fetch.endpoint=…@h: must not hold a user or password"),
-        (["model.qkv_concat=true"], "model.qkv_concat=True: engine=local reads separate"),
-        (
-            ["layout.train.offset=[1]"],
-            "layout.train.offset=[1]: 2 layers on 1 stages: stage s holds 2 + offset[s], at least 1",
-        ),
         (["engine.device_target=TPU"], "engine.device_target=TPU: must be one of CPU, Ascend, GPU"),
         (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),
         (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
     ],
 )
-def test_every_rule_has_a_config_that_breaks_it(overrides: list[str], message: str) -> None:
+def test_a_wrong_value_is_told_with_its_key_and_rule(overrides: list[str], message: str) -> None:
     assert message in told(*overrides)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from pipeline import cli
+from pipeline import cli, engines
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
@@ -136,3 +139,19 @@ def test_dry_run_writes_a_script_per_node_and_starts_nothing(
 def test_dry_run_of_the_local_engine_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["run", "--dry-run"]) == 2
     assert "plan --json" in capsys.readouterr().err
+
+
+def test_every_program_has_what_is_asked_of_its_module() -> None:
+    for engine in engines.outside():
+        for program in engine.programs:
+            module = importlib.import_module(program.module)
+            for name in ("fresh", "write_files", "watch", "prepare", "collect"):
+                assert callable(getattr(module, name)), (program.name, name)
+
+
+def test_an_engine_is_named_as_its_settings_and_loads_no_other() -> None:
+    assert all(engines.of(name).name == name for name in engines.MODULES)
+    told = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
+    told += "print([name for name in engines.MODULES.values() if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['stages.grpo.engine']"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import Engine, Program, Stage
+from stages.engine import Engine, Program, Stage, growth
 from stages.engines.mindformers import job
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers_files import KNOWN, check_home, checkout
@@ -23,11 +23,10 @@ SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3)
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """What takes the place of an engine's own sft stage."""
-    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
     size = run.model.weight_bytes
     # Per checkpoint weights and both Adam moments on each replica; one more while it is written. The result,
     # and the weights that mindformers starts from.
-    checkpoint = 3 * size * run.layout.train.data_parallel * (2 if widened else 1)
+    checkpoint = 3 * size * run.layout.train.data_parallel * growth(run)
     sft = Stage(
         "sft",
         ("model", "layout", "tokenize", "mindformers", "seed"),

@@ -15,14 +15,14 @@ from typing import Any
 
 from stages.context import Context
 from stages.convert import convert
-from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, says, write_start
 from stages.engines.mindformers.job import Job, Places, check
 from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.start import start, write_config
 from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
-from stages.engines.mindrlhf.stage import says, with_ids
+from stages.engines.model_directory import with_ids
 from stages.errors import ConfigError, InputError
 from stages.export import export
 from stages.grpo.metrics import read_rows

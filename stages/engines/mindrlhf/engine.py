@@ -6,7 +6,19 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, Window, part, rank_bytes
+from stages.engine import (
+    TOKENIZE,
+    Checkout,
+    Engine,
+    Known,
+    Load,
+    Program,
+    Stage,
+    Window,
+    growth,
+    part,
+    rank_bytes,
+)
 from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import contract, rules, vocabulary
 from stages.engines.mindrlhf import memory as cards
@@ -41,7 +53,6 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
         uncut = f"{family.title}: {with_weights()} only; model.path holds what mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
-    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
         Stage(
@@ -69,7 +80,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
             bytes_written=(3 * ranks["train"] + ranks["reference"])
             * (1 + run.train.keep_checkpoints)
-            * (2 if widened else 1),
+            * growth(run),
             computes=True,
             program=GRPO,
         ),

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
+from stages.engines.base import START_FILE, Start, Tell, is_new, move_in, says, write_start
 from stages.engines.mindrlhf import checkpoints, rules
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
-from stages.engines.mindrlhf.model_directory import add_index, stand_in
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
+from stages.engines.model_directory import add_index, stand_in, with_ids
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
-from stages.model_config import ModelConfig
 from stages.models.families import family_of
 from stages.strategy.stage import write_strategy
-from stages.tokenize.tokenizer import special_ids
 
 NOT_LOGGED = (
     "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
@@ -149,14 +146,6 @@ def prove(logs: Path, root: Path, workers: int, earlier: Mapping[str, list[int]]
     return found[-1]
 
 
-def says(log: Path, text: str) -> bool:
-    """Whether a line of a log, which may have gigabytes, holds `text`."""
-    if not log.exists():
-        return False
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        return any(text in line for line in lines)
-
-
 def _strategy(job: Job, context: Context) -> None:
     """The strategy of the weights: mindrlhf's own files where it wrote them, else the layout's."""
     own = context.work / "strategy" / "train_policy_strategy"
@@ -169,21 +158,3 @@ def _strategy(job: Job, context: Context) -> None:
 def _job(context: Context) -> Job:
     job = Job.of(context.config)
     return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
-
-
-def with_ids(model: ModelConfig, fetched: Path) -> ModelConfig:
-    """Models whose vocabulary was trained on the spot have ids of their own."""
-    if model.source != "builtin":
-        return model
-    ids = special_ids(fetched, model)
-    changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
-    changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
-    return dataclasses.replace(model, **changes)
-
-
-def move_in(source: Path, target: Path) -> None:
-    """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -15,11 +15,11 @@ from typing import Any
 from stages.config import read
 from stages.context import Context
 from stages.engines.base import Start, Tell, write_start
-from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import Watcher
+from stages.engines.model_directory import stand_in
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
 

@@ -16,11 +16,11 @@ import numpy as np
 from stages.config import read
 from stages.context import Context
 from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
-from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.watch import Watcher
+from stages.engines.model_directory import stand_in
 from stages.errors import InputError
 from stages.export import export
 from stages.export_config import ExportConfig

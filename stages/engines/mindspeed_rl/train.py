@@ -10,7 +10,6 @@ from typing import Any
 
 from stages.context import Context
 from stages.engines.base import START_FILE, Tell, is_new, write_start
-from stages.engines.mindrlhf.model_directory import stand_in
 from stages.engines.mindspeed_rl import checkpoints, rules
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
@@ -20,6 +19,7 @@ from stages.engines.mindspeed_rl.start import train as start
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
+from stages.engines.model_directory import stand_in
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 

@@ -10,6 +10,7 @@ from launch.errors import ProcessFailed
 from stages.grpo.metrics import SCHEMA
 from stages.weights.header import read_header
 from stages.weights.tensors import load
+from tests.pipeline.stage_digests import check
 from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run
 
 
@@ -63,6 +64,12 @@ def of_dtype(dtype, root, *overrides):
     output = run(root, "grpo", config)
     exported = run(root, "export", config) / "model.safetensors"
     return metrics(output), output / "train" / "rank_0" / "model.safetensors", exported
+
+
+@pytest.mark.slow
+def test_training_writes_nothing_else_without_its_version(plain):
+    output = plain[1].parents[2]
+    check("grpo", output, output.parent, exact=False)
 
 
 @pytest.mark.slow

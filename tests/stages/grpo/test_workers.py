@@ -12,7 +12,6 @@ from pipeline.config.load import load as compose
 from pipeline.plan import graph
 from stages.__main__ import main
 from stages.weights.tensors import load, merge_ranks
-from tests.pipeline.stage_digests import check
 
 SMALL = [
     "model.hidden_size=32",
@@ -41,17 +40,16 @@ DATA2_MODEL2 = [
     "layout.train.model_parallel=2",
     "layout.generate.model_parallel=2",
 ]
-GENERATE_MODEL2 = [
-    "layout.generate.data_parallel=1",
-    "layout.generate.model_parallel=2",
-    "train.num_iterations=2",
-]
-MICRO2 = [*ONE, "layout.train.micro_batch_num=2", "train.num_iterations=2"]
+GENERATE_MODEL2 = ["layout.generate.data_parallel=1", "layout.generate.model_parallel=2"]
 
 
 def shortness(completions, solutions):
     """A reward that random weights earn differently from one completion to the next."""
     return [len(completion) / 20 for completion in completions]
+
+
+SEVERAL = ["train.num_iterations=2"]
+"""Several updates per rollout, so that old log-probabilities count."""
 
 
 def run(root, stage, config):
@@ -102,15 +100,22 @@ def prepare(root, overrides):
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    """The run on a single card: metrics rows and trained weights."""
-    return trained(tmp_path_factory.mktemp("one"), ONE)
+    """The run on a single card, in micro-batches: metrics rows and trained weights."""
+    return trained(tmp_path_factory.mktemp("one"), [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
+
+
+@pytest.fixture(scope="module")
+def model_parallel(tmp_path_factory):
+    """mp2 for training, dp2 for generating: the directory of the run, and what came of it."""
+    root = tmp_path_factory.mktemp("model_parallel")
+    return root, trained(root, SEVERAL)
 
 
 def trained(root, overrides):
     config = prepare(root, [*SMALL, *overrides])
     output = run(root, "grpo", config)
     weights = merge_ranks(output / "train", root / "strategy" / "train_strategy")
-    return metrics(output), weights, metrics(output, "completions.jsonl"), output
+    return metrics(output), weights, metrics(output, "completions.jsonl")
 
 
 def metrics(output, name="metrics.jsonl"):
@@ -134,19 +139,15 @@ def assert_same_training(
 
 
 @pytest.mark.slow
-def test_training_writes_nothing_else_without_its_version(one):
-    check("grpo", one[3], one[3].parent, exact=False)
-
-
-@pytest.mark.slow
-def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_path):
-    """mp2 for training, dp2 for generating; then a second attempt, from a checkpoint."""
-    assert_same_training(trained(tmp_path, []), one)
+def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, model_parallel):
+    """The whole run; then a second attempt, from the checkpoint of step 2 in its work directory."""
+    tmp_path, found = model_parallel
+    assert_same_training(found, one)
     assert one[0][0]["reward_std"] > 0 and one[0][0]["grad_norm"] > 0  # there was something to learn
     first = {rank: load(tmp_path / f"grpo/train/rank_{rank}/model.safetensors") for rank in (0, 1)}
     rows = metrics(tmp_path / "grpo")
 
-    output = run(tmp_path, "grpo", compose(SMALL))  # its work directory still has step 2's checkpoint
+    output = run(tmp_path, "grpo", compose([*SMALL, *SEVERAL]))
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert result["resumed_from"] == 2
     peaks = result["peak_memory_gib"]  # of both workers
@@ -162,21 +163,24 @@ def test_tensor_parallel_training_equals_one_card_and_resumes_exactly(one, tmp_p
         for name, array in wanted.items():
             np.testing.assert_array_equal(found[name], array, err_msg=name)
 
-    # The same checkpoint in a run of one card.
-    other = tmp_path / "other"
-    checkpoint = tmp_path / "work/grpo/checkpoints/step_000002"
-    single = prepare(other, [*SMALL, *ONE, f"train.resume_from={checkpoint}"])
-    (row,) = metrics(run(other, "grpo", single))
+
+@pytest.mark.long
+def test_a_checkpoint_of_two_cards_goes_on_on_one(model_parallel, tmp_path):
+    root, (rows, weights, *_) = model_parallel
+    checkpoint = root / "work/grpo/checkpoints/step_000002"
+    config = prepare(tmp_path, [*SMALL, *ONE, *SEVERAL, f"train.resume_from={checkpoint}"])
+    output = run(tmp_path, "grpo", config)
+    (row,) = metrics(output)
     for key in ("reward", "loss", "kl", "kl_stderr", "entropy", "entropy_stderr", "grad_norm"):
         assert row[key] == pytest.approx(rows[2][key], rel=1e-5, abs=1e-5), key
-    alone = merge_ranks(other / "grpo" / "train", other / "strategy" / "train_strategy")
-    for name, array in merge_ranks(output / "train", tmp_path / "strategy" / "train_strategy").items():
+    alone = merge_ranks(output / "train", tmp_path / "strategy" / "train_strategy")
+    for name, array in weights.items():
         np.testing.assert_allclose(alone[name], array, rtol=0, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_path):
-    again = trained(tmp_path, ONE)
+    again = trained(tmp_path, [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
     measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",
                 "peak_memory_gib")  # fmt: skip
     for row, other in zip(again[0], one[0], strict=True):
@@ -187,15 +191,8 @@ def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_
 
 
 @pytest.mark.slow
-def test_data_parallel_training_equals_one_card(one, tmp_path):
-    assert_same_training(trained(tmp_path, DATA2), one)
-
-
-@pytest.mark.slow
-def test_tensor_parallel_generation_equals_one_card(tmp_path):
-    """Several updates per rollout, so that old log-probabilities count, with and without micro-batches."""
-    wanted = trained(tmp_path / "one", MICRO2)
-    assert_same_training(trained(tmp_path / "two", GENERATE_MODEL2), wanted)
+def test_data_parallel_training_and_tensor_parallel_generation_equal_one_card(one, tmp_path):
+    assert_same_training(trained(tmp_path, [*DATA2, *GENERATE_MODEL2, *SEVERAL]), one)
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, part, rank_bytes
+from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, growth, part, rank_bytes
 from stages.engines.mindformers_files import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.one_stage import contract, rules
@@ -24,7 +24,6 @@ GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf.one_stage.stage", 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Two checkpoints are cut, for training and for generation; the reference takes generation's."""
     size, ranks = run.model.weight_bytes, rank_bytes(run)
-    widened = run.model.param_init_type == "float32" and run.model.torch_dtype != "float32"
     return (
         Stage("convert", ("model", "convert"), {"fetch": "fetch"}, bytes_written=size),
         TOKENIZE,
@@ -41,7 +40,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
             {"weights": "split", "tokenize": "tokenize", "fetch": "fetch"},
             workers=run.layout.train.cards,
-            bytes_written=ranks["train"] * (2 if widened else 1),
+            bytes_written=ranks["train"] * growth(run),
             computes=True,
             program=GRPO,
         ),

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.engines.base import Start, Tell, write_start
-from stages.engines.mindrlhf.model_directory import stand_in
+from stages.engines.base import Start, Tell, move_in, write_start
 from stages.engines.mindrlhf.one_stage import rules
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.mindrlhf.one_stage.watch import Watcher
-from stages.engines.mindrlhf.stage import move_in, with_ids
+from stages.engines.model_directory import stand_in, with_ids
 from stages.errors import ConfigError, InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.strategy.stage import write_strategy

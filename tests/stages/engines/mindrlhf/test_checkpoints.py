@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from stages.engines.base import START_FILE, Start, write_start
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment, moments, prepare_resume
-from stages.engines.mindrlhf.model_directory import add_index, stand_in
 from stages.engines.mindrlhf.stage import prove
+from stages.engines.model_directory import add_index, stand_in
 from stages.errors import InputError
 from stages.weights.header import read_header
 

@@ -7,13 +7,17 @@ else is a copy.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from stages.clone import clone
 from stages.errors import InputError
+from stages.model_config import ModelConfig
+from stages.tokenize.tokenizer import special_ids
 from stages.weights.header import read_header
 from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME
 
@@ -59,3 +63,13 @@ def add_index(directory: Path) -> None:
     weight_map = {name: file for file, tensors in headers.items() for name in tensors}
     content = {"metadata": {"total_size": total}, "weight_map": weight_map}
     index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def with_ids(model: ModelConfig, fetched: Path) -> ModelConfig:
+    """Models whose vocabulary was trained on the spot have ids of their own."""
+    if model.source != "builtin":
+        return model
+    ids = special_ids(fetched, model)
+    changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
+    changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
+    return dataclasses.replace(model, **changes)
