@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import signal
@@ -230,7 +231,10 @@ def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path: Path, numbe
         "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))\n"
     )
     line = [sys.executable, "-c", program, "convert", str(tmp_path), str(tmp_path / "deep" / "out")]
-    tool = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heeded = functools.partial(signal.signal, number, signal.SIG_DFL)  # the tests may run under nohup
+    tool = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeded
+    )
     assert tool.stdout is not None and tool.stderr is not None
     assert tool.stdout.readline() == "begun\n"
     assert (tmp_path / "deep" / ".out.part").is_dir()

@@ -14,6 +14,7 @@ from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
 from stages.errors import Problem, as_override
+from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"
 
@@ -136,7 +137,7 @@ def _layouts(job: Job) -> Iterator[Problem]:
             yield Problem(
                 f"layout.{role}.expert_parallel",
                 job.layout.role(role).expert_parallel,
-                "what is rendered has no experts (ours: stages/models)",
+                f"{family_of(model).title} has no experts (ours: stages/models)",
                 "set it to 1",
             )
     # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to
