@@ -36,7 +36,7 @@ def _behave_without_luigi_cfg() -> None:
         # Without luigid the default tries the network for a minute. --scheduler-host turns this off.
         "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
         # Luigi exits 0 on failure by default.
-        "retcode": dict.fromkeys(RETURN_CODES, Exit.FAILED),
+        "retcode": dict.fromkeys(RETURN_CODES, int(Exit.FAILED)),  # as text: Python 3.10 writes Exit.FAILED
         # A stage that writes nothing must not succeed.
         "worker": {"check_complete_on_run": True},
     }

@@ -38,7 +38,7 @@ def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Pa
     assert not list(artifact(store, "fetch").glob("param_name_map.json"))
 
 
-@pytest.mark.long  # in the default suite: tests/stages/mindrlhf/test_checkpoints.py
+@pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf/test_checkpoints.py
 def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
     failed = run(store, standin("kill@6:1"))
     assert failed.exit_code == 1
