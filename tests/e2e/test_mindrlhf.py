@@ -18,6 +18,7 @@ def store(mindrlhf_store: Path) -> Path:
     return mindrlhf_store
 
 
+@pytest.mark.long  # in the default suite: test_mindformers.py, and mindrlhf itself in tests/upstream
 def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Path) -> None:
     first = begin(store)
     wait_for_hanging(first, store, 2)

@@ -25,6 +25,7 @@ HOME = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
 STEPS = 4
 BASE = [
     *[override for override in CHEAP if not override.startswith(("sft.", "train."))],
+    "model.num_hidden_layers=2",  # for pipelines of two stages
     "engine=mindspeed_rl",
     f"engine.mindspeed_rl_home={HOME / 'head'}",
     f"engine.mindspeed_llm_home={HOME / 'llm'}",

@@ -161,7 +161,6 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     wait_until(lambda: living(tmp_path) == [])
 
 
-@pytest.mark.long  # in the default suite: tests/e2e/test_mindrlhf_nodes.py
 def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
     """The last test: the second machine's cable stays pulled."""
     begun = start(tmp_path, 2, "stay")
