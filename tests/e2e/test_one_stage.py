@@ -39,11 +39,15 @@ def standin(fault: str) -> str:
     return f"+engine.env.STANDIN='{fault}'"
 
 
-def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("died", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_run_begins_anew_where_it_died_and_its_result_is_exported_and_evaluated(
+    tmp_path: Path, died: bool
+) -> None:
     store = tmp_path / "store"
-    failed = run_plain(store, *ONE_STAGE, of("2d0e84d"), standin("die@5:1"))
-    assert failed.exit_code == 1
-    assert "out of memory, said worker 1" in failed.stderr
+    if died:
+        failed = run_plain(store, *ONE_STAGE, of("2d0e84d"), standin("die@5:1"))
+        assert failed.exit_code == 1
+        assert "out of memory, said worker 1" in failed.stderr
     before = {path: path.stat().st_mtime_ns for path in (HOME / "2d0e84d").rglob("*.py")}
     done = run_plain(store, *ONE_STAGE, of("2d0e84d"))
     assert done.exit_code == 0, done.stderr

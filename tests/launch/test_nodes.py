@@ -18,6 +18,7 @@ from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
 from launch.nodes.scripts import EngineStart
 from launch.process.child import JOB_VARIABLE
+from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import Machines, machines
 
@@ -66,17 +67,6 @@ def run(directory: Path, begun: EngineStart, settings: LauncherConfig) -> Path:
         on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
     )  # fmt: skip
     return logs
-
-
-def living(directory: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(JOB_VARIABLE, "").startswith(str(directory)):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def own_logs(two: Machines, directory: Path) -> Path:
