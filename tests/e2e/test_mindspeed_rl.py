@@ -132,31 +132,6 @@ def test_a_killed_run_s_ray_is_ended_and_the_run_goes_on(store: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_checkpoint_that_a_kill_cut_off_is_passed_over(store: Path) -> None:
-    assert run(store, standin("kill@4:1")).exit_code == 1
-    done = run(store)
-    assert done.exit_code == 0, done.stderr
-    assert result(store)["resumed_from"] == 2
-    assert weights_moved(store) == {STEPS}
-
-
-@pytest.mark.long
-def test_exit_code_0_without_the_proof_is_a_failure(store: Path) -> None:
-    done = run(store, standin("quiet@4"))
-    assert done.exit_code == 1
-    assert "iteration: 4 / 4" in done.stderr
-    assert not list(store.glob("grpo/*/manifest.json"))
-
-
-@pytest.mark.long
-def test_a_run_that_hangs_is_ended(store: Path) -> None:
-    done = run(store, standin("hang@3"), "engine.silence_timeout_s=20")
-    assert done.exit_code == 1
-    assert "hung: no worker wrote a line for 20 s" in done.stderr
-    assert living(store) == []
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
 )
