@@ -34,8 +34,9 @@ def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
     assert list(verify(Store(store), deep=True)) == []
     before = sweeping.artifacts(store)
 
-    again = sweeping.run(store, *CHEAP, *SWEPT)
+    again = sweeping.run(store, *CHEAP, *SWEPT, cards=1)
     assert again.exit_code == 0, again.stderr
+    assert sweeping.busiest(store, set(sweeping.artifacts(store)) - set(before)) == 1
     assert [point["state"] for point in sweeping.points(store)] == ["finished"] * 4
     counted = sweeping.count(store)  # 2 exports for 4 points, and a report for each
     assert sum(sweeping.started(again.stderr).values()) == counted.total() - len(before)
@@ -69,14 +70,12 @@ def any(completions, solutions):
 
 
 @pytest.fixture(scope="module")
-def swept(finished: tuple[Path, Finished], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
     """Four points for one card each on one card; the reward of every second one breaks in training alone."""
     place = tmp_path_factory.mktemp("swept")
     (place / "sweep_rewards.py").write_text(REWARDS)
     (place / "sweep_broken.py").write_text(BROKEN)
-    store = Path(shutil.copytree(finished[0], place / "store", symlinks=True))
-    for stage in ("sft", "grpo", "evaluate", "export", "report"):  # whose times would count, too
-        shutil.rmtree(store / stage)
+    store = place / "store"
     asked = ["layout=dp1_mp1_pp1", "sft.enabled=false", "train.steps=2", "reward.weights=[1.0]"]
     asked += ["reward.functions=[sweep_broken:any],[sweep_rewards:length]", "evaluate.sample_prompts=8,4"]
     best = ["train.validate_every=1", "train.validation_prompts=8", "train.keep_best=true"]
@@ -85,6 +84,7 @@ def swept(finished: tuple[Path, Finished], tmp_path_factory: pytest.TempPathFact
         return store, sweeping.run(store, *CHEAP, *asked, *best, cards=1)
 
 
+@pytest.mark.long  # in the default suite, without training: tests/pipeline/test_sweep.py
 def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Path, Finished]) -> None:
     store, done = swept
     assert done.exit_code == 1
@@ -94,9 +94,10 @@ def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Pat
     assert found[0]["artifacts"]["split"] == found[1]["artifacts"]["split"]
     counted = sweeping.count(store)
     assert [counted[stage] for stage in ("grpo", "evaluate", "report")] == [1, 2, 2]
-    assert sweeping.busiest(store) == 1  # two at once, on two cards: the test of a signal, below
+    assert sweeping.busiest(store, sweeping.artifacts(store)) == 1
 
 
+@pytest.mark.long  # in the default suite: test_serving.py, and what best is: tests/stages/grpo/test_stage.py
 def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step(
     swept: tuple[Path, Finished], tmp_path: Path
 ) -> None:

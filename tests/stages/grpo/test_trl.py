@@ -136,7 +136,7 @@ def golden():
     return dict(np.load(GOLDEN))
 
 
-LONG = ("grpo", "grpo_without_kl", "unbiased_kl_on_policy", "dapo", "gspo_on_policy")
+LONG = ("grpo", "grpo_without_kl", "unbiased_kl_on_policy", "dapo", "gspo_on_policy", "gspo_token_mean")
 """Whose every option another case has, too."""
 
 
