@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-import stages.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
+import stages.weights.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
 
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)

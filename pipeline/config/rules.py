@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
+from stages.base.layout import ROLES, Role, RoleLayout
 from stages.fetch.config import check_dataset, check_model
 from stages.fetch.sources import check_fetch
 from stages.grpo.config import check_evaluate, check_train
-from stages.layout import ROLES, Role, RoleLayout
-from stages.model_config import check_ids
+from stages.models import layouts
+from stages.models.config import check_ids
 from stages.models.families import check_family, family_of
 from stages.rewards.config import check_reward
-from stages.strategy import layouts
 from stages.tokenize.config import check_tokenize
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from stages.errors import Problem
+from stages.base.errors import Problem
+from stages.base.identity import NotInIdentity
 from stages.fetch.sources import (
     FileConfig,
     FilesConfig,
@@ -18,8 +19,7 @@ from stages.fetch.sources import (
     check_url,
     moving,
 )
-from stages.identity import NotInIdentity
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, "chat_template.jinja")

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from annotated_types import Ge, Gt, Le
 
-from stages.errors import Problem
+from stages.base.errors import Problem
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
@@ -47,20 +47,6 @@ class RepositoryConfig:
 
     id: str
     """owner/name."""
-    revision: str
-    """Commit, tag or branch."""
-
-
-@dataclass(frozen=True)
-class ModelRepositoryConfig:
-    """A model's repositories on ModelScope, one per variant."""
-
-    base: str
-    """owner/name of the pretrained model."""
-    instruct: str
-    """owner/name of the instruction-tuned model."""
-    id: str | None
-    """Any other repository of the same shape, in place of the variant's."""
     revision: str
     """Commit, tag or branch."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
+from stages.base.files import understood
 from stages.fetch.config import TOKENIZER_AND_TEMPLATE, check_vocabulary
-from stages.files import understood
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from stages.errors import Problem
-from stages.identity import NotInIdentity
-from stages.layout import RoleLayout
+from stages.base.errors import Problem
+from stages.base.identity import NotInIdentity
+from stages.base.layout import RoleLayout
 
 Positive = Annotated[int, Ge(1)]
 NonNegative = Annotated[int, Ge(0)]

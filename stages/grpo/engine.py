@@ -6,15 +6,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.engine import TOKENIZE, Engine, Load, Stage, rank_bytes
-from stages.errors import Problem
+from stages.base.engine import Engine, Load
+from stages.base.errors import Problem
+from stages.base.graph import TOKENIZE, Stage, rank_bytes
 from stages.grpo import checkpoint_files
 from stages.grpo import rules as trainer
 from stages.grpo.config import check_examples, check_sft
 from stages.weights.config import check_split
 
 if TYPE_CHECKING:
-    from stages.memory import RoleMemory
+    from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
 
@@ -103,7 +104,7 @@ def memory(run: Sections) -> tuple[RoleMemory, ...]:
 
 def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
     """What may not fit into this machine's memory of `have` bytes."""
-    from stages.memory import shown
+    from stages.models.memory import shown
 
     workers = run.layout.train.cards
     low, high = (workers * sum(getattr(role, end) for role in roles) for end in ("low", "high"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stages.errors import Problem
+from stages.base.errors import Problem
+from stages.base.layout import ROLES, LayoutConfig, Role
 from stages.grpo.config import TrainConfig
-from stages.layout import ROLES, LayoutConfig, Role
 from stages.weights.config import SplitConfig
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from stages.errors import Problem
-from stages.identity import NotInIdentity
+from stages.base.errors import Problem
+from stages.base.identity import NotInIdentity
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)

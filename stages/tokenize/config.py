@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from stages.errors import Problem
-from stages.identity import NotInIdentity
+from stages.base.errors import Problem
+from stages.base.identity import NotInIdentity
 
 Positive = Annotated[int, Ge(1)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stages.errors import Problem
-from stages.layout import Role
-from stages.model_config import Dtype
+from stages.base.errors import Problem
+from stages.base.layout import Role
+from stages.models.config import Dtype
 from stages.weights.formats import Format
 
 

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from pipeline.config.load import load
-from stages.errors import ConfigError, Problem
+from stages.base.errors import ConfigError, Problem
 
 DEFAULT = ("engine=local",)
 NO_RULES = ("moving", "source_warnings", "check_resumed", "rehearsed")

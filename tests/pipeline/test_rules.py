@@ -29,15 +29,15 @@ import stages.fetch.sources
 import stages.grpo.config
 import stages.grpo.engine
 import stages.grpo.rules
-import stages.model_config
+import stages.models.config
 import stages.models.families
+import stages.models.layouts
 import stages.rewards.config
-import stages.strategy.layouts
 import stages.tokenize.config
 import stages.weights.config
 from pipeline.config.load import Config, load
-from stages.config import read
-from stages.errors import ConfigError
+from stages.base.errors import ConfigError
+from stages.base.reader import read
 from tests.pipeline.plans import types_of
 from tests.pipeline.rule_cases import check, problems, rule, without_entry, without_source
 
@@ -50,9 +50,9 @@ MODULES = (
     stages.grpo.config,
     stages.grpo.rules,
     stages.weights.config,
-    stages.model_config,
+    stages.models.config,
     stages.models.families,
-    stages.strategy.layouts,
+    stages.models.layouts,
     stages.rewards.config,
     stages.tokenize.config,
     stages.fetch.config,
@@ -533,7 +533,7 @@ def test_every_rule_has_an_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
         deep = load(DEEP)
         with pytest.raises(ConfigError, match="Qwen2 models are known"):
-            stages.strategy.layouts.parameter_layouts(deep.model, deep.layout.train)
+            stages.models.layouts.parameter_layouts(deep.model, deep.layout.train)
 
     assert without_entry(MODULES, RULES, monkeypatch, besides) == []
 

@@ -23,10 +23,10 @@ import yaml
 from pipeline.config.load import load
 from pipeline.plan import graph
 from stages.__main__ import entry
-from stages.context import Context
-from stages.engine import Program
-from stages.engines.base import START_FILE
+from stages.base.context import Context
+from stages.base.graph import Program
 from stages.engines.mindspeed_rl.tokenize import data_files
+from stages.engines.outside import START_FILE
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 

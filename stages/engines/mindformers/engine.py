@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import Engine, Program, Stage, growth
+from stages.base.engine import Engine
+from stages.base.errors import Problem
+from stages.base.graph import Program, Stage, growth
 from stages.engines.mindformers import job
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers_files import KNOWN, check_home, checkout
-from stages.errors import Problem
-from stages.strategy.layouts import warnings
+from stages.models.layouts import warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections

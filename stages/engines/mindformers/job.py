@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
+from stages.base.errors import Problem
+from stages.base.layout import LayoutConfig, RoleLayout
+from stages.base.reader import read
 from stages.engines.mindformers.config import MindformersConfig
 from stages.engines.mindrlhf.layout_rules import model_layout
-from stages.errors import Problem
-from stages.layout import LayoutConfig, RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.config import TokenizeConfig
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stages.base.errors import Problem
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.job import Job
-from stages.errors import Problem
 
 
 def check(job: Job) -> Iterator[Problem]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stages.base.errors import Problem
+from stages.base.layout import ROLES, Role, RoleLayout
 from stages.engines.mindrlhf.job import Job
-from stages.errors import Problem
-from stages.layout import ROLES, Role, RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stages.base.errors import Problem, as_override
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.errors import Problem, as_override
 from stages.models.families import family_of, with_weights
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stages.base.errors import Problem, as_override
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job
-from stages.errors import Problem, as_override
 
 
 def check(job: Job) -> Iterator[Problem]:

@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+from stages.base.errors import Problem, as_override
 from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
-from stages.errors import Problem, as_override
 from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"

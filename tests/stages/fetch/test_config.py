@@ -32,7 +32,7 @@ def test_contradictions_are_named(changes, expected):
 
 
 def test_a_path_with_builtin_problems_is_refused_rather_than_ignored():
-    from stages.config import read
+    from stages.base.reader import read
     from stages.fetch.config import DatasetConfig
 
     (problem,) = check_dataset(read(DatasetConfig, arith_values(path="/data")))

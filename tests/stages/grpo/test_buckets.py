@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
+from stages.base.layout import RoleLayout
 from stages.grpo import buckets as module
 from stages.grpo.batch import Batch
 from stages.grpo.buckets import Bucket, buckets, halved
@@ -17,7 +18,6 @@ from stages.grpo.model import Qwen2
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import fuse
 from stages.grpo.setup import RoleModel
-from stages.layout import RoleLayout
 from tests.stages.grpo import small
 
 

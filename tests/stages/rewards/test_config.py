@@ -2,7 +2,7 @@ import importlib.util
 
 import pytest
 
-from stages.config import read
+from stages.base.reader import read
 from stages.rewards.config import BUILTIN, RewardConfig, check_reward
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
 from stages.grpo.data import read_examples

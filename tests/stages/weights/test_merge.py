@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from stages.errors import InputError
-from stages.strategy.stage import write_strategy
+from stages.base.errors import InputError
 from stages.weights import complete
 from stages.weights.merge import merge_directory
 from stages.weights.split import split_directory
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 LAYOUT = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "enable_parallel_optimizer": True}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
-from stages.strategy.files import Strategy, encode_merged, read_strategy
-from stages.strategy.stage import write_strategy
-from stages.strategy.tensor_layout import TensorLayout
+from stages.base.errors import InputError
+from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
 from stages.weights.sources import open_directory, open_ranks, whole
 from stages.weights.split import split, split_directory
+from stages.weights.strategy.files import Strategy, encode_merged, read_strategy
+from stages.weights.strategy.stage import write_strategy
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stages.base.errors import Problem, as_override
 from stages.engines.mindrlhf.layout_rules import cut_sequence, filled_pipeline, model_layout
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
-from stages.errors import Problem, as_override
-from stages.strategy.layouts import warnings
+from stages.models.layouts import warnings
 
 REWARDS = {"accuracy": 1.0, "format": 1.0}
 """The script's own two, each with weight 1 (grpo_one_stage.py, main)."""

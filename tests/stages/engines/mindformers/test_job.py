@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from stages.base.errors import ConfigError
 from stages.engines.mindformers.start import arguments
-from stages.errors import ConfigError
 from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")

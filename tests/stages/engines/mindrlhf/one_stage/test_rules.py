@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
+from stages.base.errors import ConfigError
 from stages.engines.mindrlhf.one_stage.rules import notes
-from stages.errors import ConfigError
 from tests.stages.engines.mindrlhf.one_stage.jobs import SEVEN, job_of
 
 

@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from stages.errors import Problem
-from stages.fetch.sources import ModelRepositoryConfig
-from stages.identity import AbsentWhen, NotInIdentity
+from stages.base.errors import Problem
+from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import FamilyName, family_of, weights_of
 from stages.models.family import TokenIds
@@ -20,6 +19,20 @@ from stages.models.family import TokenIds
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class ModelRepositoryConfig:
+    """A model's repositories on ModelScope, one per variant."""
+
+    base: str
+    """owner/name of the pretrained model."""
+    instruct: str
+    """owner/name of the instruction-tuned model."""
+    id: str | None
+    """Any other repository of the same shape, in place of the variant's."""
+    revision: str
+    """Commit, tag or branch."""
 
 
 @dataclass(frozen=True)
