@@ -31,7 +31,7 @@ from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 
 SIZES = (
-    "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64",
+    "model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64",
     "model.max_position_embeddings=2048",
 )  # fmt: skip
 COMMON = (

@@ -47,9 +47,8 @@ CASES = [  # layout, qkv_concat, dtype
 
 
 @pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
-def test_equals_mindspore(tmp_path, layout, qkv_concat, dtype):
+def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, dtype):
     """ms.transform_checkpoints cuts a complete checkpoint by our strategy file into the same bytes."""
-    mindspore = pytest.importorskip("mindspore")
     model, role = make_model(qkv_concat=qkv_concat, torch_dtype=dtype), make_layout(**layout)
     write_hf(tmp_path / "hf", model, shards=2)
     write_strategy(model, role, tmp_path / "strategy")
@@ -62,7 +61,7 @@ def test_equals_mindspore(tmp_path, layout, qkv_concat, dtype):
     write_safetensors(tmp_path / "full" / "rank_0" / "full.safetensors", bits, dtype)
     merged = str(tmp_path / "strategy" / "merged_ckpt_strategy.ckpt")
     theirs = tmp_path / "theirs"
-    mindspore.transform_checkpoints(
+    transform_checkpoints(
         str(tmp_path / "full"), str(theirs), "theirs", None, merged, output_format="safetensors"
     )
 
