@@ -39,6 +39,7 @@ class Row:
     """Where it stands: a file that decides it, a paper, or "ours" and the reason."""
     each: Callable[[Any], Iterable[object]] | None
     when: Callable[..., bool] | None
+    value: Callable[..., Any] | None
     unless: tuple[str, ...]
 
 
@@ -65,6 +66,7 @@ class Rules(Generic[T]):
         name: str = "",
         each: Callable[[T], Iterable[object]] | Iterable[object] | None = None,
         when: Callable[..., bool] | None = None,
+        value: Callable[..., Any] | None = None,
         unless: tuple[str, ...] = (),
     ) -> None:
         """Add a row.
@@ -76,13 +78,14 @@ class Rules(Generic[T]):
             name: ends the id; the key's own unless given.
             each: what the row is asked about, one after the other.
             when: whether it is asked at all, told the subject and which of `each`.
+            value: what holds in the key's place, told the same; what stands there unless given.
             unless: names of earlier rows whose finding it would only repeat.
         """
         name = name or _STEP.findall(path)[-1]
         if name in self._rows or not set(unless) <= set(self._rows):
             raise ValueError(f"{self._room}.{name}: named twice, or after a row that is not there")
         items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
-        row = Row(f"{self._room}.{name}", path, test, source, items, when, unless)
+        row = Row(f"{self._room}.{name}", path, test, source, items, when, value, unless)
         self._rows[name] = row
         self._entries.append(row)
 
@@ -121,13 +124,13 @@ class Rules(Generic[T]):
                     continue
                 if entry.when is None or entry.when(subject, *item):
                     path = entry.path.format(*item)
-                    value = value_at(subject, path.removeprefix(f"{self._root}."))
+                    own = path.removeprefix(f"{self._root}.")
+                    value = entry.value(subject, *item) if entry.value else value_at(subject, own)
                     if found := entry.test(value, subject, *item):
                         broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
-                        rule, remedy, *told = found
-                        problems.append(
-                            Problem(path, *(told or (value,)), f"{rule} ({entry.source})", remedy, entry.id)
-                        )
+                        rule, remedy, *other = found
+                        shown = other[0] if other else value
+                        problems.append(Problem(path, shown, f"{rule} ({entry.source})", remedy, entry.id))
         return problems
 
     def demand(self, subject: T) -> None:

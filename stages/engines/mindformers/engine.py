@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stages.engine import Engine, Program, Stage, growth
-from stages.engines.mindformers import job
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers_files import KNOWN, check_home, checkout
+from stages.engines.mindformers.rules import RULES
+from stages.engines.mindformers_files import KNOWN, checkout
 from stages.errors import Problem
 from stages.strategy.layouts import warnings
 
@@ -47,9 +47,7 @@ def derive(values: dict[str, Any]) -> None:
 
 def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of the run, and of the checkout where there is one."""
-    yield from job.check(run_of(run))
-    if run.mindformers.home is not None:
-        yield from check_home(run.mindformers.home)
+    yield from RULES.check(run_of(run))
 
 
 def notes(run: Sections) -> Iterator[str]:

@@ -127,7 +127,7 @@ def derive(values: dict[str, Any]) -> None:
 def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of mindrlhf and mindformers."""
     assert run.engine.name == "mindrlhf"
-    yield from rules.check(job(run), run.sft.enabled)
+    yield from rules.RULES.check(job(run))
     if run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None:
         yield from check_split(run.split)
         missing = [role for role in ROLES if role not in run.split.roles]

@@ -88,7 +88,7 @@ def derive(values: dict[str, Any]) -> None:
 def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of MindSpeed-RL and Megatron."""
     this = job(run)
-    yield from rules.check(this, run.sft.enabled, nodes=-(-this.npus // cards_per_node))
+    yield from rules.PLACED.check(rules.Placed(this, nodes=-(-this.npus // cards_per_node)))
 
 
 def needs(run: Sections) -> Iterator[Problem]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from stages.context import Context
 from stages.engines.base import START_FILE, Tell, is_new, write_start
-from stages.engines.mindspeed_rl import checkpoints, rules
+from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
+from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
 from stages.engines.mindspeed_rl.start import TRAIN_NAME, RayedStart
 from stages.engines.mindspeed_rl.start import train as start
@@ -20,7 +21,7 @@ from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
 from stages.engines.model_directory import stand_in
-from stages.errors import ConfigError, InputError
+from stages.errors import InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 
 
@@ -60,9 +61,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job, places = Job.of(context.config), places_of(context.work)
-    problems = rules.check(job, sft_enabled=False, nodes=1)  # the pipeline knows the machines
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     stand_in(context.inputs["fetch"], places.tokenizer)
     link_mcore(context.inputs["weights"] / "mcore", places.weights)
     link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)

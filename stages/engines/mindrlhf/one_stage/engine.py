@@ -76,7 +76,7 @@ def derive(values: dict[str, Any]) -> None:
 
 def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
     """Rules of the script."""
-    yield from rules.check(job(run), run.sft.enabled)
+    yield from rules.RULES.check(job(run))
 
 
 def notes(run: Sections) -> tuple[str, ...]:

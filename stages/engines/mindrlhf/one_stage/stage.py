@@ -14,12 +14,12 @@ from typing import Any
 
 from stages.context import Context
 from stages.engines.base import Start, Tell, move_in, write_start
-from stages.engines.mindrlhf.one_stage import rules
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.mindrlhf.one_stage.watch import Watcher
 from stages.engines.model_directory import stand_in, with_ids
-from stages.errors import ConfigError, InputError
+from stages.errors import InputError
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.strategy.stage import write_strategy
 from stages.weights.ckpt_reader import read_ckpt
@@ -33,9 +33,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job = _job(context)
-    problems = rules.check(job, sft_enabled=False)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     places = places_of(context.work, context.inputs)
     for role in ROLES:
         stand_in(context.inputs["weights"] / role, places.weights / role)
