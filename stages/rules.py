@@ -46,14 +46,14 @@ class Row:
 class Rules(Generic[T]):
     """The rows of one room, about a subject such as a section, a job or a run."""
 
-    def __init__(self, room: str, root: str = "") -> None:
+    def __init__(self, room: str, source: str = "") -> None:
         """An empty table.
 
         Args:
             room: begins the rows' ids.
-            root: the key of the subject itself, where it is one section.
+            source: of rows that give none of their own.
         """
-        self._room, self._root = room, root
+        self._room, self._source = room, source
         self._rows: dict[str, Row] = {}
         self._entries: list[Row | tuple[Rules[Any], Callable[[T], Any]]] = []
 
@@ -61,7 +61,7 @@ class Rules(Generic[T]):
         self,
         path: str,
         test: Test,
-        source: str,
+        source: str = "",
         *,
         name: str = "",
         each: Callable[[T], Iterable[object]] | Iterable[object] | None = None,
@@ -85,11 +85,11 @@ class Rules(Generic[T]):
         if name in self._rows or not set(unless) <= set(self._rows):
             raise ValueError(f"{self._room}.{name}: named twice, or after a row that is not there")
         items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
-        row = Row(f"{self._room}.{name}", path, test, source, items, when, value, unless)
+        row = Row(f"{self._room}.{name}", path, test, source or self._source, items, when, value, unless)
         self._rows[name] = row
         self._entries.append(row)
 
-    def row(self, path: str, source: str, **more: Any) -> Callable[[F], F]:
+    def row(self, path: str, source: str = "", **more: Any) -> Callable[[F], F]:
         """Make a function a row: its name ends the id; told the subject, and which of `each`."""
 
         def add(function: F) -> F:
@@ -124,8 +124,7 @@ class Rules(Generic[T]):
                     continue
                 if entry.when is None or entry.when(subject, *item):
                     path = entry.path.format(*item)
-                    own = path.removeprefix(f"{self._root}.")
-                    value = entry.value(subject, *item) if entry.value else value_at(subject, own)
+                    value = entry.value(subject, *item) if entry.value else value_at(subject, path)
                     if found := entry.test(value, subject, *item):
                         broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
                         rule, remedy, *other = found
@@ -144,8 +143,12 @@ class Rules(Generic[T]):
 
 
 def value_at(subject: object, path: str) -> Any:
-    """What stands at a key, lists as YAML writes them; None where nothing does."""
-    for step in _STEP.findall(path):
+    """What stands at a key, lists as YAML writes them; None where nothing does.
+
+    The first step may name the subject itself, where that is one section.
+    """
+    first, *steps = _STEP.findall(path)
+    for step in [first, *steps] if hasattr(subject, first) else steps:
         if isinstance(subject, tuple):
             subject = subject[int(step)]
         else:
@@ -215,6 +218,33 @@ def divide(whole: Number, told: str = "", why: str = "", remedy: str = "") -> Te
         return _told(f"must divide {name}", why), remedy or f"use {nearest}"
 
     return test
+
+
+def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
+    """What is asked of the subject must be true."""
+    return lambda value, *asked: None if holds(*asked) else (rule, remedy)
+
+
+def some(what: str, remedy: str, why: str = "") -> Test:
+    """The list must not be empty."""
+    return lambda value, *asked: None if value else (_told(f"must name at least one {what}", why), remedy)
+
+
+def indices(path: str) -> Callable[[Any], Iterable[object]]:
+    """For `each`: the places of the list at a key of the subject."""
+    return lambda subject: range(len(value_at(subject, path)))
+
+
+def once(path: str, remedy: str = "name it once") -> Test:
+    """One of the list at `path` must not stand before itself."""
+    return lambda value, subject, index: (
+        ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
+    )
+
+
+def required(because: str, remedy: str) -> Test:
+    """Something must stand there."""
+    return lambda value, *asked: None if value is not None else (f"is required {because}", remedy)
 
 
 def _number(number: Number, told: str, asked: tuple[Any, ...]) -> tuple[int, str]:

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
-from stages.fetch.config import check_dataset, check_model
-from stages.fetch.sources import check_fetch
-from stages.grpo.config import check_evaluate, check_train
+from stages.fetch.config import DATASET, MODEL
+from stages.fetch.sources import FETCH
+from stages.grpo.rules import EVALUATE, TRAIN
 from stages.layout import ROLES, Role
-from stages.model_config import check_ids
-from stages.models.families import check_family, family_of
-from stages.rewards.config import check_reward
+from stages.model_config import IDS
+from stages.models.families import RULES as FAMILY
+from stages.models.families import Trained, family_of
+from stages.rewards.config import RULES as REWARD
 from stages.rules import Broken, Rules, at_most, be, divide, multiple_of
 from stages.strategy import layouts
-from stages.tokenize.config import check_tokenize
+from stages.tokenize.config import RULES as TOKENIZE
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config
@@ -27,26 +28,14 @@ RULES: Rules[Config] = Rules("run")
 
 def check(config: Config) -> list[Problem]:
     """Every rule that `config` breaks; empty when it can run."""
-    per_node = config.launcher.cards_per_node
-    family = list(check_family(config.model, config.engine.name))
-    return [
-        *family,
-        *RULES.check(config),
-        *(
-            problem
-            for engine in engines.chosen(config)
-            if not family or engine.name == engines.SUPERVISED
-            for problem in engine.problems(config, per_node)
-        ),
-        *check_train(config.train, config.rollout),
-        *check_reward(config.reward),
-        *check_evaluate(config.evaluate),
-        *check_tokenize(config.tokenize),
-        *check_model(config.model),
-        *check_ids(config.model),
-        *check_dataset(config.dataset),
-        *check_fetch(config.fetch),
+    family = FAMILY.check(Trained(config.model, config.engine.name))
+    asked = [
+        problem
+        for engine in engines.chosen(config)
+        if not family or engine.name == engines.SUPERVISED
+        for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
+    return [*family, *RULES.check(config), *asked, *SECTIONS.check(config)]
 
 
 def degrees(role: Mapping[str, Any]) -> int:
@@ -167,3 +156,14 @@ def _weights_of_sft(config: Config) -> Broken:
         return None
     rule = f"engine={config.engine.name} starts from the fetched weights"
     return rule, "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
+
+
+SECTIONS: Rules[Config] = Rules("sections")
+SECTIONS.include(TRAIN, lambda config: config)
+SECTIONS.include(REWARD, lambda config: config.reward)
+SECTIONS.include(EVALUATE, lambda config: config.evaluate)
+SECTIONS.include(TOKENIZE, lambda config: config.tokenize)
+SECTIONS.include(MODEL, lambda config: config.model)
+SECTIONS.include(IDS, lambda config: config.model)
+SECTIONS.include(DATASET, lambda config: config.dataset)
+SECTIONS.include(FETCH, lambda config: config.fetch)

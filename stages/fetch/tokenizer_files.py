@@ -10,8 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.errors import ConfigError, InputError
-from stages.fetch.config import TOKENIZER_AND_TEMPLATE, check_vocabulary
+from stages.errors import InputError
+from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_AND_TEMPLATE
 from stages.files import understood
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
@@ -48,9 +48,9 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
     Raises:
         ConfigError: the vocabulary can't hold the 256 bytes and the special tokens.
     """
-    problems = check_vocabulary(vocab_size)
-    if problems:
-        raise ConfigError(problems)
+    if vocab_size < SMALLEST_VOCAB:
+        rule = f"must be at least {SMALLEST_VOCAB}: 256 bytes and the special tokens"
+        raise InputError("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB}, or more")
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.grpo import worker
-from stages.grpo.config import SftConfig, check_examples, check_sft, greedy
+from stages.grpo.config import SftConfig, greedy
+from stages.grpo.rules import EXAMPLES, SFT, Held
 from stages.layout import ROLES
 from stages.model_config import ModelConfig
 from stages.rewards.functions import accuracy_reward
@@ -56,8 +57,7 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
-    problems = [*check_sft(config), *check_examples(config, len(examples))]
-    if problems:
+    if problems := [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]:
         raise ConfigError(problems)
 
     model = Qwen2(shape, positions=longest(prompts, examples, config.max_tokens))

@@ -12,7 +12,6 @@ from stages.engine import Engine, Program, Stage, growth
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers_files import KNOWN, checkout
-from stages.errors import Problem
 from stages.strategy.layouts import warnings
 
 if TYPE_CHECKING:
@@ -45,11 +44,6 @@ def derive(values: dict[str, Any]) -> None:
     values["sft"]["enabled"] = False
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of the run, and of the checkout where there is one."""
-    yield from RULES.check(run_of(run))
-
-
 def notes(run: Sections) -> Iterator[str]:
     """What a plan should say of it."""
     if run.mindformers.home is None:
@@ -68,7 +62,8 @@ ENGINE = Engine(
     name="mindformers",
     section="mindformers",
     stages=stages,
-    problems=problems,
+    rules=RULES,
+    subject=lambda run, cards_per_node: run_of(run),
     programs=(SFT,),
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, growth, part, rank_bytes
@@ -12,7 +12,6 @@ from stages.engines.mindrlhf.one_stage import contract, rules
 from stages.engines.mindrlhf.one_stage import memory as cards
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
-from stages.errors import Problem
 from stages.memory import RoleMemory, warnings
 
 if TYPE_CHECKING:
@@ -74,11 +73,6 @@ def derive(values: dict[str, Any]) -> None:
     split |= {"format": "ckpt", "roles": list(ROLES)}
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of the script."""
-    yield from rules.RULES.check(job(run))
-
-
 def notes(run: Sections) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
     return tuple(rules.notes(job(run)))
@@ -119,7 +113,8 @@ KNOWN = Known(
 ENGINE = Engine(
     name="mindrlhf_one_stage",
     stages=stages,
-    problems=problems,
+    rules=rules.RULES,
+    subject=lambda run, cards_per_node: job(run),
     programs=(GRPO,),
     checkouts=(
         Checkout(
