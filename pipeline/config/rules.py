@@ -145,8 +145,8 @@ def _longest(config: Config) -> Broken:
 
 RULES.must(
     "tokenize.kind",
-    be("grpo", "in a run", "make files for mindformers with `grpoflow tokenize`"),
-    "ours: grpo reads prompts",
+    be("grpo", "a run trains on questions", "make files for mindformers with `grpoflow tokenize`"),
+    "ours: stages/grpo/data.py",
 )
 
 

@@ -43,7 +43,7 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
 def network_of(model: _OfFamily) -> Network:
     """What mindformers has of a model whose family an engine around mindformers trains."""
     network = family_of(model).network
-    assert network is not None  # check_family
+    assert network is not None  # RULES
     return network
 
 
