@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 MARKER ?= upstream
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
 .PHONY: run test test-long upstream test-upstream check bench fuzz setup clean

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.errors import LaunchError
-from stages.errors import ConfigError, InputError, Problem, StageError
+from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = ["REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "StageFailed", "StoreError"]
 ELSEWHERE = "choose another store with store=DIR"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
-from stages.files import open_regular, read_json
+from stages.base.files import open_regular, read_json
 
 DIGESTS = ".digests.json"
 """The cache's file in a store."""
@@ -41,7 +41,7 @@ def fingerprint(
     Args:
         stage: the stage's name.
         version: its code version, raised by hand when its output changes.
-        config: what counts of the part of the configuration that it reads (stages/identity.py).
+        config: what counts of the part of the configuration that it reads (stages/base/identity.py).
         inputs: input name -> fingerprint.
         external: name of a user's file -> SHA-256 of its content.
 

@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from stages.context import Context
-from stages.errors import StageError
+from stages.base.context import Context
+from stages.base.errors import StageError
 
 STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
 STAGES = {
@@ -19,7 +19,7 @@ STAGES = {
     "fetch_dataset": "stages.fetch.dataset",
     "convert": "stages.weights.convert",
     "tokenize": "stages.tokenize.stage",
-    "strategy": "stages.strategy.stage",
+    "strategy": "stages.weights.strategy.stage",
     "split": "stages.weights.split",
     "sft": "stages.grpo.sft",
     "grpo": "stages.grpo.stage",

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from stages.base.identity import NotInIdentity
+from stages.base.layout import LayoutConfig
 from stages.engines.mindformers.config import MindformersConfig
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine
@@ -14,9 +16,7 @@ from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig
 from stages.grpo.config import EvaluateConfig, LocalEngine, RolloutConfig, SftConfig, TrainConfig
-from stages.identity import NotInIdentity
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import SftDataConfig, TokenizeConfig

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import stages.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
+import stages.weights.strategy.messages  # noqa: F401  before ray: which protobuf there is, its first import decides
 
 PACED = Path(__file__).parent / "data" / "paced"
 UMASK = os.umask(0o022)
 os.umask(UMASK)
-EXPENSIVE = ("finished", "mindrlhf_prepared")
-"""Session fixtures of minutes: who shares one stays in one process."""
-MACHINES = "machines"
-"""Group of the tests whose addresses and daemons are this machine's."""
+MACHINES = re.compile(r"(_nodes|launch/test_(nodes|slurm|ray))\.py$")
+"""Files whose tests' addresses and daemons are this machine's: one process runs them."""
+LONGEST = re.compile(r"tests/(e2e|launch|stages/grpo)/|/test_(browser|sft|users_files)\.py$")
+"""Files that are begun first, so that no process waits for another at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,35 +27,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
     HYPOTHESIS_PROFILE=thorough: more examples, and new ones each time.
     """
-    config.option.loadscopereorder = False  # pytest-xdist's order is by number of tests
+    config.option.loadscopereorder = False  # its order is by number of tests
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if str(PACED) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(PACED), *filter(None, paths)])
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     common = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-    settings.register_profile("fast", max_examples=25, derandomize=True, **common)
+    settings.register_profile("fast", max_examples=15, derandomize=True, **common)
     settings.register_profile("thorough", max_examples=1000, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests stay together; so do those that share an expensive fixture, or the machine's network.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests stay together, and with them what they share; so do those that share the network.
 
-    What takes longest comes first, so that no process waits for another at the end.
+    By groups this cannot be said: with pytest 9.2, --dist=loadgroup of pytest-xdist 3.8 deals out each test
+    alone, silently (pytest-dev/pytest-xdist, issue 1386).
     """
-    groups = {item: _group(item) for item in items}
-    slow = {groups[item] for item in items if item.get_closest_marker("slow")}
-    for item, group in groups.items():
-        item.add_marker(pytest.mark.xdist_group(group))
-    first = (*EXPENSIVE, MACHINES)
-    items.sort(key=lambda item: (groups[item] not in first, groups[item] not in slow))
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "machines" if MACHINES.search(file) else file
+
+    return ByFile(config, log)
 
 
-def _group(item: pytest.Item) -> str:
-    names = getattr(item, "fixturenames", ())
-    if item.get_closest_marker("nodes") or item.get_closest_marker("slurm"):
-        return MACHINES
-    return next((name for name in EXPENSIVE if name in names), item.nodeid.partition("::")[0])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The machines' tests first, then what takes long."""
+    files = {item: item.nodeid.partition("::")[0] for item in items}
+    items.sort(key=lambda item: (not MACHINES.search(files[item]), not LONGEST.search(files[item])))
 
 
 def pytest_runtest_teardown() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from pipeline import engines
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
-from stages.config import read
+from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards import probe as rewards
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import TokenizeConfig

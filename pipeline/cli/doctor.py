@@ -25,7 +25,7 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal.machine import missing_packages
-from stages.engine import Checkout, Engine
+from stages.base.engine import Checkout, Engine
 from stages.fetch.redact import redact
 
 HUB = "https://modelscope.cn"

@@ -17,9 +17,9 @@ from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.ui import watch
-from stages.config import read
+from stages.base.reader import read
 from stages.grpo.checkpoint_files import flaw
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 
 def register(commands: Commands) -> None:

@@ -18,7 +18,7 @@ from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import derive
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
-from stages.files import read_text
+from stages.base.files import read_text
 from stages.report.text import neutral, shorten
 
 PROMPTS = ["What is 2 + 3?", "Name a colour.", "The capital of France is"]

@@ -15,15 +15,15 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
-from stages.config import read
-from stages.layout import ROLES, RoleLayout
-from stages.model_config import ModelConfig
-from stages.strategy.layouts import warnings
-from stages.strategy.stage import write_strategy
+from stages.base.layout import ROLES, RoleLayout
+from stages.base.reader import read
+from stages.models.config import ModelConfig
+from stages.models.layouts import warnings
 from stages.weights.convert import convert_directory
 from stages.weights.merge import merge_directory
 from stages.weights.reshard import reshard_directory
 from stages.weights.split import split_directory
+from stages.weights.strategy.stage import write_strategy
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")

@@ -7,6 +7,7 @@ that way (any resolver but oc.env with a literal name) is composed anew each tim
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -76,6 +77,7 @@ def _texts(config_dir: Path | None) -> dict[str, str] | None:
         return None
 
 
+@functools.cache
 def _version(package: str) -> str | None:
     try:
         return version(package)

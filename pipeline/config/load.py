@@ -15,8 +15,7 @@ from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.errors import ConfigError
-from stages.config import read
-from stages.engine import as_text
+from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 from stages.sections import Sections
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
+from stages.base.layout import ROLES, Role
+from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
 from stages.fetch.config import DATASET, MODEL
 from stages.fetch.sources import FETCH
 from stages.grpo.rules import EVALUATE, TRAIN
-from stages.layout import ROLES, Role
-from stages.model_config import IDS
+from stages.models import layouts
+from stages.models.config import IDS
 from stages.models.families import RULES as FAMILY
 from stages.models.families import Trained, family_of
 from stages.rewards.config import RULES as REWARD
-from stages.rules import Broken, Rules, at_most, be, divide, multiple_of
-from stages.strategy import layouts
 from stages.tokenize.config import RULES as TOKENIZE
 
 if TYPE_CHECKING:

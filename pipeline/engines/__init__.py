@@ -1,4 +1,4 @@
-"""The engines of a run: each is one object (stages/engine.py), found by its name in conf/engine."""
+"""The engines of a run: each is one object (stages/base/engine.py), found by its name in conf/engine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipeline.errors import ConfigError, Problem
-from stages.engine import Engine
-from stages.identity import field_types
+from stages.base.engine import Engine
+from stages.base.identity import field_types
 from stages.sections import EngineConfig, Sections
 
 if TYPE_CHECKING:

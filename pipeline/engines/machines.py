@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from launch import engine as launch
 from pipeline import engines
 from pipeline.errors import Problem
-from stages.identity import on_every_node
+from stages.base.identity import on_every_node
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config

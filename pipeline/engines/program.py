@@ -17,9 +17,9 @@ from launch.config import LauncherConfig
 from launch.nodes.scripts import EngineStart
 from launch.process.child import Outcome
 from launch.ray import RayStart
-from stages.config import read
-from stages.context import Context, progress_line
-from stages.engines.base import START_FILE, Module, Tell
+from stages.base.context import Context, progress_line
+from stages.base.reader import read
+from stages.engines.outside import START_FILE, Module, Tell
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:

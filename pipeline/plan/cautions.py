@@ -10,7 +10,7 @@ from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.fetch.config import source_warnings
-from stages.memory import RoleMemory
+from stages.models.memory import RoleMemory
 
 
 def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:

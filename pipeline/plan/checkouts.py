@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from launch.machine.checks import Check
 from pipeline.errors import ConfigError
-from stages.engine import Checkout
+from stages.base.engine import Checkout
 from stages.engines.mindformers_files import fits
 
 

@@ -14,8 +14,8 @@ from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
 from pipeline.store.store import Manifest, Store
 from pipeline.terminal import elapsed
-from stages.identity import identity
-from stages.memory import RoleMemory, shown
+from stages.base.identity import identity
+from stages.models.memory import RoleMemory, shown
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from pipeline.config.load import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import fingerprint, without
 from pipeline.store.store import Key
-from stages.engine import Program, Stage
+from stages.base.graph import Program, Stage
+from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
-from stages.identity import identity
 from stages.rewards import user_code
 from stages.rewards.config import BUILTIN, RewardConfig
 
@@ -30,7 +30,7 @@ VERSIONS = {
     "grpo": 4, "evaluate": 3, "export": 1, "report": 3,
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input. An outside program
-has its own (stages.engine.Program): a change here costs it no card time."""
+has its own (stages.base.graph.Program): a change here costs it no card time."""
 
 
 @dataclass(frozen=True)

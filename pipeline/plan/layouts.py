@@ -18,9 +18,9 @@ from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
-from stages.config import read
-from stages.cost import ASSUMED, Cost, cost
-from stages.memory import Fits, RoleMemory, shown
+from stages.base.reader import read
+from stages.models.cost import ASSUMED, Cost, cost
+from stages.models.memory import Fits, RoleMemory, shown
 
 DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 CARDS = 8

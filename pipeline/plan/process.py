@@ -9,7 +9,7 @@ from launch.config import LauncherConfig
 from launch.process import job
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
-from stages.files import shown_bytes
+from stages.base.files import shown_bytes
 
 ROOM = "free space, or choose another store with store=DIR"
 SPEC = "spec.json"

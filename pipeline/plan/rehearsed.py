@@ -14,7 +14,7 @@ from pipeline.fingerprint import canonical, without
 from pipeline.plan.graph import Plan
 from pipeline.store import rehearsals
 from pipeline.store.store import Store
-from stages.identity import identity
+from stages.base.identity import identity
 
 HERE = frozenset({"store", "launcher", "report", "fetch", "cards"})
 """Sections about a machine, or about what follows training."""

@@ -18,7 +18,7 @@ from pipeline.config.disk_cache import recall, remember
 from pipeline.config.load import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.errors import Problem, StageError
+from stages.base.errors import Problem, StageError
 from stages.rewards.config import BUILTIN, RewardConfig
 
 if TYPE_CHECKING:

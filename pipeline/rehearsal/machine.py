@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from launch.machine import checks
 from pipeline.errors import Problem
-from stages.engine import Window
+from stages.base.engine import Window
 from stages.engines.mindformers_files import KNOWN
 
 REHEARSAL: tuple[Window, ...] = (

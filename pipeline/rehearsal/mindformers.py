@@ -11,7 +11,7 @@ from pipeline.rehearsal import Tell
 from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
-from stages.config import read
+from stages.base.reader import read
 from stages.engines import small_model
 from stages.engines.mindformers import rehearsal
 from stages.engines.mindformers.stage import PART
@@ -19,7 +19,7 @@ from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.rehearsal import places, proofs, shim
 from stages.engines.rehearsal import Proof
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 KILLED_AFTER = 2
 """Steps whose checkpoint is whole when the run is killed."""

@@ -19,14 +19,14 @@ from pipeline.rehearsal import Tell
 from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store.store import Store
-from stages.config import read
+from stages.base.reader import read
 from stages.engines import small_model
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink
 from stages.engines.rehearsal import Proof
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 

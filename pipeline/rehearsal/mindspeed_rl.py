@@ -18,8 +18,8 @@ from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
-from stages.config import read
-from stages.context import Context
+from stages.base.context import Context
+from stages.base.reader import read
 from stages.engines import small_model
 from stages.engines.mindspeed_rl import contract, export
 from stages.engines.mindspeed_rl.engine import ENGINE, job
@@ -30,7 +30,7 @@ from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
 from stages.engines.mindspeed_rl.train import places_of
 from stages.engines.mindspeed_rl.train_yaml import dump, train_config
 from stages.engines.rehearsal import Proof
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.weights.tensors import load
 
 STOP = "mindspeed_rl_msadapter"

@@ -19,7 +19,7 @@ from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.run.build import build
 from pipeline.run.progress import count
 from pipeline.store.store import Store
-from stages.config import read
+from stages.base.reader import read
 
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
 """A rehearsal takes this machine only, whatever launcher the run has."""

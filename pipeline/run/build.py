@@ -22,7 +22,7 @@ from pipeline.plan.process import ROOM, SPEC, disk_shortage, stage_command
 from pipeline.run.progress import tail
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.store import Manifest, Store
-from stages.context import WARNINGS
+from stages.base.context import WARNINGS
 
 RECORDED = (
     "grpoflow",

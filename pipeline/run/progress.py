@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from stages.files import open_regular, parse_json
+from stages.base.files import open_regular, parse_json
 
 PLAIN_EVERY_S = 15.0
 Listener = Callable[[Mapping[str, Any]], None]

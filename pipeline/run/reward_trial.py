@@ -14,7 +14,7 @@ from pipeline.config.disk_cache import recall, remember
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
-from stages.context import WARNINGS
+from stages.base.context import WARNINGS
 from stages.rewards.config import BUILTIN
 
 KIND = "reward_trial"

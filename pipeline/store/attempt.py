@@ -26,7 +26,7 @@ import psutil
 
 from pipeline.errors import StoreError
 from pipeline.store.store import DIGITS, Key, Store
-from stages.files import parse_json, read_bytes
+from stages.base.files import parse_json, read_bytes
 
 BEAT_S = 5.0
 WATCH_S = 30.0

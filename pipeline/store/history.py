@@ -21,7 +21,7 @@ from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.store import witness
 from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
-from stages.files import read_bytes
+from stages.base.files import read_bytes
 
 FILE = "runs.jsonl"
 END_OF_TIME = 1e11

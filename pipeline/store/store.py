@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import NoResult, StoreError
 from pipeline.store.durable import damage, fsync_directory, settle, write_json
-from stages.files import read_json
+from stages.base.files import read_json
 from stages.must_hold import lacking
 
 MANIFEST = "manifest.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.errors import REPORTED, StoreError
 from pipeline.store.attempt import is_held
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
-from stages.errors import StageError
+from stages.base.errors import StageError
 from stages.grpo.checkpoint_files import STATE, flaw
 
 ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")

@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from stages.files import open_regular, read_json
+from stages.base.files import open_regular, read_json
 
 FILE = ".runs.json"
 """Beside the history."""

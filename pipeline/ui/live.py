@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.ui import watch
-from stages.config import read
-from stages.files import read_json
+from stages.base.files import read_json
+from stages.base.reader import read
 from stages.report import overview as drawn
 from stages.report.config import ReportConfig
 from stages.report.page import Live, render

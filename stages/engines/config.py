@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Gt
 
-from stages.identity import NotInIdentity
+from stages.base.identity import NotInIdentity
 
 
 @dataclass(frozen=True)

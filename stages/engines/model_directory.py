@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.clone import clone
-from stages.errors import InputError
-from stages.model_config import ModelConfig
+from stages.base.clone import clone
+from stages.base.errors import InputError
+from stages.models.config import ModelConfig
 from stages.tokenize.tokenizer import special_ids
 from stages.weights.header import read_header
 from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME

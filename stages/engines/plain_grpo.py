@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stages.rules import Rules, be
+from stages.base.rules import Rules, be
 
 PLAIN: Mapping[str, tuple[object, str]] = {
     "loss_type": ("grpo", "averages within each completion, then over completions"),

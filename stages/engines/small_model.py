@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stages.fetch import tokenizer_files
 from stages.fetch.builtin import write_model
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 
 def write(model: ModelConfig, tokenizer: Path, seed: int, output: Path) -> None:

@@ -7,7 +7,7 @@ import random
 import zlib
 from collections.abc import Sequence
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ArithConfig
 
 # Each word is frequent enough to become one token, which keeps prompts at 23 tokens or fewer.

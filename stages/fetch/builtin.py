@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stages.fetch.config import SINGLE_WEIGHTS
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of, weights_of
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.header import build_header

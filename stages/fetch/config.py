@@ -9,7 +9,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from stages.errors import Problem
+from stages.base.errors import Problem
+from stages.base.identity import NotInIdentity
+from stages.base.rules import Rules, at_least, at_most, be, required
 from stages.fetch.sources import (
     FileConfig,
     FilesConfig,
@@ -20,9 +22,7 @@ from stages.fetch.sources import (
     revision_fault,
     url_fault,
 )
-from stages.identity import NotInIdentity
-from stages.model_config import ModelConfig
-from stages.rules import Rules, at_least, at_most, be, required
+from stages.models.config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, "chat_template.jinja")

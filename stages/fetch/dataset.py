@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.errors import InputError
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
 from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files, split_files
 from stages.fetch.download import Arrived, Downloaded, Progress, adopt, take

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.listing import Listed
 from stages.fetch.redact import redact
 from stages.fetch.sources import FetchConfig

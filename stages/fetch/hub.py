@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.download import Downloaded, Progress, bytes_here, directory, verify
 from stages.fetch.listing import Listed, check_inside, check_paths
 from stages.fetch.redact import TOKEN_VARIABLE, redact

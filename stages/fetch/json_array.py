@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.fetch.records import LARGEST, BadLine, Record, as_record
-from stages.files import open_regular
 
 BLOCK = 1 << 20
 BLANK = re.compile(r"[ \t\n\r]*")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine, Record, place, read_records, text_fault
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")

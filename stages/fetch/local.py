@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.errors import ConfigError, InputError, Problem
+from stages.base.errors import ConfigError, InputError, Problem
 from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
 from stages.fetch.listing import PICKLED
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of, recognised
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.fetch.records import BadLine, Record
-from stages.files import open_regular
 
 ROWS = 256
 BUFFER = 1 << 20  # bytes that are read ahead per column; without it whole row groups are

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stages.errors import InputError
-from stages.files import open_regular
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 LARGEST = 1 << 22

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.redact import redact
 from stages.fetch.sources import FetchConfig
 

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from annotated_types import Ge, Gt, Le
 
-from stages.errors import Problem
-from stages.rules import Broken, Rules
+from stages.base.errors import Problem
+from stages.base.rules import Broken, Rules
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
@@ -48,20 +48,6 @@ class RepositoryConfig:
 
     id: str
     """owner/name."""
-    revision: str
-    """Commit, tag or branch."""
-
-
-@dataclass(frozen=True)
-class ModelRepositoryConfig:
-    """A model's repositories on ModelScope, one per variant."""
-
-    base: str
-    """owner/name of the pretrained model."""
-    instruct: str
-    """owner/name of the instruction-tuned model."""
-    id: str | None
-    """Any other repository of the same shape, in place of the variant's."""
     revision: str
     """Commit, tag or branch."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import understood
 from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_AND_TEMPLATE
-from stages.files import understood
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,

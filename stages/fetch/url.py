@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import requests
 from filelock import FileLock
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.download import INCOMPLETE, Arrived, Downloaded, Progress, directory, sha256
 from stages.fetch.redact import redact
 from stages.fetch.retry import Passing, retrying

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.layout import Role
 from stages.grpo.checkpoint_files import STATE, digest, flaw, read_state
-from stages.layout import Role
 from stages.weights.slicing import Strategy
 from stages.weights.tensors import FILE_NAME, load, merge_ranks, slices_of, write_rank
 

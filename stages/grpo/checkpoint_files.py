@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
-from stages.files import open_regular, read_json
+from stages.base.errors import InputError
+from stages.base.files import open_regular, read_json
 
 STATE = "state.json"
 WEIGHTS = "weights/rank_{rank}/model.safetensors"

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from stages.identity import NotInIdentity
-from stages.layout import RoleLayout
+from stages.base.identity import NotInIdentity
+from stages.base.layout import RoleLayout
 
 Positive = Annotated[int, Ge(1)]
 NonNegative = Annotated[int, Ge(0)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.records import read_columns
 from stages.tokenize.tokenizer import SpecialIds, load, special_ids
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.engine import TOKENIZE, Engine, Load, Stage, rank_bytes
+from stages.base.engine import Engine, Load
+from stages.base.graph import TOKENIZE, Stage, rank_bytes
 from stages.grpo import checkpoint_files
 from stages.grpo.rules import RUN
 
 if TYPE_CHECKING:
-    from stages.memory import RoleMemory
+    from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
 
@@ -82,7 +83,7 @@ def memory(run: Sections) -> tuple[RoleMemory, ...]:
 
 def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
     """What may not fit into this machine's memory of `have` bytes."""
-    from stages.memory import shown
+    from stages.models.memory import shown
 
     workers = run.layout.train.cards
     low, high = (workers * sum(getattr(role, end) for role in roles) for end in ("low", "high"))

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.grpo import worker
 from stages.grpo.config import EvaluateConfig, RolloutConfig
 from stages.grpo.rules import EVALUATE
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.weights.dtypes import Array
 from stages.weights.names import name_map, renamed

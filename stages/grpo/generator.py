@@ -20,7 +20,7 @@ from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
 from stages.grpo.setup import RoleModel
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.functions import accuracy_reward
 
 Array = NDArray[Any]

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from stages.context import Context
-from stages.follow import Follower
+from stages.base.context import Context
+from stages.base.follow import Follower
 
 PROJECT = "grpoflow"
 LOOK_EVERY_S = 0.5

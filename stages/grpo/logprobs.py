@@ -12,12 +12,12 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
+from stages.base.layout import RoleLayout
 from stages.grpo.batch import Batch
 from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather
 from stages.grpo.parallel import Place
 from stages.grpo.setup import RoleModel
-from stages.layout import RoleLayout
 
 Array = NDArray[Any]
 

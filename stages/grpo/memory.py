@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stages import memory
+from stages.base.layout import LayoutConfig, RoleLayout
 from stages.grpo.config import RolloutConfig, TrainConfig, cut
-from stages.layout import LayoutConfig, RoleLayout
-from stages.memory import GIB, RoleMemory, Term
-from stages.model_config import ModelConfig
+from stages.models import memory
+from stages.models.config import ModelConfig
+from stages.models.memory import GIB, RoleMemory, Term
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
 _OUTPUTS = {"hidden": 23, "heads": 3, "intermediate": 4, "scores": 6, "vocabulary": 2}

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
-from stages.files import parse_json, read_bytes
+from stages.base.errors import InputError
+from stages.base.files import parse_json, read_bytes
 
 SCHEMA = {
     "step": "number of the step, from 1",

@@ -23,7 +23,7 @@ from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask
 from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
 from stages.grpo.operators import LogSumExp, outer, plain_product, product, rms_norm
 from stages.grpo.parallel import SINGLE, Place
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of
 
 

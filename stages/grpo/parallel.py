@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Gather
-from stages.layout import RoleLayout
 from stages.weights.slicing import Strategy, slice_of
 
 Array = NDArray[Any]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.errors import InputError
-from stages.model_config import ModelConfig
+from stages.base.errors import InputError
+from stages.models.config import ModelConfig
 
 Array = NDArray[np.float32]
 

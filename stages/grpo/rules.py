@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stages.errors import Problem
+from stages.base.errors import Problem
+from stages.base.layout import ROLES, LayoutConfig, Role
+from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
 from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
-from stages.layout import ROLES, LayoutConfig, Role
-from stages.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
 from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:

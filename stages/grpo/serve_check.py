@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stages.context import Context
-from stages.errors import InputError
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.grpo.config import RolloutConfig
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Groups
 from stages.grpo.model import Qwen2
 from stages.grpo.parallel import Place
 from stages.grpo.parameters import EMBEDDING, HEAD, parts
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.weights.slicing import Strategy, read_strategy
 
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.context import Context
-from stages.errors import ConfigError, InputError
+from stages.base.context import Context
+from stages.base.errors import ConfigError, InputError
+from stages.base.layout import ROLES
 from stages.grpo import worker
 from stages.grpo.config import SftConfig, greedy
 from stages.grpo.rules import EXAMPLES, SFT, Held
-from stages.layout import ROLES
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.functions import accuracy_reward
 from stages.weights.tensors import merge_ranks, write_ranks
 

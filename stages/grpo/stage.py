@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stages.context import Context
-from stages.errors import ConfigError, InputError, Problem
+from stages.base.context import Context
+from stages.base.errors import ConfigError, InputError, Problem
+from stages.base.layout import LayoutConfig
 from stages.grpo import worker
 from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, Held
 from stages.grpo.validation import Best, DivergedError
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from typing import Any
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.grpo.checkpoint import Checkpoints, read_set
 from stages.grpo.checkpoint_files import flaw, read_state
 from stages.grpo.learner import Learner
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rules import check_resumed
 from stages.grpo.trainer import Trainer
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.weights.slicing import Strategy
 
 Arrays = Mapping[str, NDArray[Any]]

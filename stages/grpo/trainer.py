@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.base.layout import LayoutConfig, Role
 from stages.grpo.algorithm import dapo, grpo
 from stages.grpo.batch import Batch
 from stages.grpo.buckets import buckets
@@ -30,8 +31,7 @@ from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.scoring import score_shared
 from stages.grpo.setup import RoleModel, build
-from stages.layout import LayoutConfig, Role
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import check_failures
 from stages.weights.tensors import load

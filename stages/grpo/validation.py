@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import StageError
+from stages.base.errors import StageError
 
 
 @dataclass

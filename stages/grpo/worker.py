@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from stages.errors import ConfigError, Problem
+from stages.base.errors import ConfigError, Problem
 
 LISTENING = "0A"  # state of a socket in /proc/net/tcp (Linux, include/net/tcp_states.h)
 LOOPBACK = ("127.0.0.1", "localhost")

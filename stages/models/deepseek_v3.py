@@ -18,7 +18,7 @@ from annotated_types import Ge, Gt
 from stages.models.family import Family, Mindrlhf, Network, Role, TokenIds, Values
 
 if TYPE_CHECKING:
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
 
 Positive = Annotated[int, Ge(1)]
 

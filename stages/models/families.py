@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from stages.errors import ConfigError, Problem
+from stages.base.errors import ConfigError, Problem
+from stages.base.rules import Broken, Rules
 from stages.models.deepseek_v3 import DEEPSEEK_V3
 from stages.models.family import Family, Network, Shape, Weight
 from stages.models.qwen2 import QWEN2
-from stages.rules import Broken, Rules
 
 if TYPE_CHECKING:
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
 
 FamilyName = Literal["qwen2", "deepseek_v3"]
 FAMILIES: Mapping[str, Family] = {family.name: family for family in (QWEN2, DEEPSEEK_V3)}

@@ -11,8 +11,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from stages.layout import RoleLayout
-    from stages.model_config import ModelConfig
+    from stages.base.layout import RoleLayout
+    from stages.models.config import ModelConfig
 
 Values = dict[str, Any]
 EMBEDDING = "model.tok_embeddings.embedding_weight"
@@ -59,7 +59,7 @@ class Shape(Protocol):
 
 
 class Cut(Enum):
-    """How mindformers shards a parameter; stages/strategy/layouts.py makes axes of it."""
+    """How mindformers shards a parameter; stages/models/layouts.py makes axes of it."""
 
     EMBEDDING = auto()
     HEAD = auto()

@@ -30,7 +30,7 @@ from stages.models.family import (
 )
 
 if TYPE_CHECKING:
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
 
 ENDOFTEXT, IM_END = 151643, 151645
 """Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""

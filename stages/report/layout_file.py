@@ -8,10 +8,10 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stages.errors import ConfigError, Problem
-from stages.layout import RoleLayout
-from stages.memory import elements, shown, weights
-from stages.model_config import ModelConfig
+from stages.base.errors import ConfigError, Problem
+from stages.base.layout import RoleLayout
+from stages.models.config import ModelConfig
+from stages.models.memory import elements, shown, weights
 from stages.report.layout_picture import MAX_CARDS, picture
 
 NAMESPACE = "http://www.w3.org/2000/svg"

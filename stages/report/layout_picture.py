@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stages.config import read
-from stages.errors import ConfigError
-from stages.layout import RoleLayout
+from stages.base.errors import ConfigError
+from stages.base.layout import RoleLayout
+from stages.base.reader import read
 
 CELL_W, CELL_H, GAP, PAD, HEADER = 104.0, 62.0, 6.0, 8.0, 24.0
 BAR_W = CELL_W - 20

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from stages.layout import ROLES
+from stages.base.layout import ROLES
 from stages.report import tables
 from stages.report.artifacts import Run, mapping
 from stages.report.config import ReportConfig

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.report.artifacts import mapping
 from stages.report.config import ReportConfig
 from stages.report.page import render

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from stages.identity import NotInIdentity
+from stages.base.identity import NotInIdentity
+from stages.base.rules import Broken, Rules, hold, indices, once, some
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
-from stages.rules import Broken, Rules, hold, indices, once, some
 
 BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError, Problem
+from stages.base.errors import InputError, Problem
 from stages.fetch import arith
 from stages.fetch.config import DatasetConfig, split_files
 from stages.fetch.jsonl import Row, read_lines

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.rewards.config import RewardConfig
 from stages.rewards.functions import ITEM_REWARDS, ItemReward, UnscorableError
 from stages.rewards.length import LENGTH_REWARDS, cosine, soft_overlong

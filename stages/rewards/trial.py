@@ -5,8 +5,8 @@ Runs in a process of its own, as a stage does: the user's code is imported, and 
 
 from __future__ import annotations
 
-from stages.context import Context
-from stages.errors import InputError
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
 from stages.fetch.records import split_sources
 from stages.rewards.config import RewardConfig

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from stages.errors import ConfigError, Problem
+from stages.base.errors import ConfigError, Problem
 from stages.rewards.config import BUILTIN, RewardConfig
 
 OURS = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})

@@ -16,9 +16,9 @@ from typing import Any
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import read_text, understood
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
-from stages.files import read_text, understood
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from stages.identity import NotInIdentity
-from stages.rules import Rules, be
+from stages.base.identity import NotInIdentity
+from stages.base.rules import Rules, be
 
 Positive = Annotated[int, Ge(1)]
 

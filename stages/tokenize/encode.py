@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import BadLine

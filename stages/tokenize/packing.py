@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.fetch.records import SUFFIXES, TOO_LONG, BadLine, lines_of, read_records, text_fault
-from stages.files import open_regular
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from stages.errors import InputError
-from stages.files import open_regular, parse_json, understood
+from stages.base.errors import InputError
+from stages.base.files import open_regular, parse_json, understood
 from stages.tokenize.mindrecord import MindRecordFile
 from stages.weights.dtypes import Array
 

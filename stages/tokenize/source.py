@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, TextIO, TypeVar
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.fetch.records import BadLine, place
-from stages.files import open_regular
 from stages.tokenize.card import SAMPLES, FileCard
 from stages.tokenize.records import RecordWriter
 from stages.weights.dtypes import Array

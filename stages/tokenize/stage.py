@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.errors import InputError
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import split_sources
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.encode import Encoder

@@ -11,9 +11,9 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-from stages import files
-from stages.errors import InputError
-from stages.model_config import ModelConfig
+from stages.base import files
+from stages.base.errors import InputError
+from stages.models.config import ModelConfig
 
 ENDOFTEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ADDED_TOKENS = "added tokens with an id, content and flags each"

@@ -15,8 +15,8 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stages.errors import InputError
-from stages.files import open_regular
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.weights.ckpt import TENSOR_TYPE
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from stages.model_config import Dtype
+from stages.models.config import Dtype
 from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
 from stages.weights.formats import Format
 from stages.weights.outputs import OutputFiles

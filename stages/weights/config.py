@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.layout import Role
-from stages.model_config import Dtype
-from stages.rules import Rules, indices, once, some
+from stages.base.layout import Role
+from stages.base.rules import Rules, indices, once, some
+from stages.models.config import Dtype
 from stages.weights.formats import Format
 
 

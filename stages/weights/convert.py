@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.context import Context
-from stages.errors import InputError
-from stages.files import read_json
-from stages.model_config import Dtype, ModelConfig
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.base.files import read_json
+from stages.models.config import Dtype, ModelConfig
 from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
 from stages.weights.config import ConvertConfig

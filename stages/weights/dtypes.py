@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stages.model_config import Dtype
+from stages.models.config import Dtype
 
 Array = npt.NDArray[Any]
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.errors import InputError
-from stages.model_config import Dtype, ModelConfig
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.models.config import Dtype, ModelConfig
 from stages.models.families import weights_of
 from stages.models.family import EMBEDDING, HEAD, Shape
 from stages.weights.complete import stored_dtype

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
-from stages.files import open_regular
+from stages.base.errors import InputError
+from stages.base.files import open_regular
 from stages.weights.dtypes import ITEM_BYTES
 
 _MAX_HEADER_BYTES = 100_000_000  # the format's own limit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stages.model_config import Dtype
+from stages.models.config import Dtype
 from stages.weights.complete import by_size, write_complete
 from stages.weights.outputs import complete_directory
 from stages.weights.slicing import read_strategy

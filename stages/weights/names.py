@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.errors import InputError
-from stages.files import read_json
+from stages.base.errors import InputError
+from stages.base.files import read_json
 from stages.models.families import recognised, weights_of, with_weights
 from stages.models.family import HEAD, HF_EMBEDDING, Shape
 from stages.weights.dtypes import FLOATS

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from stages.errors import InputError
-from stages.files import shown_bytes
+from stages.base.errors import InputError
+from stages.base.files import shown_bytes
 from stages.weights.ckpt import build_ckpt
 from stages.weights.header import build_header
 

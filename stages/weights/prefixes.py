@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stages.strategy.files import Strategy
+from stages.weights.strategy.files import Strategy
 
 _MINDRLHF_PREFIXES = ("grpo_model_train.policy_model.model.", "grpo_model.policy_model.model.")
 _CLONES = ("adam_m.", "adam_v.", "accu_grads.")

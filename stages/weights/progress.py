@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.weights.transfer import Progress
 
 _INTERVAL_S = 0.5

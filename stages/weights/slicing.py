@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from stages.errors import InputError
-from stages.strategy.files import Strategy, read_strategy
-from stages.strategy.tensor_layout import TensorLayout
+from stages.base.errors import InputError
+from stages.models.tensor_layout import TensorLayout
+from stages.weights.strategy.files import Strategy, read_strategy
 
 __all__ = ["Strategy", "TensorLayout", "read_strategy", "slice_of", "slice_shape"]
 

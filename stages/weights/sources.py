@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.errors import InputError
-from stages.files import read_json
+from stages.base.errors import InputError
+from stages.base.files import read_json
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.prefixes import plain_name, plain_strategy

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from stages.context import Context
-from stages.errors import InputError
-from stages.model_config import Dtype, ModelConfig
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
 from stages.weights.complete import stored_dtype
 from stages.weights.config import SPLIT, SplitConfig

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.errors import InputError
-from stages.model_config import Dtype
+from stages.base.errors import InputError
+from stages.models.config import Dtype
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.outputs import OutputFiles
 from stages.weights.prefixes import is_clone

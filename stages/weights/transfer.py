@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.weights.dtypes import ITEM_BYTES, Array, cast, decode, raw_dtype
 from stages.weights.header import StoredTensor
 from stages.weights.outputs import Target

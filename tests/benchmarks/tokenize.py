@@ -20,7 +20,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from stages.config import read
+from stages.base.reader import read
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.tokenize.config import TokenizeConfig

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from pipeline.plan.explain import explain
 from pipeline.run.run import prepare_plan
 
 CHEAP = [
     "model.hidden_size=32",
-    "model.num_hidden_layers=2",
+    "model.num_hidden_layers=1",
     "model.intermediate_size=64",
     "dataset.train_rows=96",
     "dataset.test_rows=32",
@@ -89,11 +90,29 @@ def run(store: Path, *overrides: str) -> Finished:
     return run_plain(store, *CHEAP, *overrides)
 
 
+def once(
+    factory: pytest.TempPathFactory, name: str, build: Callable[[Path], Finished]
+) -> tuple[Path, Finished]:
+    """A store that one of pytest-xdist's processes makes for all, and how the run that made it ended.
+
+    Nobody may change it: a test that runs something in it takes a copy.
+    """
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
+    store, ended = place / "store", place / "ended.json"
+    with FileLock(f"{place}.lock"):
+        if not ended.exists():
+            place.mkdir()
+            ended.write_text(json.dumps(asdict(build(store))))
+    return store, Finished(**json.loads(ended.read_text()))
+
+
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
-    """One finished run; tests must not change its store."""
-    store = tmp_path_factory.mktemp("finished") / "store"
-    return store, run(store)
+    """One finished run."""
+    store, ended = once(tmp_path_factory, "finished", run)
+    assert ended.exit_code == 0, ended.stderr
+    return store, ended
 
 
 @pytest.fixture
@@ -131,11 +150,14 @@ def mindrlhf_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
     from tests.e2e import mindrlhf, outside
 
-    store = tmp_path_factory.mktemp("mindrlhf") / "store"
-    done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
-    assert done.exit_code == 1 and "out of memory, said worker 1" in done.stderr, done.stderr
-    for left in (".logs", ".work"):  # how far the other worker came is chance
-        shutil.rmtree(store / left)
+    def build(store: Path) -> Finished:
+        done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
+        for left in (".logs", ".work"):  # how far the other worker came is chance
+            shutil.rmtree(store / left, ignore_errors=True)
+        return done
+
+    store, ended = once(tmp_path_factory, "mindrlhf", build)
+    assert ended.exit_code == 1 and "out of memory, said worker 1" in ended.stderr, ended.stderr
     return store
 
 

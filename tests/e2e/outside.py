@@ -19,6 +19,7 @@ DATA = Path(__file__).parents[1] / "data"
 STEPS = 12  # 96 prompts, 8 a step
 BASE = [
     *[override for override in CHEAP if not override.startswith(("sft.", "train."))],
+    "model.num_hidden_layers=2",  # for pipelines of two stages
     f"engine.python={sys.executable}",
     "layout=dp1_mp2_pp1",
     "train.prompts_per_step=8",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.store.store import Store
-from pipeline.store.verify import artifacts, verify
+from pipeline.store.verify import verify
 from tests.e2e import crash
 from tests.e2e.conftest import Finished, command, run
 
@@ -144,16 +144,11 @@ def test_a_damaged_artifact_is_rebuilt_not_used(copy: Path) -> None:
     assert list(verify(Store(copy), deep=True)) == []
 
 
-def test_a_store_can_move(finished: tuple[Path, Finished], tmp_path: Path) -> None:
-    elsewhere = Path(shutil.copytree(finished[0], tmp_path / "moved" / "store", symlinks=True))
-    assert run(elsewhere).started == []
-
-
 def test_a_clock_that_goes_backwards(copy: Path) -> None:
     for file in copy.rglob("*"):
         os.utime(file, (time.time() + 10**6,) * 2, follow_symlinks=False)
     assert run(copy).started == []
-    assert run(copy, "evaluate.k=4", "evaluate.num_samples=4").started == ["evaluate", "report"]
+    assert run(copy, "report.title=later").started == ["report"]
 
 
 def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path: Path) -> None:
@@ -171,7 +166,3 @@ def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path: Path) 
     os.utime(data / "new", ns=(old.st_atime_ns, old.st_mtime_ns))
     (data / "new").rename(data / "train.jsonl")
     assert prepare_plan(overrides)[0].spec("tokenize").key != before
-
-
-def test_every_artifact_survives_verification(finished: tuple[Path, Finished]) -> None:
-    assert len(artifacts(Store(finished[0]))) == 11

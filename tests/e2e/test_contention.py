@@ -9,7 +9,7 @@ from tests.e2e.conftest import Finished
 GRAPHS = ([], [], ["report.title=other"], ["report.samples=3"])
 
 
-@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("locks", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_processes_that_want_the_same_at_once(
     finished: tuple[Path, Finished], tmp_path: Path, locks: bool
 ) -> None:

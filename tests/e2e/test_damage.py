@@ -78,6 +78,14 @@ def test_a_manifest_that_tells_nothing_costs_its_stage_alone(copy: Path, content
     (artifact / MANIFEST).unlink()
     if content is not None:
         (artifact / MANIFEST).write_bytes(content)
+    (finding,) = verify(Store(copy), deep=True)
+    assert finding.path == artifact
+    assert to_build(copy) == ["strategy"]
+
+
+def test_an_artifact_without_its_manifest_is_built_again(copy: Path) -> None:
+    (manifest,) = (copy / "strategy").glob(f"[0-9a-f]*/{MANIFEST}")
+    manifest.unlink()
     before = manifests(copy)
     again = run(copy)
     assert again.exit_code == 0, again.stderr

@@ -17,10 +17,10 @@ from pipeline.errors import StageFailed
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
-from stages.config import read
+from stages.base.reader import read
 from stages.fetch.config import TOKENIZER_FILES
 from stages.fetch.stage import build_model
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from tests.stages.fetch import hub_server
 from tests.stages.fetch.hub_server import Hub
 from tests.stages.fetch.settings import model_values

@@ -43,10 +43,8 @@ def resumed_and_whole(store: Path) -> None:
     assert living(store) == []
 
 
-@pytest.mark.parametrize(
-    ("count", "overrides"),
-    [(2, []), pytest.param(4, ["layout=dp1_mp2_pp2", MEET], marks=pytest.mark.long)],
-)
+@pytest.mark.long  # in the default suite, a machine that is lost: tests/launch/test_nodes.py
+@pytest.mark.parametrize(("count", "overrides"), [(2, []), (4, ["layout=dp1_mp2_pp2", MEET])])
 def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goes_on(
     store: Path, tmp_path_factory: pytest.TempPathFactory, count: int, overrides: list[str]
 ) -> None:

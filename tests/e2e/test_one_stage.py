@@ -27,6 +27,7 @@ from tests.e2e.outside import (
     weights_moved,
 )  # fmt: skip
 
+pytestmark = pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf/one_stage
 HOME = DATA / "mindrlhf_one_stage_standin"
 ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", "tokenize.sft_length=200"]  # its prompts are long
 
@@ -63,7 +64,6 @@ def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tm
     assert before == {path: path.stat().st_mtime_ns for path in (HOME / "2d0e84d").rglob("*.py")}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("version", ["32599d0", "875f92b"])
 def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> None:
     store = tmp_path / "store"
@@ -76,7 +76,6 @@ def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> N
     assert result(store, "grpo")["contract"] == version
 
 
-@pytest.mark.long
 def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     store = tmp_path / "store"
     layout = ["layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"]
@@ -90,7 +89,6 @@ def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     assert weights_moved(store) == {6.0 + 24}
 
 
-@pytest.mark.long
 def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path) -> None:
     store = tmp_path / "store"
     run = [*ONE_STAGE, of("2d0e84d"), *surrounded(tmp_path)]
@@ -105,7 +103,6 @@ def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path) -> None:
     assert sourced(tmp_path) == [("grpo", "yes"), ("grpo", "no")]
 
 
-@pytest.mark.long
 def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
     store = tmp_path / "store"
     done = sweeping.run(store, *ONE_STAGE, of("2d0e84d"), "train.learning_rate=1.0e-6,2.0e-6")
@@ -119,7 +116,6 @@ def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
     assert living(store) == []
 
 
-@pytest.mark.long
 def test_exit_code_0_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
     done = run_plain(tmp_path / "store", *ONE_STAGE, of("2d0e84d"), standin("quiet@5"))
     assert done.exit_code == 1

@@ -16,10 +16,10 @@ def test_the_exported_model_is_the_trained_model(finished: tuple[Path, Finished]
     ms = pytest.importorskip("mindspore")
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    from stages.config import read
+    from stages.base.reader import read
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
     from stages.tokenize.records import read_columns
     from stages.weights.tensors import merge_ranks
 

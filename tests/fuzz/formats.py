@@ -69,7 +69,7 @@ def sharded(root: Path) -> None:
 
 
 def strategy(root: Path) -> None:
-    from stages.strategy.stage import write_strategy
+    from stages.weights.strategy.stage import write_strategy
 
     layout = make_layout(data_parallel=2, model_parallel=2, enable_parallel_optimizer=True)
     write_strategy(make_model(num_hidden_layers=1), layout, root)
@@ -83,8 +83,8 @@ def rank_strategy(root: Path) -> None:
 
 
 def read_strategy(root: Path) -> Any:
-    from stages.strategy.files import read_strategy
     from stages.weights.slicing import slice_of
+    from stages.weights.strategy.files import read_strategy
 
     found = read_strategy(root)
     for name, layout in found.tensors.items():

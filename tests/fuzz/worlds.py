@@ -29,8 +29,8 @@ from pipeline.run import build
 from pipeline.run import run as running
 from pipeline.store import attempt, history
 from pipeline.store.store import MANIFEST, Key, Store
-from stages.engine import Program
-from stages.engines.base import START_FILE
+from stages.base.graph import Program
+from stages.engines.outside import START_FILE
 
 GRAPH = {"first": (), "second": ("first",), "third": ("first", "second"), "last": ("second", "third")}
 SHARED = ("first", "second")

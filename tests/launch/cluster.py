@@ -90,6 +90,7 @@ SelectType=select/cons_tres
 ReturnToService=2
 SlurmdTimeout=20
 KillWait=2
+SchedulerParameters=sched_interval=2,batch_sched_delay=1
 MpiDefault=none
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """

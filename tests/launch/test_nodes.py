@@ -18,6 +18,7 @@ from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
 from launch.nodes.scripts import EngineStart
 from launch.process.child import JOB_VARIABLE
+from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import Machines, machines
 
@@ -66,17 +67,6 @@ def run(directory: Path, begun: EngineStart, settings: LauncherConfig) -> Path:
         on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
     )  # fmt: skip
     return logs
-
-
-def living(directory: Path) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(JOB_VARIABLE, "").startswith(str(directory)):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def own_logs(two: Machines, directory: Path) -> Path:
@@ -161,7 +151,6 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     wait_until(lambda: living(tmp_path) == [])
 
 
-@pytest.mark.long  # in the default suite: tests/e2e/test_mindrlhf_nodes.py
 def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
     """The last test: the second machine's cable stays pulled."""
     begun = start(tmp_path, 2, "stay")

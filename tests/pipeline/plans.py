@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import strategies as st
 
 from pipeline.config.load import Config
-from stages.identity import AbsentWhen, NotInIdentity, field_types
+from stages.base.identity import AbsentWhen, NotInIdentity, field_types
 
 FOREIGN = {
     "store", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir", "resume_from",

@@ -57,7 +57,7 @@ def of_stages() -> dict[str, dict[str, Any]]:
     from pipeline.fingerprint import file_digest
     from pipeline.plan.graph import plan
     from stages.__main__ import entry
-    from stages.context import Context
+    from stages.base.context import Context
     from tests.pipeline.test_accepted import BEFORE_TRAINING, TINY
 
     found: dict[str, dict[str, Any]] = {}

@@ -28,9 +28,9 @@ from pipeline.plan import at_hand
 from pipeline.plan.graph import Plan, plan
 from pipeline.store.store import Store
 from stages.__main__ import entry
-from stages.config import read
-from stages.context import Context
-from stages.errors import StageError
+from stages.base.context import Context
+from stages.base.errors import StageError
+from stages.base.reader import read
 from tests.pipeline.plans import changed, leaves
 
 TINY = (
@@ -108,7 +108,7 @@ def begin_sft(context: Context) -> None:
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
     from stages.grpo.rules import EXAMPLES, SFT, Held
     from stages.grpo.sft import batches, longest
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
 
     config, model = context.section(SftConfig, "sft"), context.section(ModelConfig, "model")
     vocabulary = Vocabulary.of(context.inputs["fetch"], model)

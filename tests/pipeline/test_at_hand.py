@@ -12,13 +12,13 @@ from pipeline.cli import main
 from pipeline.errors import ConfigError
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
-from stages.config import read
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.reader import read
 from stages.fetch import arith, tokenizer_files
 from stages.fetch.builtin import write_model
 from stages.fetch.stage import fetch_model
 from stages.grpo.rules import check_resumed
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.tokenizer import special_ids
 from tests.pipeline.artifacts import commit_spec
 from tests.stages.fetch.settings import fetch, model_values

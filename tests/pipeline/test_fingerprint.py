@@ -10,7 +10,7 @@ from pipeline.config.load import Config, load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
 from pipeline.plan.graph import plan
-from stages.identity import identity
+from stages.base.identity import identity
 
 CONFIG = {"model": {"hidden_size": 128}, "seed": 0}
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").read_text())

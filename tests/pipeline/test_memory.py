@@ -6,7 +6,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.load import load
 from stages.grpo import engine as local
-from stages.memory import GIB
+from stages.models.memory import GIB
 
 
 def test_local_roles_are_counted_together_against_the_machine() -> None:

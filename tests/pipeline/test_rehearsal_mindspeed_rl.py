@@ -13,7 +13,7 @@ from pipeline.config.load import Config, load
 from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed
-from stages.config import read
+from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import layers_of
 from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_one_card, shrink
 

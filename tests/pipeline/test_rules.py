@@ -18,9 +18,9 @@ from annotated_types import Ge, Gt, Le
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.load import Config, load
-from stages.config import read
-from stages.errors import ConfigError, Problem
-from stages.rules import Row
+from stages.base.errors import ConfigError, Problem
+from stages.base.reader import read
+from stages.base.rules import Row
 from tests.pipeline.plans import types_of
 from tests.pipeline.rule_cases import CASES, MINDRLHF
 

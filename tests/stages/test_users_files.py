@@ -23,15 +23,15 @@ import yaml
 from pipeline.config.load import load
 from pipeline.plan import graph
 from stages.__main__ import entry
-from stages.context import Context
-from stages.engine import Program
-from stages.engines.base import START_FILE
+from stages.base.context import Context
+from stages.base.graph import Program
 from stages.engines.mindspeed_rl.tokenize import data_files
+from stages.engines.outside import START_FILE
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 
 SIZES = (
-    "model.hidden_size=32", "model.num_hidden_layers=2", "model.intermediate_size=64",
+    "model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64",
     "model.max_position_embeddings=2048",
 )  # fmt: skip
 COMMON = (

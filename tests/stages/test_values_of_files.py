@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.errors import InputError
-from stages.files import parse_json, read_json, understood
+from stages.base.errors import InputError
+from stages.base.files import parse_json, read_json, understood
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"{"])

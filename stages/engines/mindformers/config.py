@@ -7,9 +7,9 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from stages.base.identity import Checkout
 from stages.engines.config import OutsideProgram
 from stages.grpo.config import AdamConfig, NonNegative, Positive
-from stages.identity import Checkout
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import Engine, Program, Stage, growth
+from stages.base.engine import Engine
+from stages.base.graph import Program, Stage, growth
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers_files import KNOWN, checkout
-from stages.strategy.layouts import warnings
+from stages.models.layouts import warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
+from stages.base.layout import LayoutConfig, RoleLayout
+from stages.base.reader import read
 from stages.engines.mindformers.config import MindformersConfig
-from stages.layout import LayoutConfig, RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
 

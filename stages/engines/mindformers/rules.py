@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from stages.base.rules import Broken, Rules, at_most, be, multiple_of
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers_files import home_fault
 from stages.engines.mindrlhf.layout_rules import MINDFORMERS, Laid, sequence_parts
 from stages.models.families import family_of, trained_by
-from stages.rules import Broken, Rules, at_most, be, multiple_of
 
 RULES = Rules[Job]("mindformers")
 RULES.must(

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, is_new, says, write_start
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.rules import RULES
@@ -23,16 +23,16 @@ from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.model_directory import with_ids
-from stages.errors import InputError
+from stages.engines.outside import START_FILE, Start, Tell, is_new, says, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
-from stages.strategy.stage import write_strategy
 from stages.weights.convert import convert
 from stages.weights.export import export
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.strategy.stage import write_strategy
 
 PART = "checkpoint"
 

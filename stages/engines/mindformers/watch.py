@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from stages.engines.base import Tell
+from stages.base.follow import Follower, Silence
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.logs import LogReader
-from stages.follow import Follower, Silence
+from stages.engines.outside import Tell
 from stages.grpo.metrics import StepLog
 
 

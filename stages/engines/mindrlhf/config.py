@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from stages.base.identity import AbsentWhen, Checkout
 from stages.engines.config import OutsideEngine
-from stages.identity import AbsentWhen, Checkout
 
 Positive = Annotated[int, Ge(1)]
 Version = Literal["0cd087455", "e8a8fc1"]

@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from stages.base.errors import ConfigError, Problem
 from stages.engines.mindrlhf.config import VERSIONS, Version
-from stages.errors import ConfigError, Problem
 from stages.models.family import Mindrlhf
 from stages.models.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 

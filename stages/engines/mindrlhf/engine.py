@@ -6,19 +6,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import (
-    TOKENIZE,
-    Checkout,
-    Engine,
-    Known,
-    Load,
-    Program,
-    Stage,
-    Window,
-    growth,
-    part,
-    rank_bytes,
-)
+from stages.base.engine import Checkout, Engine, Known, Load, Window
+from stages.base.errors import ConfigError
+from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.layout import ROLES
+from stages.base.reader import part
+from stages.base.rules import Broken, Rules
 from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
@@ -26,11 +19,8 @@ from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
-from stages.errors import ConfigError
-from stages.layout import ROLES
-from stages.memory import GIB, RoleMemory
 from stages.models.families import FAMILIES, family_of, trained_by, with_weights
-from stages.rules import Broken, Rules
+from stages.models.memory import GIB, RoleMemory
 from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:

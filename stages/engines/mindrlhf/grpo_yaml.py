@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.contract import keys
 from stages.engines.mindrlhf.job import Job, Places
-from stages.layout import RoleLayout
 
 Values = dict[str, Any]
 

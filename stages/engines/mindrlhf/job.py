@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read_part
+from stages.base.layout import LayoutConfig
+from stages.base.reader import read_part
 from stages.engines.mindrlhf.config import MindrlhfEngine, Version
 from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
 from stages.rewards.config import RewardConfig

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.base.layout import RoleLayout
+from stages.base.rules import Broken, Rules, at_least, be, divide, multiple_of
+from stages.models.config import ModelConfig
 from stages.models.families import family_of
-from stages.rules import Broken, Rules, at_least, be, divide, multiple_of
 
 
 @dataclass(frozen=True)

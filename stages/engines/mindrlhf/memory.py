@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stages import memory
+from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.job import Job
-from stages.layout import RoleLayout
-from stages.memory import GIB, RoleMemory, Term, shown
-from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.models import memory
+from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import family_of, network_of
+from stages.models.memory import GIB, RoleMemory, Term, shown
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.grpo_yaml import parallel_config
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.grpo.config import RolloutConfig
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import network_of
 from stages.models.family import Role
-from stages.strategy.layouts import stages_of_layers
+from stages.models.layouts import stages_of_layers
 
 Values = dict[str, Any]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from stages.base.layout import ROLES
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
-from stages.layout import ROLES
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import family_of
-from stages.strategy.layouts import warnings
+from stages.models.layouts import warnings
 
 SHARD_BYTES = 4 * 10**9
 """Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from stages.base.layout import ROLES
+from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
 from stages.engines.plain_grpo import plain
-from stages.layout import ROLES
 from stages.models.families import family_of, with_weights
-from stages.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
 
 RULES = Rules[Job]("mindrlhf")
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, is_new, move_in, says, write_start
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
@@ -19,10 +19,10 @@ from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
 from stages.engines.model_directory import add_index, stand_in, with_ids
-from stages.errors import InputError
+from stages.engines.outside import START_FILE, Start, Tell, is_new, move_in, says, write_start
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.models.families import family_of
-from stages.strategy.stage import write_strategy
+from stages.weights.strategy.stage import write_strategy
 
 NOT_LOGGED = (
     "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "

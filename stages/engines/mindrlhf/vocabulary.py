@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.models.families import FAMILIES
 from stages.models.qwen2 import ENDOFTEXT
 from stages.rewards.probe import Leftover

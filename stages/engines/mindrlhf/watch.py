@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stages.engines.base import Tell
+from stages.base.follow import Follower, Silence
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
-from stages.follow import Follower, Silence
+from stages.engines.outside import Tell
 from stages.grpo.metrics import StepLog
 
 PATIENCE_S = 30.0

@@ -14,8 +14,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from stages.errors import InputError
-from stages.layout import RoleLayout
+from stages.base.errors import InputError
+from stages.base.layout import RoleLayout
 
 TRACKER = "latest_checkpointed_iteration.txt"
 WEIGHTS = "model_optim_rng.pt"

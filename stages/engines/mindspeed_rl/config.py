@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from stages.base.identity import Checkout, NotInIdentity
 from stages.engines.config import OutsideEngine
-from stages.identity import Checkout, NotInIdentity
 
 Positive = Annotated[int, Ge(1)]
 Port = Annotated[int, Ge(1024), Le(65535)]

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.base.errors import ConfigError, Problem
 from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine, Version
-from stages.errors import ConfigError, Problem
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
-from stages.context import Context
-from stages.engines.base import Start, Tell, write_start
+from stages.base.context import Context
+from stages.base.layout import LayoutConfig
+from stages.base.reader import read
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
+from stages.engines.outside import Start, Tell, write_start
+from stages.models.config import ModelConfig
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:

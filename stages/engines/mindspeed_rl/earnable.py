@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from stages.base.errors import Problem
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
-from stages.errors import Problem
 
 BOXED, TAGS, LABEL = "\\boxed{}", "<think> and <answer>", "Answer:"
 NEEDS: Mapping[str, frozenset[str]] = {

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import Checkout, Engine, Known, Load, Program, Stage, Window, as_text, part
+from stages.base.engine import Checkout, Engine, Known, Load, Window
+from stages.base.errors import Problem
+from stages.base.graph import Program, Stage
+from stages.base.layout import ROLES
+from stages.base.reader import as_text, part
 from stages.engines.mindformers_files import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, earnable, rules
 from stages.engines.mindspeed_rl import memory as cards
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
-from stages.errors import Problem
-from stages.layout import ROLES
-from stages.memory import RoleMemory, warnings
+from stages.models.memory import RoleMemory, warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections

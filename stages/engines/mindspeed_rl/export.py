@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from stages.config import read
-from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, is_new, write_start
+from stages.base.context import Context
+from stages.base.errors import InputError
+from stages.base.layout import LayoutConfig
+from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.errors import InputError
-from stages.layout import LayoutConfig
-from stages.model_config import ModelConfig
+from stages.engines.outside import START_FILE, Start, Tell, is_new, write_start
+from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS
 from stages.weights.export import export

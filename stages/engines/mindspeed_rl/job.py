@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read, read_part
+from stages.base.layout import LayoutConfig, RoleLayout
+from stages.base.reader import read, read_part
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
 from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.layout import LayoutConfig, RoleLayout
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
 HOME_UNKNOWN = "/path/to/MindSpeed-RL"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stages import memory
 from stages.engines.mindspeed_rl.job import Job
-from stages.memory import GIB, RoleMemory, Term
+from stages.models import memory
+from stages.models.memory import GIB, RoleMemory, Term
 
 _DTYPE = "bfloat16"
 

@@ -5,10 +5,10 @@ Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same.
 
 from __future__ import annotations
 
+from stages.base.rules import Broken, Rules, at_least, be
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.plain_grpo import plain
-from stages.rules import Broken, Rules, at_least, be
 
 RULES = Rules[Job]("mindspeed_rl_recipe")
 _LOSS, _TRAINER = "grpo_actor_loss_func.py", "grpo_trainer_hybrid.py"

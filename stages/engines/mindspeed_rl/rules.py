@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages.base.layout import Role
+from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
 from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
-from stages.layout import Role
 from stages.models.families import family_of
-from stages.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
 
 _VALIDATE = "validate_config.py"
 RULES = Rules[Job]("mindspeed_rl")

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from stages.base.errors import InputError
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
-from stages.errors import InputError
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 
 def link_files(files: Iterable[Path], target: Path) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from stages.engines.base import Start
+from stages.base.layout import RoleLayout
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
 from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
-from stages.layout import RoleLayout
-from stages.model_config import Dtype, ModelConfig
+from stages.engines.outside import Start
+from stages.models.config import Dtype, ModelConfig
 
 TRAIN_NAME = "train"
 DATASET_NAME = "train"

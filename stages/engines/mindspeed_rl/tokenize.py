@@ -16,19 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.config import read
-from stages.context import Context
-from stages.engines.base import START_FILE, Start, Tell, write_start
+from stages.base.context import Context
+from stages.base.errors import ConfigError, InputError, Problem
+from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
 from stages.engines.mindspeed_rl.train_yaml import dump
 from stages.engines.mindspeed_rl.watch import Watcher
-from stages.errors import ConfigError, InputError, Problem
+from stages.engines.outside import START_FILE, Start, Tell, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.encode import Encoder

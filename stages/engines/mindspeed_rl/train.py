@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.context import Context
-from stages.engines.base import START_FILE, Tell, is_new, write_start
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
@@ -21,7 +21,7 @@ from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
 from stages.engines.model_directory import stand_in
-from stages.errors import InputError
+from stages.engines.outside import START_FILE, Tell, is_new, write_start
 from stages.grpo.metrics import TensorBoard, read_rows
 
 

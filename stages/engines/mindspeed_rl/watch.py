@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from stages.engines.base import Tell
+from stages.base.follow import Follower, Silence
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
 from stages.engines.mindspeed_rl.samples import SampleReader
-from stages.follow import Follower, Silence
+from stages.engines.outside import Tell
 from stages.grpo.metrics import StepLog
 
 DRIVER_LOG = "worker_0.log"

@@ -100,10 +100,7 @@ def train(roles, options, verifiers, head):
     for others in [group for role, group in workers.items() if role != "actor"]:
         ray.get([worker.load.remote() for worker in others])
     say(f"sync start grpo training at iteration: {iteration}/{actor.train_iters} ...")
-    mode, _, at = os.environ.get("STANDIN", "").partition("@")
     while iteration < actor.train_iters:
-        if mode == "quiet" and at.partition(":")[0] == str(iteration + 1):
-            return
         divergence = ray.get([worker.step.remote(iteration + 1) for worker in workers["actor"]])
         iteration += 1
         say(figures(iteration, divergence, options, verifiers, head), iteration, actor.train_iters)
@@ -214,9 +211,6 @@ class Worker:
             return
         folder = Path(self.network.save) / f"iter_{iteration:07d}" / self.part
         write(folder / MODEL, self.kind, self.weights)
-        if (self.mode, self.mode_iteration, self.mode_rank) == ("kill", str(iteration), str(self.rank)):
-            os.truncate(folder / MODEL, (folder / MODEL).stat().st_size // 2)
-            os.abort()
         if not self.network.no_save_optim:
             write(
                 folder / OPTIMIZER,

@@ -9,8 +9,8 @@ from pipeline.config.load import Config
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
+from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
-from stages.errors import InputError
 
 homes: dict[str, str | None] = {}
 refused: list[Problem] = []

@@ -15,8 +15,8 @@ from pipeline.errors import Problem
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
+from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
-from stages.errors import InputError
 from tests.pipeline.rehearsal import fake
 
 NONE_OF_LOCAL = engines.rehearsed

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from stages.config import read
-from stages.context import Context
+from stages.base.context import Context
+from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
 
 ROOT = Path(__file__).parents[3]

@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.arith import ask, generate, solve
 from stages.fetch.config import ArithConfig
 

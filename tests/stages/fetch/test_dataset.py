@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import dataset as stage
 from tests.stages.fetch.settings import (
     FIXTURE,

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch import hub as fetching
 from stages.fetch.listing import matching
 from tests.stages.fetch.settings import fetch
@@ -22,8 +22,8 @@ KEY = f"model/{NAME}"
 CHILD = """
 import sys
 from pathlib import Path
-from stages.config import read
-from stages.errors import StageError
+from stages.base.reader import read
+from stages.base.errors import StageError
 from stages.fetch.hub import download
 from stages.fetch.sources import FetchConfig
 from tests.stages.fetch.settings import fetch

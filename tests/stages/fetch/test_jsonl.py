@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import BadLine, Row, check_file, read_lines, write_rows
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch.builtin import write_model
 from stages.fetch.download import take
 from stages.fetch.local import put_model

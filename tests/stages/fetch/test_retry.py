@@ -1,6 +1,6 @@
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.retry import Passing, retrying
 from tests.stages.fetch.settings import fetch
 

@@ -1,9 +1,9 @@
 import pytest
 
-from stages.config import read
+from stages.base.reader import read
 from stages.fetch.config import DATASET, MODEL, source_warnings
 from stages.fetch.sources import FETCH, choose_source, url_fault
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from tests.stages.fetch.settings import dataset, fetch, gsm8k_values, model, sourced, values
 
 HUB = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import stage
 from stages.tokenize.tokenizer import load, special_ids
 from tests.stages.fetch.settings import (

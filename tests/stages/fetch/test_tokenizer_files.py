@@ -3,7 +3,7 @@ import json
 import pytest
 from tokenizers import Tokenizer
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import tokenizer_files
 from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_FILES
 from stages.tokenize.tokenizer import SPECIAL_TOKENS, load, train

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch import url
 from stages.fetch.sources import FileConfig
 from tests.stages.fetch.settings import fetch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.grpo import worker
 from stages.grpo.stage import read_job
 

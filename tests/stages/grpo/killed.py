@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.grpo import stage, worker
 
 ACCURACY = (0.1, 0.3, 0.2, 0.2, 0.5, 0.4, 0.4, 0.3, 0.45, 0.2, 0.1)

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from stages.config import read
+from stages.base.reader import read
 from stages.grpo.config import RolloutConfig
 from stages.grpo.parameters import EMBEDDING, HEAD
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 SEED = 7
 

@@ -6,6 +6,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 
+from stages.base.layout import RoleLayout
 from stages.grpo import buckets as module
 from stages.grpo.batch import Batch
 from stages.grpo.buckets import Bucket, buckets, halved
@@ -17,7 +18,6 @@ from stages.grpo.model import Qwen2
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import fuse
 from stages.grpo.setup import RoleModel
-from stages.layout import RoleLayout
 from tests.stages.grpo import small
 
 
@@ -52,7 +52,7 @@ def test_rows_of_a_batch_are_a_part_s_prompts_with_their_completions():
 
 def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
     monkeypatch.setattr(module, "SHORTEST", 2)
-    model, P, S, G, T = small.model_config(), 4, 6, 3, 16
+    model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 3, 16
     network = Qwen2(model, S + T)
     network.load(fuse(model, small.weights(model)))
     random = np.random.default_rng(2)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import load as compose
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.grpo import checkpoint
 from stages.grpo.checkpoint import Checkpoints, read_set
 from stages.grpo.checkpoint_files import flaw, identity, listed, read_state
-from stages.strategy.files import read_strategy
-from stages.strategy.stage import write_strategy
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
 from tests.stages.grpo import small
 

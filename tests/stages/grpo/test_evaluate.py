@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import load
-from stages.context import Context
-from stages.errors import ConfigError
+from stages.base.context import Context
+from stages.base.errors import ConfigError
 from stages.grpo.evaluate import Answers, pass_at_k, run, summary, worked_share
 
 

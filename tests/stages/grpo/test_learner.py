@@ -18,7 +18,7 @@ from stages.grpo.parameters import fuse
 from tests.stages.grpo import small
 from tests.stages.grpo.test_loss import train_config
 
-MODEL = small.model_config()
+MODEL = small.model_config(num_hidden_layers=1)
 P, S, G, T, WIDER = 4, 6, 4, 7, 5
 # With so large an epsilon AdamW's first update is the gradient itself, and nothing is blown up.
 CONFIG = train_config(adam_epsilon=1e3, max_grad_norm=None, learning_rate=1e3)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.grpo import loggers
 from stages.grpo.loggers import close_loggers, keep, open_loggers
 from stages.grpo.metrics import StepLog
@@ -20,7 +20,7 @@ ROWS = [
 LOG = """
 import json, sys
 from pathlib import Path
-from stages.context import Context
+from stages.base.context import Context
 from stages.grpo.loggers import close_loggers, open_loggers
 from stages.grpo.metrics import StepLog
 root, name = Path(sys.argv[1]), sys.argv[2]

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from stages.config import read
+from stages.base.reader import read
 from stages.grpo.config import TrainConfig
 from stages.grpo.loss import PolicyLoss, SupervisedLoss, token_weights
 

@@ -1,6 +1,6 @@
 from pipeline.config.load import load
 from stages.grpo.memory import estimate
-from stages.memory import elements
+from stages.models.memory import elements
 
 SMALL = [
     "layout=dp2_mp1_pp1",

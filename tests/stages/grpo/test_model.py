@@ -121,7 +121,7 @@ def every_logit(network, prompt, length, completion):
 
 
 def test_padding_of_prompts_changes_nothing():
-    model, P, S, G, T = small.model_config(), 4, 6, 2, 5
+    model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 2, 5
     ours = Qwen2(model, positions=S + 3 + T)
     ours.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)

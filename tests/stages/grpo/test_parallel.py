@@ -3,10 +3,10 @@ import numpy as np
 from pipeline.config.load import load as compose
 from stages.grpo.parallel import Place, Reshard
 from stages.grpo.parameters import fuse, unfuse
-from stages.strategy.files import Strategy, read_strategy
-from stages.strategy.stage import write_strategy
-from stages.strategy.tensor_layout import TensorLayout
+from stages.models.tensor_layout import TensorLayout
 from stages.weights.slicing import slice_of
+from stages.weights.strategy.files import Strategy, read_strategy
+from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import slices_of
 from tests.stages.grpo import small
 

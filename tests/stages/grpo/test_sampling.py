@@ -109,15 +109,20 @@ def test_sampled_tokens_follow_the_exact_probabilities():
     assert chi_square(0.65) > 24.7 and chi_square(0.75) > 24.7  # and it notices so small a mistake
 
 
+ALONE = (  # the last case has them all
+    {"temperature": 0.6},
+    {"top_k": 7},
+    {"min_p": 0.1},
+    {"repetition_penalty": 1.7},
+)
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize(
     "rules",
     [
-        {"temperature": 0.6},
-        {"top_k": 7},
+        *(pytest.param(rules, marks=pytest.mark.long) for rules in ALONE),
         {"top_p": 0.8},
-        {"min_p": 0.1},
-        {"repetition_penalty": 1.7},
         {"repetition_penalty": 0.8},
         {"repetition_penalty": 1.3, "temperature": 1.4, "top_k": 30, "top_p": 0.9, "min_p": 0.05},
     ],

@@ -36,12 +36,24 @@ def test_dynamic_sampling_validation_and_early_stop(tmp_path):
         assert key in SCHEMA or f"{key.split('/')[0]}/*" in SCHEMA, key
 
 
+CALLS = []
+
+
+def stumbling(completions, solutions):
+    """Fails for the third of all completions."""
+    CALLS.append(completions)
+    if len(CALLS) == 3:
+        raise ValueError(f"stumbled at {completions[0]!r}")
+    return [len(completions[0]) / 20]
+
+
 @pytest.mark.slow
-def test_a_loss_that_is_no_number_stops_training(tmp_path):
+def test_a_loss_that_is_no_number_stops_training_and_what_a_reward_failed_at_is_told(tmp_path):
     """A rate so large that the first update leaves infinite weights."""
     overrides = ["train.learning_rate=1e38", "train.max_grad_norm=null", "train.weight_decay=1"]
+    own = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
     with pytest.raises(ProcessFailed):
-        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides]))
+        run(tmp_path, "grpo", prepare(tmp_path, [*SMALL, *ONE, *overrides, *own]))
     log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
     assert "step 2: the loss is nan" in log and "step_000001" in log
     work = tmp_path / "work" / "grpo"
@@ -49,6 +61,9 @@ def test_a_loss_that_is_no_number_stops_training(tmp_path):
     assert len(rows) == 16 and json.loads(rows[0])["step"] == 2
     assert (work / "checkpoints" / "step_000001" / "state.json").is_file()
     assert not list((tmp_path / "grpo").rglob("model.safetensors"))
+    (told,) = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
+    assert "no value for 1 of 16 completions of step 1, which count 0: ValueError" in told
+    assert metrics(work)[0]["reward_failures"] == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -101,33 +116,6 @@ def test_weights_are_stored_as_param_init_type_says_and_computed_in_float32(plai
     for name, array in exact.items():
         assert np.abs(near[name].astype(np.float32) - array).max() <= np.abs(array).max() / 256, name
     assert any((near[name].astype(np.float32) != array).any() for name, array in exact.items())
-
-
-STEP = []
-
-
-def stumbling(completions, solutions):
-    """Fails for every second completion of the second step, and for one of the first."""
-    STEP.append(completions)
-    if len(STEP) == 3 or (len(STEP) > 16 and len(STEP) % 2):
-        raise ValueError(f"stumbled at {completions[0]!r}")
-    return [len(completions[0]) / 20]
-
-
-@pytest.mark.slow
-def test_failures_of_a_reward_are_told_at_once_and_too_many_end_the_run(tmp_path):
-    own = ["reward.functions=[tests.stages.grpo.test_stage:stumbling]", "reward.weights=[1]"]
-    config = prepare(tmp_path, [*SMALL, *ONE, *own])
-    with pytest.raises(ProcessFailed):
-        run(tmp_path, "grpo", config)
-    told = (tmp_path / "warnings.txt").read_text(encoding="utf-8").splitlines()
-    assert (
-        len(told) == 1 and "no value for 1 of 16 completions of step 1, which count 0: ValueError" in told[0]
-    )
-    log = (tmp_path / "logs" / "stage.log").read_text(encoding="utf-8")
-    assert "failed for 8 of 16 completions of step 2, more than a tenth: ValueError: stumbled at" in log
-    rows = metrics(tmp_path / "work" / "grpo")
-    assert [row["reward_failures"] for row in rows] == [1.0]
 
 
 @pytest.mark.long

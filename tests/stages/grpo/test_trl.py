@@ -136,7 +136,13 @@ def golden():
     return dict(np.load(GOLDEN))
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("grpo", "grpo_without_kl", "unbiased_kl_on_policy", "dapo", "gspo_on_policy", "gspo_token_mean")
+"""Whose every option another case has, too."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in CASES]
+)
 def test_equals_what_trl_made_of_the_kept_batch(golden, name):
     assert json.loads(str(golden["settings"]))["cases"][name] == json.loads(
         json.dumps(trl_case({**DEFAULTS, **CASES[name]}))

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.config import read
-from stages.errors import ConfigError
+from stages.base.errors import ConfigError
+from stages.base.reader import read
 from stages.report.config import ReportConfig
 
 DEFAULT = Path(__file__).parents[3] / "conf" / "report" / "default.yaml"

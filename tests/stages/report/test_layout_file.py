@@ -2,7 +2,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from stages.errors import ConfigError
+from stages.base.errors import ConfigError
 from stages.report.layout_file import layout_svg
 from tests.stages.weights.checkpoints import make_layout, make_model
 

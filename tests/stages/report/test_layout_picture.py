@@ -3,11 +3,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stages.config import read
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.base.layout import RoleLayout
+from stages.base.reader import read
+from stages.models.config import ModelConfig
+from stages.models.layouts import parameter_layouts
 from stages.report.layout_picture import BAR_W, picture
-from stages.strategy.layouts import parameter_layouts
 from stages.weights.slicing import slice_of
 from tests.stages.report.synthetic import role
 

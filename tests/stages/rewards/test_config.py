@@ -1,6 +1,6 @@
 import pytest
 
-from stages.config import read
+from stages.base.reader import read
 from stages.rewards.config import BUILTIN, RULES, RewardConfig
 from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS

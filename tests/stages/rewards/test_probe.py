@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.jsonl import Row
 from stages.rewards import RewardConfig
 from stages.rewards.length import LengthConfig

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.rewards import RewardConfig, score
 from stages.rewards.length import LengthConfig
 from stages.rewards.score import check_failures, user_function

@@ -3,7 +3,7 @@ import zipfile
 
 import pytest
 
-from stages.errors import ConfigError
+from stages.base.errors import ConfigError
 from stages.rewards.config import RewardConfig
 from stages.rewards.user_code import files_of
 

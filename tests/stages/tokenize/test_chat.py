@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
 from stages.tokenize.chat import GUARD, ChatTemplate, TemplateRefusalError, load_template
 from stages.tokenize.text import Turn

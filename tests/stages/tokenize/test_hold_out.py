@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.records import BadLine
 from stages.tokenize.hold_out import HoldOut

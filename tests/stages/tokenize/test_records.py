@@ -5,7 +5,7 @@ import stat
 import numpy as np
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.tokenize.records import RecordWriter, check_pair, file_sizes, read_columns
 
 

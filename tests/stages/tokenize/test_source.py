@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.records import check_pair
 from stages.tokenize.source import count_rows

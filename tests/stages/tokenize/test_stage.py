@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from stages.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError
 from stages.fetch import dataset as fetch_dataset
 from stages.fetch import stage as fetch
 from stages.grpo.data import read_examples
@@ -135,6 +135,7 @@ def test_contradictions_end_before_any_work():
         stage.make_encoder(FIXTURE, None, dataset(), tokenize(compat="mindrlhf", chat_template=True))
 
 
+@pytest.mark.long  # in the default suite: the test after it
 @needs_shared
 @pytest.mark.parity
 def test_gsm8k_in_compat_mode_equals_mindrlhfs_records(tmp_path):

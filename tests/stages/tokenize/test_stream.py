@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.encode import NO_TRUTH
 from stages.tokenize.records import check_pair, read_columns

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.tokenizer import SpecialIds, build, load, read_merges, special_ids
 from tests.stages.fetch.settings import GSM8K, QWEN, model, needs_shared

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import safetensors
 
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.base.layout import RoleLayout
+from stages.models.config import ModelConfig
 
 NUMPY_BITS = {"float32": np.uint32, "bfloat16": np.uint16, "float16": np.uint16}
 

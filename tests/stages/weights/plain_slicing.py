@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stages.strategy.tensor_layout import TensorLayout
+from stages.models.tensor_layout import TensorLayout
 
 
 def rank_part(full: np.ndarray, layout: TensorLayout, rank: int) -> np.ndarray:

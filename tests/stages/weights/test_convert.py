@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from stages.context import Context
-from stages.errors import InputError
+from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.weights.convert import convert_directory, converted, run
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors

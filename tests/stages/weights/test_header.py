@@ -9,7 +9,7 @@ import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.weights.header import build_header, read_header
 
 

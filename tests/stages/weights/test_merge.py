@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from stages.errors import InputError
-from stages.strategy.stage import write_strategy
+from stages.base.errors import InputError
 from stages.weights import complete
 from stages.weights.merge import merge_directory
 from stages.weights.split import split_directory
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 LAYOUT = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "enable_parallel_optimizer": True}
@@ -29,12 +29,11 @@ def _merge(folder):
     merge_directory(folder / "ranks", folder / "strategy", folder / "out")
 
 
-def test_merge_equals_mindspore_and_the_source(ranks):
-    mindspore = pytest.importorskip("mindspore")
+def test_merge_equals_mindspore_and_the_source(ranks, transform_checkpoints):
     _merge(ranks)
     ours = read_bits(ranks / "out" / "model-00001-of-00001.safetensors")
     merged = str(ranks / "strategy" / "merged_ckpt_strategy.ckpt")
-    mindspore.transform_checkpoints(
+    transform_checkpoints(
         str(ranks / "ranks"), str(ranks / "theirs"), "t", merged, None, output_format="safetensors"
     )
     theirs = read_bits(ranks / "theirs" / "rank_0" / "t0.safetensors")

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.weights.outputs import OutputFiles, complete_directory
 from stages.weights.tensors import write_rank
 

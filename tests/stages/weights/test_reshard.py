@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
-from stages.strategy.files import encode_merged
-from stages.strategy.stage import write_strategy
-from stages.strategy.tensor_layout import TensorLayout
+from stages.base.errors import InputError
+from stages.models.tensor_layout import TensorLayout
 from stages.weights.reshard import reshard_directory
 from stages.weights.split import split_directory
+from stages.weights.strategy.files import encode_merged
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part
 
@@ -54,8 +54,7 @@ def test_reshard_is_split_under_the_other_layout(tmp_path, dtype):
         ("mp2_pp2_offset", "mp2"),
     ],
 )
-def test_reshard_equals_mindspore(tmp_path, first, second):
-    mindspore = pytest.importorskip("mindspore")
+def test_reshard_equals_mindspore(tmp_path, transform_checkpoints, first, second):
     model = make_model()
     write_hf(tmp_path / "hf", model)
     for name in (first, second):
@@ -64,9 +63,7 @@ def test_reshard_equals_mindspore(tmp_path, first, second):
     reshard_directory(tmp_path / "ranks", tmp_path / first, tmp_path / second, tmp_path / "ours")
     merged = [str(tmp_path / name / "merged_ckpt_strategy.ckpt") for name in (first, second)]
     theirs = tmp_path / "theirs"
-    mindspore.transform_checkpoints(
-        str(tmp_path / "ranks"), str(theirs), "t", *merged, output_format="safetensors"
-    )
+    transform_checkpoints(str(tmp_path / "ranks"), str(theirs), "t", *merged, output_format="safetensors")
     for rank in range(make_layout(**LAYOUTS[second]).cards):
         ours = read_bits(tmp_path / "ours" / f"rank_{rank}" / "model.safetensors")
         other = read_bits(theirs / f"rank_{rank}" / f"t{rank}.safetensors")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.weights.sources import open_directory, open_rank, whole
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.errors import InputError
-from stages.strategy.files import Strategy, encode_merged, read_strategy
-from stages.strategy.stage import write_strategy
-from stages.strategy.tensor_layout import TensorLayout
+from stages.base.errors import InputError
+from stages.models.tensor_layout import TensorLayout
 from stages.weights.convert import convert_directory
 from stages.weights.sources import open_directory, open_ranks, whole
 from stages.weights.split import split, split_directory
+from stages.weights.strategy.files import Strategy, encode_merged, read_strategy
+from stages.weights.strategy.stage import write_strategy
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part
@@ -47,9 +47,8 @@ CASES = [  # layout, qkv_concat, dtype
 
 
 @pytest.mark.parametrize(("layout", "qkv_concat", "dtype"), CASES)
-def test_equals_mindspore(tmp_path, layout, qkv_concat, dtype):
+def test_equals_mindspore(tmp_path, transform_checkpoints, layout, qkv_concat, dtype):
     """ms.transform_checkpoints cuts a complete checkpoint by our strategy file into the same bytes."""
-    mindspore = pytest.importorskip("mindspore")
     model, role = make_model(qkv_concat=qkv_concat, torch_dtype=dtype), make_layout(**layout)
     write_hf(tmp_path / "hf", model, shards=2)
     write_strategy(model, role, tmp_path / "strategy")
@@ -62,7 +61,7 @@ def test_equals_mindspore(tmp_path, layout, qkv_concat, dtype):
     write_safetensors(tmp_path / "full" / "rank_0" / "full.safetensors", bits, dtype)
     merged = str(tmp_path / "strategy" / "merged_ckpt_strategy.ckpt")
     theirs = tmp_path / "theirs"
-    mindspore.transform_checkpoints(
+    transform_checkpoints(
         str(tmp_path / "full"), str(theirs), "theirs", None, merged, output_format="safetensors"
     )
 

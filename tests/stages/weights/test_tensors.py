@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from stages.errors import InputError
+from stages.base.errors import InputError
 from stages.models.families import parameter_shapes
-from stages.strategy.files import read_strategy
-from stages.strategy.stage import write_strategy
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import load, merge_ranks, slices_of, write_rank, write_ranks
 from tests.stages.weights.checkpoints import make_layout, make_model, write_hf
 from tests.stages.weights.plain_slicing import rank_part

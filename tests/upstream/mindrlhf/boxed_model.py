@@ -15,11 +15,11 @@ import shutil
 from pathlib import Path
 
 from pipeline.config.compose import compose
-from stages.config import read
+from stages.base.reader import read
 from stages.fetch import arith
 from stages.fetch.config import ArithConfig
 from stages.fetch.stage import build_model
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 
 SUFFIX = "\nPut the final answer in \\boxed{}.\n"
 """tokenize.prompt_suffix of engine=mindrlhf."""

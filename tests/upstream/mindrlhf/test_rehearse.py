@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.compose import compose
-from stages.config import read
+from stages.base.reader import read
 from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.fetch.stage import build_model
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from tests.upstream.mindrlhf.boxed_model import special_ids
 
 Find = Callable[[str], Path]

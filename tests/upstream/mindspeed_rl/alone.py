@@ -11,8 +11,8 @@ from types import ModuleType
 from launch.engine import write
 from launch.nodes.scripts import EngineStart
 from pipeline.config.load import Config
-from stages.config import read
-from stages.context import Context
+from stages.base.context import Context
+from stages.base.reader import read
 
 TIMEOUT_S = 560
 

@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 
 from launch.diagnose.diagnosis import diagnose
 from pipeline.config.load import load
-from stages.context import Context
+from stages.base.context import Context
+from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, tokenize
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.rehearsal.shim import environment
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
-from stages.errors import ConfigError
 from stages.fetch.jsonl import Row
 from stages.fetch.stage import run as fetch
 from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places, write_index

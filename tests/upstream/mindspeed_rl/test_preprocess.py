@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from pipeline.config.load import Config, load
-from stages.context import Context
+from stages.base.context import Context
 from stages.engines.mindspeed_rl import tokenize
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.fetch.config import DatasetConfig

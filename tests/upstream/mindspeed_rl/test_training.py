@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
-from stages.context import Context
+from stages.base.context import Context
 from stages.fetch.stage import run as fetch
 from tests.e2e.conftest import run_plain
 from tests.upstream.mindspeed_rl.conftest import Window, lay_out

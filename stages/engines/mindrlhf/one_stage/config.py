@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from stages.base.identity import Checkout
 from stages.engines.config import OutsideEngine
 from stages.grpo.config import Positive
-from stages.identity import Checkout
 
 Window = Literal["32599d0", "875f92b", "2d0e84d"]
 WINDOWS: tuple[Window, ...] = ("2d0e84d", "875f92b", "32599d0")

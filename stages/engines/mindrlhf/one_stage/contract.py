@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from stages.base.errors import ConfigError, Problem
 from stages.engines.mindrlhf.one_stage.config import WINDOWS, Window
-from stages.errors import ConfigError, Problem
 
 ENTRIES = (
     Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py"),  # from 55c9291 (2025-03-06) on

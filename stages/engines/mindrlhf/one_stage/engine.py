@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stages.engine import TOKENIZE, Checkout, Engine, Known, Load, Program, Stage, growth, part, rank_bytes
+from stages.base.engine import Checkout, Engine, Known, Load
+from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.reader import part
 from stages.engines.mindformers_files import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.one_stage import contract, rules
 from stages.engines.mindrlhf.one_stage import memory as cards
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
-from stages.memory import RoleMemory, warnings
+from stages.models.memory import RoleMemory, warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.config import read_part
+from stages.base.layout import LayoutConfig, Role
+from stages.base.reader import read_part
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine, Window
 from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.layout import LayoutConfig, Role
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import TokenizeConfig
 

@@ -10,11 +10,11 @@ on the card while completions are made and scored.
 
 from __future__ import annotations
 
-from stages import memory
 from stages.engines.mindrlhf.memory import train_stages
 from stages.engines.mindrlhf.one_stage.job import Job
-from stages.memory import GIB, RoleMemory, Term
-from stages.model_config import ITEM_BYTES
+from stages.models import memory
+from stages.models.config import ITEM_BYTES
+from stages.models.memory import GIB, RoleMemory, Term
 
 MOMENTS = 8
 """Bytes of an element's two moments, in float32."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 
+from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of
 from stages.engines.mindrlhf import layout_rules
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
 from stages.engines.plain_grpo import plain
-from stages.rules import Broken, Rules, at_least, at_most, be, multiple_of
-from stages.strategy.layouts import warnings
+from stages.models.layouts import warnings
 
 RULES = Rules[Job]("mindrlhf_one_stage")
 REWARDS = {"accuracy": 1.0, "format": 1.0}

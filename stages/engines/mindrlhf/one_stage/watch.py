@@ -6,10 +6,10 @@ import json
 import time
 from pathlib import Path
 
-from stages.engines.base import START_FILE, Tell
+from stages.base.follow import Follower, Silence
 from stages.engines.mindrlhf.one_stage.job import Job
 from stages.engines.mindrlhf.one_stage.logs import LogReader
-from stages.follow import Follower, Silence
+from stages.engines.outside import START_FILE, Tell
 from stages.grpo.metrics import StepLog
 
 

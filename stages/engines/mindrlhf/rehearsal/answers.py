@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stages.context import Context
+from stages.base.context import Context
 from stages.engines.mindrlhf.rehearsal.shim import Ids
 from stages.fetch.jsonl import Row
-from stages.model_config import ModelConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.probe import answers
 from stages.rewards.score import score_each

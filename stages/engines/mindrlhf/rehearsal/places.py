@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from stages.base.errors import Problem
 from stages.engines.mindrlhf.config import VERSIONS, Version
-from stages.errors import Problem
 
 Repository = Literal["mindrlhf", "mindformers"]
 SETTING: Mapping[Repository, str] = {

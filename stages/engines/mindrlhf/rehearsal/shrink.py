@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from stages.base.layout import ROLES
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rehearsal import shim
-from stages.layout import ROLES
 
 STEPS = 3
 """Two before the run is killed, one after."""

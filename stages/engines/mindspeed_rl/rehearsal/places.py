@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stages.base.errors import Problem
 from stages.engines.mindspeed_rl.config import Version
-from stages.errors import Problem
 
 _TRAIN = "cli/train_grpo.py"
 _ROLLOUT = "mindspeed_rl/models/rollout/vllm_engine.py"

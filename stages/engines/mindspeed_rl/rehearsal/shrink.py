@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from stages.base.layout import ROLES
 from stages.engines.mindspeed_rl.rehearsal import shim
-from stages.layout import ROLES
 
 ROWS, HELD_OUT = 2000, 4
 """Rows of the user's training data that preprocess_data.py reads, and of the held-out ones."""

@@ -13,9 +13,9 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from pipeline.config.load import load
-from stages.context import Context
+from stages.base.context import Context
+from stages.base.errors import ConfigError, InputError
 from stages.engines.mindformers.stage import collect, prepare
-from stages.errors import ConfigError, InputError
 from tests.pipeline.stage_digests import check
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
-from stages.errors import ConfigError
 from stages.models.deepseek_v3 import DEEPSEEK_V3
 from tests.stages.engines.mindrlhf.jobs import DATA
 

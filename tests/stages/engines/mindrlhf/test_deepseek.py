@@ -115,7 +115,7 @@ def test_its_memory_is_not_estimated_and_no_plan_fails_for_that(
 
 
 def test_strategies_of_it_are_refused() -> None:
-    from stages.strategy.layouts import parameter_layouts
+    from stages.models.layouts import parameter_layouts
 
     job = tutorial()
     with pytest.raises(ConfigError, match="strategies of Qwen2 models are known"):

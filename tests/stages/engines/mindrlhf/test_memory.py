@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
-from stages.layout import RoleLayout
-from stages.memory import GIB
-from stages.model_config import ModelConfig
-from stages.strategy.stage import write_strategy
+from stages.models.config import ModelConfig
+from stages.models.memory import GIB
 from stages.weights.split import split_directory
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.engines.mindrlhf.jobs import job_of
-from tests.stages.strategy import golden
 from tests.stages.weights.checkpoints import read_bits, write_hf
+from tests.stages.weights.strategy import golden
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "engine.device_memory_gib=64")
 

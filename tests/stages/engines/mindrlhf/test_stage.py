@@ -7,11 +7,11 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from pipeline.config.load import load
-from stages.context import Context
+from stages.base.context import Context
 from stages.engines.mindrlhf.stage import collect
-from stages.strategy.files import read_strategy
-from stages.strategy.stage import write_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindrlhf.jobs import job_of
 

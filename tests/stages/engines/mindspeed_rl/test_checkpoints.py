@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.checkpoints import TRACKER, prepare_resume, prune
-from stages.errors import InputError
 from tests.stages.engines.mindspeed_rl.jobs import job_of, save_checkpoint
 
 PIPED = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp2").actor

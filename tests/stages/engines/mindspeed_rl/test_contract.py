@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.errors import ConfigError
 from stages.engines.mindspeed_rl import contract
-from stages.errors import ConfigError
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, job_of
 
 

@@ -1,7 +1,7 @@
 """Bytes counted by hand for one small shape."""
 
 from stages.engines.mindspeed_rl import memory
-from stages.memory import warnings
+from stages.models.memory import warnings
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, job_of
 
 PARAMETERS = 7_615_616_512

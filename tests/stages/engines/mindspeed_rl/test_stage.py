@@ -11,11 +11,11 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from pipeline.config.load import load
-from stages.context import Context
-from stages.engines.base import START_FILE, Start, write_start
+from stages.base.context import Context
+from stages.base.errors import ConfigError, InputError
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
-from stages.errors import ConfigError, InputError
+from stages.engines.outside import START_FILE, Start, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index

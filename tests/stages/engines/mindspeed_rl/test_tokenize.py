@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.errors import InputError
 from stages.engines.mindspeed_rl.tokenize import COLUMNS, data_files, jinja, sequences
-from stages.errors import InputError
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.text import Turn
 from tests.stages.engines.mindspeed_rl.jobs import write_index

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from stages.base.errors import ConfigError
 from stages.engines.mindrlhf.one_stage import contract
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.start import arguments, start
-from stages.errors import ConfigError
 from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PLACES, SEVEN, job_of
 
 OLDER = "train.prompts_per_step=2"  # one batch of both replicas

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.config.load import load
-from stages.context import Context
+from stages.base.context import Context
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
 from stages.engines.mindrlhf.one_stage.stage import collect

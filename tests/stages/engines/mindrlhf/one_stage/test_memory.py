@@ -1,7 +1,7 @@
 """Qwen2.5-7B on eight cards, bytes counted by hand."""
 
 from stages.engines.mindrlhf.one_stage.memory import estimate
-from stages.memory import Term, warnings
+from stages.models.memory import Term, warnings
 from tests.stages.engines.mindrlhf.one_stage.jobs import job_of
 from tests.stages.engines.mindrlhf.test_memory import by_hand
 

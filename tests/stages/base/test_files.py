@@ -3,15 +3,15 @@ import socket
 
 import pytest
 
-from stages.errors import InputError
+from stages.base.errors import InputError
+from stages.base.files import open_regular, read_text, shown_bytes
 from stages.fetch.json_array import read_array
 from stages.fetch.records import read_records
-from stages.files import open_regular, read_text, shown_bytes
-from stages.strategy.files import read_strategy
 from stages.tokenize.tokenizer import read_json
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.header import read_header
 from stages.weights.sources import read_weight_map
+from stages.weights.strategy.files import read_strategy
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])

@@ -3,62 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from stages.errors import ConfigError, Problem
-from stages.layout import ROLES
-from stages.rules import Rules
+from stages.base.errors import ConfigError, Problem
+from stages.base.graph import Program, Stage
+from stages.base.rules import Rules
 
 if TYPE_CHECKING:
-    from stages.memory import RoleMemory
-    from stages.model_config import ModelConfig
+    from stages.models.config import ModelConfig
+    from stages.models.memory import RoleMemory
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
 
-T = TypeVar("T")
 Window = tuple[str, str, str]
 """Distribution, versions that work (empty: any), why."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """Somebody else's program that does a stage's work."""
-
-    name: str
-    module: str
-    """Holds the functions of stages.engines.base.Program; imported only when it is needed."""
-    version: int
-    """Code version, raised by hand whenever the stage's output changes for the same input."""
-    on_ray: bool = False
-    """Whether Ray is started around it, instead of msrun."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """One stage as the graph knows it, before anything is hashed."""
-
-    name: str
-    sections: tuple[str, ...]
-    """Top-level parts of the configuration that the stage reads, and no more."""
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """Input name -> name of the stage whose artifact it is."""
-    external: tuple[Path, ...] = ()
-    """The user's files that the stage reads."""
-    workers: int = 1
-    """Processes; more than one run under msrun."""
-    computes: bool = False
-    """Whether each process occupies a card."""
-    bytes_written: int | None = None
-    """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
-    skipped: str | None = None
-    """Why the stage is left out, or None."""
-    unread: frozenset[tuple[str, str]] = frozenset()
-    """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
-    program: Program | None = None
-    """Does the work: its `prepare` writes its files, launch runs it, its `collect` brings the result home.
-    None: `python -m stages NAME`."""
 
 
 @dataclass(frozen=True)
@@ -185,35 +144,3 @@ class Engine:
                     first.setting, None, f"is required to run: {first.wanted}", "give its directory"
                 )
         yield from self.needs(run)
-
-
-TOKENIZE = Stage(
-    "tokenize", ("model", "dataset", "tokenize"), {"fetch": "fetch", "fetch_dataset": "fetch_dataset"}
-)
-
-
-def as_text(value: Any) -> Any:
-    """A variable's text, which a number is, too; true is not, for it could mean 1."""
-    return str(value) if type(value) in (int, float) else value
-
-
-def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together.
-
-    Args:
-        run: its configuration.
-        size: bytes of the whole model once; None: as it is fetched.
-    """
-    layouts = {role: run.layout.role(role) for role in ROLES}
-    size = run.model.weight_bytes if size is None else size
-    return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
-
-
-def growth(run: Sections) -> int:
-    """Factor by which weights grow that are fetched in 16 bits and trained in 32."""
-    return 2 if run.model.param_init_type == "float32" and run.model.torch_dtype != "float32" else 1
-
-
-def part(cls: type[T], run: Sections) -> T:
-    """An object made of those sections of a run's configuration that its fields name."""
-    return cls(**{field.name: getattr(run, field.name) for field in fields(cast(Any, cls))})

@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from stages.errors import ConfigError, Problem
-from stages.layout import RoleLayout
-from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.base.errors import ConfigError, Problem
+from stages.base.layout import RoleLayout
+from stages.base.rules import Broken
+from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import weights_of
 from stages.models.family import Cut, Weight
-from stages.rules import Broken
-from stages.strategy.tensor_layout import TensorLayout
+from stages.models.tensor_layout import TensorLayout
 
 OPTIMIZER_CLONES = ("adam_m.", "adam_v.")
 

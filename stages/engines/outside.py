@@ -1,6 +1,6 @@
 """Somebody else's program that does a stage's work: how it is started, and what is asked of its module.
 
-stages.engine.Program names a module with the functions of Module.
+stages.base.graph.Program names a module with the functions of Module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from stages.context import Context
+    from stages.base.context import Context
 
 START_FILE = "start.json"
 Tell = Callable[[float, float, str], None]

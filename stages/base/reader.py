@@ -19,8 +19,11 @@ from typing import Any, TypeVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from stages.errors import ConfigError, Problem
-from stages.identity import field_types
+from stages.base.errors import ConfigError, Problem
+from stages.base.identity import field_types
+
+if typing.TYPE_CHECKING:
+    from stages.sections import Sections
 
 T = TypeVar("T")
 
@@ -53,6 +56,18 @@ def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
         ConfigError: as `read`; KeyError where a section is not there at all.
     """
     return read(cls, {field.name: config[field.name] for field in dataclasses.fields(typing.cast(Any, cls))})
+
+
+def part(cls: type[T], run: Sections) -> T:
+    """An object made of those sections of a run's configuration that its fields name."""
+    return cls(
+        **{field.name: getattr(run, field.name) for field in dataclasses.fields(typing.cast(Any, cls))}
+    )
+
+
+def as_text(value: Any) -> Any:
+    """A variable's text, which a number is, too; true is not, for it could mean 1."""
+    return str(value) if type(value) in (int, float) else value
 
 
 def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from stages.errors import ConfigError, Problem, as_override
+from stages.base.errors import ConfigError, Problem, as_override
 
 T = TypeVar("T")
 P = TypeVar("P")

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stages.layout import RoleLayout
-from stages.memory import elements
-from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.base.layout import RoleLayout
+from stages.models.config import ITEM_BYTES, ModelConfig
+from stages.models.memory import elements
 
 NODE_CARDS = 8
 IN_NODE_BYTES_S, BETWEEN_NODES_BYTES_S = 150e9, 25e9

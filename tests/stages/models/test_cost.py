@@ -2,8 +2,8 @@
 
 import pytest
 
-from stages.cost import cost
-from stages.memory import elements
+from stages.models.cost import cost
+from stages.models.memory import elements
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 MODEL = make_model()  # hidden 32, 4 layers, 8 heads of 4, 4 key-value heads, bfloat16

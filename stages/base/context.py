@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stages.config import read
+from stages.base.reader import read
 
 T = TypeVar("T")
 WARNINGS = "warnings.txt"

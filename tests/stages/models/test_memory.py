@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from stages.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
 from stages.models.families import parameter_shapes
-from stages.strategy.stage import write_strategy
+from stages.models.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
 from stages.weights.split import split_directory
-from tests.stages.strategy import golden
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf
+from tests.stages.weights.strategy import golden
 from tests.stages.weights.test_split import LAYOUTS
 
 CASES = [(layout, i % 2 == 1, ("bfloat16", "float32")[i % 2]) for i, layout in enumerate(LAYOUTS)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from stages.errors import ConfigError
-from stages.strategy.layouts import parameter_layouts, stages_of_layers, warnings
+from stages.base.errors import ConfigError
+from stages.models.layouts import parameter_layouts, stages_of_layers, warnings
 from tests.stages.weights.checkpoints import make_layout, make_model
 
 EMBEDDING = "model.tok_embeddings.embedding_weight"

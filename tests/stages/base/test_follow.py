@@ -1,7 +1,7 @@
 import os
 from pathlib import Path
 
-from stages.follow import Follower, Silence
+from stages.base.follow import Follower, Silence
 
 
 def test_lines_come_once_and_whole(tmp_path: Path) -> None:

@@ -9,16 +9,29 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from stages.fetch.sources import ModelRepositoryConfig
-from stages.identity import AbsentWhen, NotInIdentity
+from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.rules import Broken, Rules, hold
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import FamilyName, family_of, weights_of
 from stages.models.family import TokenIds
-from stages.rules import Broken, Rules, hold
 
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class ModelRepositoryConfig:
+    """A model's repositories on ModelScope, one per variant."""
+
+    base: str
+    """owner/name of the pretrained model."""
+    instruct: str
+    """owner/name of the instruction-tuned model."""
+    id: str | None
+    """Any other repository of the same shape, in place of the variant's."""
+    revision: str
+    """Commit, tag or branch."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from stages.errors import InputError
-from stages.strategy.files import read_strategy
-from stages.strategy.stage import write_strategy
-from tests.stages.strategy.golden import RAW, cases, fields, load
+from stages.base.errors import InputError
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model
+from tests.stages.weights.strategy.golden import RAW, cases, fields, load
 
 
 def test_there_are_golden_cases():
@@ -107,6 +107,6 @@ def test_72b_on_64_cards_has_a_file_per_rank_and_a_merged_one(tmp_path):
 
 def test_mindspore_can_be_imported_after_our_reader():
     pytest.importorskip("mindspore")
-    code = "import stages.strategy.files, mindspore"
+    code = "import stages.weights.strategy.files, mindspore"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -2,10 +2,10 @@
 
 import pytest
 
-from stages.errors import InputError
-from stages.strategy.files import encode, encode_merged, read_strategy
-from stages.strategy.tensor_layout import TensorLayout
-from tests.stages.strategy.golden import RAW
+from stages.base.errors import InputError
+from stages.models.tensor_layout import TensorLayout
+from stages.weights.strategy.files import encode, encode_merged, read_strategy
+from tests.stages.weights.strategy.golden import RAW
 
 WHOLE = TensorLayout((2,), (-1,), 0, 0)
 SPLIT = TensorLayout((2,), (0,), 0, 0)

@@ -15,10 +15,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from stages.errors import InputError
-from stages.files import read_bytes
-from stages.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
-from stages.strategy.tensor_layout import TensorLayout
+from stages.base.errors import InputError
+from stages.base.files import read_bytes
+from stages.models.tensor_layout import TensorLayout
+from stages.weights.strategy.messages import EncodedStrategyMap, ParallelLayoutItem, ParallelStrategyMap
 
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 """mindformers' name of a merged file."""

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stages.layout import RoleLayout
-from stages.model_config import ITEM_BYTES, ModelConfig
+from stages.base.layout import RoleLayout
+from stages.models.config import ITEM_BYTES, ModelConfig
 from stages.models.families import parameter_shapes
-from stages.strategy.layouts import parameter_layouts, stages_of_layers
+from stages.models.layouts import parameter_layouts, stages_of_layers
 
 GIB = 2**30
 Place = Literal["card", "host"]

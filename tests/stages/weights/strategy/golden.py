@@ -5,16 +5,16 @@ import math
 import os
 from pathlib import Path
 
-from stages.layout import RoleLayout
-from stages.model_config import ModelConfig
+from stages.base.layout import RoleLayout
+from stages.models.config import ModelConfig
 from stages.models.families import parameter_shapes
-from stages.strategy.files import Strategy
+from stages.weights.strategy.files import Strategy
 from tests.stages.weights.checkpoints import make_layout, make_model
 
-OWN = Path(__file__).parents[2] / "data" / "strategy"
+OWN = Path(__file__).parents[3] / "data" / "strategy"
 RAW = OWN / "raw_d1m2p2"
 SHARED = (
-    Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[4] / "shared")) / "data" / "strategy_golden"
+    Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[5] / "shared")) / "data" / "strategy_golden"
 )
 
 
