@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import engines
 from pipeline.errors import Problem
 from stages.base.layout import ROLES, Role
-from stages.base.rules import Broken, Rules, at_most, be, divide, multiple_of
+from stages.base.rules import Broken, Rules, at_most, divide, hold, multiple_of
 from stages.fetch.config import DATASET, MODEL
 from stages.fetch.sources import FETCH
 from stages.grpo.rules import EVALUATE, TRAIN
@@ -145,7 +145,11 @@ def _longest(config: Config) -> Broken:
 
 RULES.must(
     "tokenize.kind",
-    be("grpo", "a run trains on questions", "make files for mindformers with `grpoflow tokenize`"),
+    hold(
+        lambda config: config.tokenize.kind == "grpo",
+        "must be grpo in a run",
+        "make files for mindformers with `grpoflow tokenize`",
+    ),
     "ours: stages/grpo/data.py",
 )
 

@@ -19,16 +19,19 @@ PLAIN: Mapping[str, tuple[object, str]] = {
     "resume_from": (None, "goes on from no other run's checkpoint"),
 }
 """Key -> what alone is done, and how that is told."""
+LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completions"
+"""What upstream's function of the loss decides."""
 
 
-def plain(rules: Rules[Any], engine: str, sources: Mapping[str, str]) -> None:
+def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:
     """Add a row for each key.
 
     Args:
         rules: the engine's table.
         engine: its name, for people.
-        sources: key -> where its code does what PLAIN says.
+        places: where its code does what PLAIN says -> keys.
     """
-    for key, source in sources.items():
-        wanted, why = PLAIN[key]
-        rules.must(f"train.{key}", be(wanted, f"{engine} {why}"), source)
+    for source, keys in places.items():
+        for key in keys.split():
+            wanted, why = PLAIN[key]
+            rules.must(f"train.{key}", be(wanted, f"{engine} {why}"), source)

@@ -11,7 +11,7 @@ from annotated_types import Ge, Le
 
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Rules, at_least, at_most, be, required
+from stages.base.rules import Rules, Test, at_least, at_most, required
 from stages.fetch.sources import (
     FileConfig,
     FilesConfig,
@@ -104,6 +104,15 @@ DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
 """They look at no file."""
 
 
+def _ignored(section: str) -> Test:
+    """Paths beside another source are refused rather than ignored."""
+    return lambda value, config, *asked: (
+        (f"is ignored when {section}.source={config.source}", f"set {section}.source=local")
+        if value is not None
+        else None
+    )
+
+
 def _of(*sources: str) -> Callable[..., bool]:
     return lambda config, *asked: config.source in sources
 
@@ -115,11 +124,7 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.{}",
-    be(
-        None,
-        "it is ignored unless dataset.source=local",
-        "set dataset.path and dataset.source=local to read files",
-    ),
+    _ignored("dataset"),
     name="ignored",
     each=("path", "test_path"),
     when=_of("builtin", "url", "modelscope"),
@@ -206,7 +211,7 @@ MODEL.must(
 )
 MODEL.must(
     "model.path",
-    be(None, "it is ignored unless model.source=local", "set model.source=local"),
+    _ignored("model"),
     name="ignored_path",
     when=_of("builtin", "modelscope"),
 )

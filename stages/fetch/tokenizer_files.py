@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.base.errors import InputError
+from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import understood
 from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_AND_TEMPLATE
 from stages.tokenize.tokenizer import (
@@ -50,7 +50,7 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
     """
     if vocab_size < SMALLEST_VOCAB:
         rule = f"must be at least {SMALLEST_VOCAB}: 256 bytes and the special tokens"
-        raise InputError("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB}, or more")
+        raise ConfigError([Problem("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB}, or more")])
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)

@@ -14,7 +14,7 @@ from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.engines.plain_grpo import plain
+from stages.engines.plain_grpo import LOSS, plain
 from stages.models.families import family_of, with_weights
 
 RULES = Rules[Job]("mindrlhf")
@@ -227,15 +227,10 @@ plain(
     RULES,
     "mindrlhf",
     {
-        "loss_type": "grpo_models.py",
-        "scale_advantages": "grpo_experience_maker.py",
-        "importance_sampling_level": "grpo_models.py",
-        "use_bias_correction_kl": "grpo_models.py",
-        "mask_truncated_completions": "grpo_models.py",
-        "resample_rounds": "grpo_trainer.py",
-        "validate_every": "grpo_trainer.py",
-        "max_kl": "grpo_trainer.py",
-        "resume_from": "train_worker.py",
+        "grpo_models.py": f"loss_type {LOSS}",
+        "grpo_experience_maker.py": "scale_advantages",
+        "grpo_trainer.py": "resample_rounds validate_every max_kl",
+        "train_worker.py": "resume_from",
     },
 )
 RULES.must(

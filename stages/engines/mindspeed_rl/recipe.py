@@ -8,7 +8,7 @@ from __future__ import annotations
 from stages.base.rules import Broken, Rules, at_least, be
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.plain_grpo import plain
+from stages.engines.plain_grpo import LOSS, plain
 
 RULES = Rules[Job]("mindspeed_rl_recipe")
 _LOSS, _TRAINER = "grpo_actor_loss_func.py", "grpo_trainer_hybrid.py"
@@ -16,14 +16,11 @@ plain(
     RULES,
     "it",
     {
-        "scale_advantages": f"{_TRAINER}, group_norm",
-        "importance_sampling_level": _LOSS,
-        "use_bias_correction_kl": _LOSS,
-        "mask_truncated_completions": _LOSS,
-        "resample_rounds": "cli/train_grpo.py",
-        "validate_every": _TRAINER,
-        "max_kl": _TRAINER,
-        "resume_from": "megatron/training/checkpointing.py",
+        _LOSS: LOSS,
+        f"{_TRAINER}, group_norm": "scale_advantages",
+        _TRAINER: "validate_every max_kl",
+        "cli/train_grpo.py": "resample_rounds",
+        "megatron/training/checkpointing.py": "resume_from",
     },
 )
 for _path, _wanted, _why, _source in (

@@ -12,7 +12,7 @@ from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of
 from stages.engines.mindrlhf import layout_rules
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
-from stages.engines.plain_grpo import plain
+from stages.engines.plain_grpo import LOSS, plain
 from stages.models.layouts import warnings
 
 RULES = Rules[Job]("mindrlhf_one_stage")
@@ -130,15 +130,9 @@ plain(
     RULES,
     "the script",
     {
-        "loss_type": "grpo_models.py",
-        "scale_advantages": "grpo_trainer.py",
-        "importance_sampling_level": "grpo_models.py",
-        "use_bias_correction_kl": "grpo_models.py",
-        "mask_truncated_completions": "grpo_models.py",
-        "resample_rounds": "grpo_trainer.py",
-        "validate_every": "grpo_one_stage.py",
-        "max_kl": "grpo_trainer.py",
-        "resume_from": "grpo_one_stage.py",
+        "grpo_models.py": f"loss_type {LOSS}",
+        "grpo_trainer.py": "scale_advantages resample_rounds max_kl",
+        "grpo_one_stage.py": "validate_every resume_from",
     },
 )
 for _path, _wanted, _why, _source in (
