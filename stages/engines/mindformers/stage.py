@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindformers.job import Job, Places
@@ -23,7 +24,7 @@ from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.model_directory import with_ids
-from stages.engines.outside import START_FILE, Start, Tell, is_new, says, write_start
+from stages.engines.outside import START_FILE, Tell, is_new, says, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
