@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from launch.nodes.start import Start
 
 MSRUN_PORT = 8118
 """msrun's own default port (mindspore 2.7.0), where a script cannot look for a free one: several nodes."""
@@ -79,32 +81,6 @@ MEETING = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_di
 
 
 @dataclass(frozen=True)
-class EngineStart:
-    """What every worker runs, and around what."""
-
-    program: tuple[str, ...]
-    """The python program and its arguments."""
-    workers: int
-    """Under msrun; 0: the program runs alone, on this machine."""
-    python: str | None
-    """Interpreter, by path or by name; a script around one will do. None: the first python on PATH."""
-    env: Mapping[str, str]
-    python_path: tuple[str, ...]
-    """Put before PYTHONPATH."""
-    env_scripts: tuple[str, ...]
-    """Sourced first."""
-    container: tuple[str, ...]
-    """Command prefix that runs the script elsewhere."""
-    directory: str
-    """Working directory of the workers."""
-    resumable: tuple[str, ...] = ()
-    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3);
-    it may run on all nodes at once. Empty: it always begins."""
-    again: tuple[str, ...] = ()
-    """The program and its arguments when it goes on."""
-
-
-@dataclass(frozen=True)
 class Node:
     """One machine of a run."""
 
@@ -126,7 +102,7 @@ def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
     return written
 
 
-def script(start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path) -> str:
+def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
     """The start script of one node.
 
     MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
@@ -146,7 +122,7 @@ def mark(logs: Path, node: Node) -> str:
 
 
 def wrap(
-    start: EngineStart, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
+    start: Start, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
 ) -> str:
     """A node's script that ends in `last`: environment, meeting place, logs and working directory before it.
 
@@ -154,7 +130,7 @@ def wrap(
     after any end.
 
     Args:
-        start: what is started, see EngineStart.
+        start: what is started, see Start.
         node: whose script it is.
         nodes: all of them.
         logs: default of LOG_DIR.
@@ -189,7 +165,7 @@ def wrap(
     return "\n".join(lines) + "\n"
 
 
-def check(start: EngineStart) -> list[str]:
+def check(start: Start) -> list[str]:
     """The lines that look whether a node has what the run needs."""
     names = [part.partition("=")[2] if part.startswith("--") else part for part in start.program[1:]]
     read = [name for name in names if name.startswith("/") and Path(name).exists()]  # the others are made
@@ -200,7 +176,7 @@ def check(start: EngineStart) -> list[str]:
     ]
 
 
-def installed(start: EngineStart) -> list[str]:
+def installed(start: Start) -> list[str]:
     """What every node must have of its own or see; the program first."""
     paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
     return paths if start.python is None else [paths[0], start.python, *paths[1:]]
@@ -219,7 +195,7 @@ def _alone(marked: str, first: int, last: int) -> list[str]:
     ]
 
 
-def _program(start: EngineStart) -> list[str]:
+def _program(start: Start) -> list[str]:
     """The array PROGRAM."""
     lines = [f"program=({_join(start.program)})"]
     if start.resumable:
@@ -235,7 +211,7 @@ def _join(parts: Sequence[str]) -> str:
     return " \\\n  ".join(quote(part) for part in parts)
 
 
-def last_line(start: EngineStart, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
+def last_line(start: Start, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
     """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
     if start.workers == 0:
         return ["python", *program]

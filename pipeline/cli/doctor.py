@@ -12,11 +12,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from launch.engine import hosts_of, lacking
 from launch.machine import checks as look
 from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
+from launch.nodes.run import hosts_of, lacking
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
 from pipeline.config.load import Config, load

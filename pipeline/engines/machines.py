@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch import engine as launch
+from launch.nodes import run as launch
 from pipeline import engines
 from pipeline.errors import Problem
 from stages.base.identity import on_every_node

@@ -6,17 +6,13 @@ import importlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from launch import engine as msrun
-from launch import ray
 from launch.config import LauncherConfig
-from launch.nodes.scripts import EngineStart
+from launch.nodes import run as nodes
+from launch.nodes.start import Start
 from launch.process.child import Outcome
-from launch.ray import RayStart
 from stages.base.context import Context, progress_line
 from stages.base.reader import read
 from stages.engines.outside import START_FILE, Module, Tell
@@ -33,8 +29,7 @@ StageProcess = Callable[[str], Outcome]
 def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The line that the first node's script ends in."""
     begun = _module(spec).fresh(spec.config, _inputs(spec, store), store.work_dir(spec.key))
-    line: list[str] = _launch(spec).first_line(_started(spec, asdict(begun)), launcher)
-    return line
+    return nodes.first_line(begun, launcher)
 
 
 def run(
@@ -66,8 +61,8 @@ def run(
         tell()
 
     try:
-        middle = _launch(spec).run(
-            _started(spec, planned["start"]),
+        middle = nodes.run(
+            read(Start, planned["start"], "start"),
             job=seat.job,
             directory=_scripts(work),
             logs=logs,
@@ -98,13 +93,12 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         if ready:
             context = Context(spec.name, spec.config, inputs, work, work, work / "progress.jsonl")
             module.prepare(context)
-            values = json.loads((work / START_FILE).read_text(encoding="utf-8"))["start"]
+            start = read(Start, json.loads((work / START_FILE).read_text(encoding="utf-8"))["start"], "start")
         else:
             module.write_files(spec.config, inputs, work)
-            values = asdict(module.fresh(spec.config, inputs, work))
-        start = _started(spec, values)
+            start = module.fresh(spec.config, inputs, work)
         logs = store.log_dir(spec.key) / "by_hand"
-        written += _launch(spec).write(start, plan.config.launcher, _scripts(work), logs)
+        written += nodes.write(start, plan.config.launcher, _scripts(work), logs)
         complete = complete and ready
     return written, complete
 
@@ -112,17 +106,6 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
 def _module(spec: StageSpec) -> Module:
     assert spec.program is not None
     return cast(Module, importlib.import_module(spec.program.module))
-
-
-def _launch(spec: StageSpec) -> ModuleType:
-    """What starts the program: launch.engine or what has its functions."""
-    assert spec.program is not None
-    return ray if spec.program.on_ray else msrun
-
-
-def _started(spec: StageSpec, values: Any) -> Any:
-    """What that is told."""
-    return read(RayStart if _launch(spec) is ray else EngineStart, values, "start")
 
 
 def _inputs(spec: StageSpec, store: Store) -> dict[str, Path]:

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from launch import engine as launch
 from launch.diagnose import diagnosis
 from launch.machine import checks
-from launch.nodes.scripts import EngineStart
+from launch.nodes import run as launch
 from pipeline.config.load import Config
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
@@ -151,11 +150,10 @@ def _converted_back(planned: Plan, stages: Scratch, scratch: Path) -> Proof:
     output.mkdir()
     context = Context("export", planned.config.plain(), inputs, output, work, work / "progress.jsonl")
     export.prepare(context)
-    start = export.fresh(context.config, inputs, work)
     logs = scratch / "export" / "logs"
     logs.mkdir()
     launch.run(
-        EngineStart(**vars(start)),
+        export.fresh(context.config, inputs, work),
         job=str(work),
         directory=scratch / "export" / "launch",
         logs=logs,

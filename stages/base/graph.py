@@ -22,8 +22,6 @@ class Program:
     """Holds the functions of stages.engines.outside.Module; imported only when it is needed."""
     version: int
     """Code version, raised by hand whenever the stage's output changes for the same input."""
-    on_ray: bool = False
-    """Whether Ray is started around it, instead of msrun."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from launch.nodes.start import Start
 
 if TYPE_CHECKING:
     from stages.base.context import Context
@@ -22,30 +23,7 @@ Tell = Callable[[float, float, str], None]
 """Step, total, message."""
 
 
-@dataclass(frozen=True)
-class Start:
-    """What launch is told; plain values, so that it can be written as JSON."""
-
-    program: tuple[str, ...]
-    """The Python program and its arguments, once per worker."""
-    workers: int
-    """Processes under msrun; 0: the program runs alone, without msrun."""
-    python: str | None
-    env: dict[str, str]
-    python_path: tuple[str, ...]
-    """Put before PYTHONPATH."""
-    env_scripts: tuple[str, ...]
-    container: tuple[str, ...]
-    directory: str
-    """Where the workers run: they write output/ and caches there."""
-    resumable: tuple[str, ...] = ()
-    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3).
-    Empty: it always begins, or the program finds out itself."""
-    again: tuple[str, ...] = ()
-    """`program` of a run that goes on."""
-
-
-def write_start(work: Path, start: Any, results: Path | None = None, **told: Any) -> None:
+def write_start(work: Path, start: Start, results: Path | None = None, **told: Any) -> None:
     """Write what launch is to start, beside what `collect` wants to be told.
 
     Args:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from launch import engine, ray
 from launch.machine.checks import interpreter
-from launch.nodes.scripts import EngineStart, Node, script
+from launch.nodes import run as nodes_run
+from launch.nodes.scripts import Node, script
+from launch.nodes.start import Ray, Start
 from launch.process.paced_msrun import PacedPopen
-from launch.ray import RayStart
 from tests.launch.launchers import local_launcher
 
 
@@ -37,8 +37,8 @@ def wrapper(tmp_path: Path) -> Path:
     return executable(tmp_path / "own place" / "run_in_env.sh", text)
 
 
-def start_of(program: Path, python: str, workers: int) -> EngineStart:
-    return EngineStart((str(program),), workers, python, {}, (), (), (), str(program.parent / "run"))
+def start_of(program: Path, python: str, workers: int) -> Start:
+    return Start((str(program),), workers, python, {}, (), (), (), str(program.parent / "run"))
 
 
 def run(text: str, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -83,14 +83,14 @@ def test_a_virtual_environment_stays_one(program: Path, tmp_path: Path) -> None:
 
 
 def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Path, tmp_path: Path) -> None:
-    begun = RayStart(start_of(program, str(wrapper), 1), None, None, (), 5.0)
+    begun = replace(start_of(program, str(wrapper), 1), ray=Ray(None, None, (), 5.0))
     launcher = local_launcher()
-    ray.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
+    nodes_run.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
     said = tmp_path / "said"
     executable(tmp_path / "empty/ray", "")  # no program: as if Ray were not installed
-    node = (tmp_path / "scripts/ray_node.py").read_text()
-    assert "is not installed beside {sys.executable}" in node
-    (tmp_path / "scripts/ray_node.py").write_text(
+    node = tmp_path / "scripts/ray_node"
+    assert "is not installed beside {sys.executable}" in (node / "own.py").read_text()
+    (node / "__main__.py").write_text(
         f"import os, sys, subprocess\nsplit = sys.argv.index('--', sys.argv.index('--') + 1)\n"
         f"open({str(said)!r}, 'w').write(os.environ['WRAPPED'])\n"
         "sys.exit(subprocess.run(sys.argv[split + 1:]).returncode)\n"
@@ -98,7 +98,7 @@ def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Pat
     done = run((tmp_path / "scripts/node_0.sh").read_text())
     assert done.returncode == 0, done.stderr
     assert said.read_text() == "yes" and done.stdout.splitlines()[-1].startswith(f"yes {sys.executable}")
-    assert ray.first_line(begun, launcher)[0] == str(wrapper)
+    assert nodes_run.first_line(begun, launcher)[0] == str(wrapper)
 
 
 def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
@@ -134,8 +134,8 @@ def test_workers_of_our_own_run_by_our_own_interpreter(
 
 def test_what_is_shown_is_what_was_named(program: Path) -> None:
     launcher = local_launcher()
-    assert engine.first_line(start_of(program, "/x/python3.10", 0), launcher)[0] == "/x/python3.10"
-    assert engine.first_line(start_of(program, "/x/python3.10", 2), launcher)[0] == "msrun"
+    assert nodes_run.first_line(start_of(program, "/x/python3.10", 0), launcher)[0] == "/x/python3.10"
+    assert nodes_run.first_line(start_of(program, "/x/python3.10", 2), launcher)[0] == "msrun"
 
 
 def test_doctor_asks_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper: Path) -> None:

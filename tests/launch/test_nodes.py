@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import engine
 from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
-from launch.nodes.scripts import EngineStart
+from launch.nodes import run as nodes_run
+from launch.nodes.start import Start
 from launch.process.child import JOB_VARIABLE
 from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
@@ -50,19 +50,19 @@ def launcher(made: Machines) -> LauncherConfig:
     )
 
 
-def start(directory: Path, workers: int, *arguments: str) -> EngineStart:
+def start(directory: Path, workers: int, *arguments: str) -> Start:
     program = directory / "worker.py"
     program.write_text(WORKER)
-    return EngineStart(
+    return Start(
         program=(str(program), *arguments), workers=workers, python=sys.executable, env={"GLOG_v": "3"},
         python_path=(), env_scripts=(), container=(), directory=str(directory / "run"),
     )  # fmt: skip
 
 
-def run(directory: Path, begun: EngineStart, settings: LauncherConfig) -> Path:
+def run(directory: Path, begun: Start, settings: LauncherConfig) -> Path:
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
-    engine.run(
+    nodes_run.run(
         begun, job=str(directory), directory=directory / "launch", logs=logs, launcher=settings,
         on_poll=lambda: None, silent_s=lambda: 0.0, silence_timeout_s=None,
     )  # fmt: skip
@@ -110,13 +110,13 @@ def test_every_machine_is_asked_what_it_lacks(two: Machines, tmp_path: Path) -> 
         directory.mkdir()
     (home / "checkout").touch()
     paths = [sys.executable, str(home / "checkout")]
-    assert engine.lacking(launcher(two), 2, paths, store / "to" / "be" / "made") == []
+    assert nodes_run.lacking(launcher(two), 2, paths, store / "to" / "be" / "made") == []
     two.own_disk(1, home)
-    told = engine.lacking(launcher(two), 2, paths, store)
+    told = nodes_run.lacking(launcher(two), 2, paths, store)
     assert told == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
     nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))
     options = ("-o", "ConnectTimeout=2")
-    ((host, what),) = engine.lacking(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
+    ((host, what),) = nodes_run.lacking(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
     assert host == "10.77.0.99" and what.endswith("10.77.0.99 true` must work")
     assert list(store.iterdir()) == []
 
@@ -136,8 +136,8 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     begun = start(tmp_path, 2, "stay")
     settings = launcher(two)
     (tmp_path / "logs").mkdir()
-    engine.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
-    command = engine.command(begun, str(tmp_path), tmp_path / "launch", tmp_path / "logs", settings)
+    nodes_run.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
+    command = nodes_run.command(begun, str(tmp_path), tmp_path / "launch", tmp_path / "logs", settings)
     child = subprocess.Popen(command, env={**os.environ, JOB_VARIABLE: str(tmp_path)})
     wait_until(lambda: arrived(tmp_path) == 2)
     child.kill()
@@ -162,7 +162,7 @@ def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
 
     (tmp_path / "logs").mkdir()
     with pytest.raises(ProcessFailed) as failure:
-        engine.run(
+        nodes_run.run(
             begun, job=str(tmp_path), directory=tmp_path / "launch", logs=tmp_path / "logs",
             launcher=launcher(two), on_poll=cut, silent_s=lambda: 0.0, silence_timeout_s=None,
         )  # fmt: skip

@@ -16,14 +16,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch import ray
 from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
-from launch.nodes.scripts import EngineStart
+from launch.nodes import run as nodes_run
+from launch.nodes.start import Ray, Start
 from launch.process import child
 from launch.process.child import JOB_VARIABLE
 from launch.process.job import end_leftovers
-from launch.ray import RayStart
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import Machines, machines
@@ -55,19 +54,19 @@ while done < steps:
 """
 
 
-def start(directory: Path, npus: int, steps: int = 3, **changes: object) -> RayStart:
+def start(directory: Path, npus: int, steps: int = 3, address: str | None = None) -> Start:
     program = directory / "program.py"
     program.write_text(PROGRAM)
-    engine = EngineStart(
+    alone = Start(
         program=(str(program), str(directory / "counter"), str(npus), str(steps)), workers=npus,
         python=sys.executable, env={}, python_path=(), env_scripts=(), container=(),
         directory=str(directory / "run"),
     )  # fmt: skip
-    return replace(RayStart(engine, None, None, OPTIONS, 120.0), **changes)  # type: ignore[arg-type]
+    return replace(alone, ray=Ray(address, None, OPTIONS, 120.0))
 
 
 def run(
-    directory: Path, begun: RayStart, settings: LauncherConfig, poll: Callable[[], None] = lambda: None
+    directory: Path, begun: Start, settings: LauncherConfig, poll: Callable[[], None] = lambda: None
 ) -> str:
     """Run to the end; what the program said. Asserts that nothing of the run is left, however it ended."""
     logs, sessions = directory / "logs", set()
@@ -80,7 +79,7 @@ def run(
         poll()
 
     try:
-        ray.run(
+        nodes_run.run(
             begun, job=str(directory), directory=directory / "launch", logs=logs, launcher=settings,
             on_poll=look, silent_s=lambda: 0.0, silence_timeout_s=None,
         )  # fmt: skip
@@ -206,7 +205,7 @@ def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
     with pytest.raises(ProcessFailed) as failure:
         run(
             tmp_path,
-            start(tmp_path, 1, engine=replace(start(tmp_path, 1).engine, program=("-c", "1/0"))),
+            replace(start(tmp_path, 1), program=("-c", "1/0")),
             local_launcher(),
         )
     assert failure.value.log.name == "worker_0.log"
@@ -217,7 +216,7 @@ def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
 def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
-    ray.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
+    nodes_run.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
     first = subprocess.Popen(
         ["bash", str(tmp_path / "launch/node_0.sh")], start_new_session=True,
         env={**os.environ, JOB_VARIABLE: str(tmp_path)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -274,7 +273,7 @@ def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     with pytest.raises(LaunchError, match="hung: no worker wrote a line for 5 s"):
-        ray.run(
+        nodes_run.run(
             start(tmp_path, 1, 10_000), job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
             launcher=local_launcher(), on_poll=lambda: None, silent_s=lambda: 2.0 * counted(tmp_path),
             silence_timeout_s=5.0,

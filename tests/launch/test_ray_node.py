@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from launch import ray_node
+from launch.nodes.ray_node import own as node_own
 
 
 def node(directory: Path, port: int, *start: str, timeout_s: float = 10.0) -> subprocess.Popen[str]:
     options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
     options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
     return subprocess.Popen(
-        [sys.executable, ray_node.__file__, *options, "--", *start], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "MASTER_PORT": "1"},
+        [sys.executable, str(Path(node_own.__file__).parent), *options, "--", *start],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "MASTER_PORT": "1"},
     )  # fmt: skip
 
 
@@ -54,16 +54,16 @@ def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) ->
     assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
 
 
-@pytest.mark.parametrize(("said", "starts"), [("", ray_node.STARTS), ("Ray runtime started.", 1)])
+@pytest.mark.parametrize(("said", "starts"), [("", node_own.STARTS), ("Ray runtime started.", 1)])
 def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, starts: int
 ) -> None:
-    monkeypatch.setattr(ray_node, "TOO_SLOW_S", 0.1)
+    monkeypatch.setattr(node_own, "TOO_SLOW_S", 0.1)
     log = tmp_path / "log"
-    own = ray_node.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
+    own = node_own.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
     own.start()
     own._since -= 200  # the end is noticed late: on a busy machine ray.init waits for a Ray that is gone
-    with pytest.raises(ray_node.Failed, match="Ray on node n ended with exit code 1"):
+    with pytest.raises(node_own.Failed, match="Ray on node n ended with exit code 1"):
         while True:
             own.check()
             time.sleep(0.1)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import engine
-from launch.nodes.scripts import EngineStart, Node, script
+from launch.nodes import run as nodes_run
+from launch.nodes.scripts import Node, script
+from launch.nodes.start import Start
 from tests.launch.launchers import local_launcher
 
 LOCAL = local_launcher()
@@ -21,7 +22,7 @@ for argument in "$@"; do echo "<$argument>"; done
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> EngineStart:
+def start(tmp_path: Path) -> Start:
     binaries = tmp_path / "venv" / "bin"
     binaries.mkdir(parents=True)
     (binaries / "msrun").write_text(MSRUN)
@@ -30,7 +31,7 @@ def start(tmp_path: Path) -> EngineStart:
     for name in ("main.py", "rlhf", "mf"):
         (tmp_path / name).mkdir()
     (tmp_path / "set_env.sh").write_text("export CANN=$UNSET_BY_INTENT/cann\n")
-    return EngineStart(
+    return Start(
         program=(str(tmp_path / "main.py"), "--config=/a b/$HOME.yaml"), workers=2,
         python=str(binaries / "python"), env={"QUOTED": "it's $HOME"},
         python_path=(str(tmp_path / "rlhf"), str(tmp_path / "mf")),
@@ -43,7 +44,7 @@ def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedPro
     return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
 
 
-def test_one_node_finds_a_port_and_quotes_everything(start: EngineStart, tmp_path: Path) -> None:
+def test_one_node_finds_a_port_and_quotes_everything(start: Start, tmp_path: Path) -> None:
     node = Node(0, None, 2)
     done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr
@@ -55,8 +56,8 @@ def test_one_node_finds_a_port_and_quotes_everything(start: EngineStart, tmp_pat
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
 
 
-def test_several_nodes_need_the_first_ones_address(start: EngineStart, tmp_path: Path) -> None:
-    nodes = engine.nodes_of(20, LOCAL)
+def test_several_nodes_need_the_first_ones_address(start: Start, tmp_path: Path) -> None:
+    nodes = nodes_run.nodes_of(20, LOCAL)
     assert [node.workers for node in nodes] == [8, 8, 4]
     text = script(replace(start, workers=20), nodes[2], nodes, tmp_path / "logs")
     assert "# Node 2 of 3: workers 16 to 19 of 20." in text
@@ -66,7 +67,7 @@ def test_several_nodes_need_the_first_ones_address(start: EngineStart, tmp_path:
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
 
 
-def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: EngineStart, tmp_path: Path) -> None:
+def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: Start, tmp_path: Path) -> None:
     decides = tmp_path / "decides.py"
     os.unlink(tmp_path / "venv/bin/python")
     os.symlink(sys.executable, tmp_path / "venv/bin/python")
@@ -85,8 +86,8 @@ def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: EngineSta
     assert done.returncode == 1 and "msrun" not in done.stdout and "worker_num" not in done.stdout
 
 
-def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: EngineStart, tmp_path: Path) -> None:
-    logs, nodes = tmp_path / "logs", engine.nodes_of(12, LOCAL)
+def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: Start, tmp_path: Path) -> None:
+    logs, nodes = tmp_path / "logs", nodes_run.nodes_of(12, LOCAL)
     logs.mkdir()
     for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
         (logs / f"{name}.log").write_text(name)
@@ -96,7 +97,7 @@ def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: EngineStar
     assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
 
 
-def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_path: Path) -> None:
+def test_no_worker_outlives_a_stop_nor_the_next_start(start: Start, tmp_path: Path) -> None:
     node = Node(0, None, 2)
     text = script(start, node, [node], tmp_path / "logs")
     msrun = tmp_path / "venv/bin/msrun"
@@ -134,7 +135,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start: EngineStart, tmp_pa
     assert left() == []
 
 
-def test_a_node_says_what_it_lacks_and_starts_nothing(start: EngineStart, tmp_path: Path) -> None:
+def test_a_node_says_what_it_lacks_and_starts_nothing(start: Start, tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
@@ -160,4 +161,4 @@ def test_a_node_says_what_it_lacks_and_starts_nothing(start: EngineStart, tmp_pa
 def test_our_own_virtual_environment_does_not_leak() -> None:
     own = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
-    assert engine.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}
+    assert nodes_run.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}

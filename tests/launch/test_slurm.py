@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launch import engine
 from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.nodes import run as nodes_run
 from launch.nodes import slurm
-from launch.nodes.scripts import EngineStart
+from launch.nodes.start import Start
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher
 
@@ -42,14 +42,14 @@ def run(
     worker, decides = directory / "worker.py", directory / "decides.py"
     worker.write_text(WORKER)
     decides.write_text(f"import os, sys; sys.exit(0 if os.path.exists({str(directory / 'saved')!r}) else 3)")
-    begun = EngineStart(
+    begun = Start(
         program=(str(worker), *arguments), workers=2, python=sys.executable, env={},
         python_path=(), env_scripts=(), container=(), directory=str(directory / "run"),
         resumable=(str(decides),), again=(str(worker), "again"),
     )  # fmt: skip
     logs = directory / "logs"
     logs.mkdir()
-    engine.run(
+    nodes_run.run(
         begun, job=str(directory), directory=directory / "launch", logs=logs,
         launcher=local_launcher(name="slurm", grace_s=3, **changes),
         on_poll=on_poll, silent_s=lambda: 0.0, silence_timeout_s=None,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from launch.nodes.start import Start
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers_files import MAIN
 from stages.engines.mindrlhf.start import dump
-from stages.engines.outside import Start
 
 HOME_UNKNOWN = "/path/to/mindformers"
 """Stands in --dry-run's files where mindformers.home is not set."""
@@ -25,7 +25,7 @@ def start(job: Job, places: Places, resume: bool) -> Start:
 
     One card runs under msrun, too: mindformers' own msrun_launcher.sh ends with 0 then, having run nothing.
     """
-    settings = job.settings
+    settings = job.mindformers
     home = settings.home or HOME_UNKNOWN
     return Start(
         program=(str(Path(home) / MAIN), *arguments(job, places, resume)),

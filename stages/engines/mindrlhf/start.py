@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from launch.nodes.start import Start
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs
-from stages.engines.outside import Start
 
 RESUME_CONFIG = "grpo_config_resume.yaml"
 HOME_UNKNOWN = "/path/to/mindrlhf"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.layout import LayoutConfig
 from stages.base.reader import read
@@ -20,7 +21,7 @@ from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Start, Tell, write_start
+from stages.engines.outside import Tell, write_start
 from stages.models.config import ModelConfig
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.base.layout import LayoutConfig
@@ -22,7 +23,7 @@ from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import START_FILE, Start, Tell, is_new, write_start
+from stages.engines.outside import START_FILE, Tell, is_new, write_start
 from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS

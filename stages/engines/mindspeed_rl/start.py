@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from launch.nodes.start import Ray, Start
 from stages.base.layout import RoleLayout
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
 from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
-from stages.engines.outside import Start
 from stages.models.config import Dtype, ModelConfig
 
 TRAIN_NAME = "train"
@@ -19,25 +19,12 @@ DATASET_NAME = "train"
 _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
-@dataclass(frozen=True)
-class RayedStart:
-    """A program that is started once, beside the head of a Ray cluster; as launch/ray.py wants it."""
-
-    engine: Start
-    """workers are the cards of the whole cluster."""
-    address: str | None
-    """Of a cluster that is there already; None: one is started."""
-    dashboard_port: int | None
-    ray_options: tuple[str, ...]
-    wait_timeout_s: float
-
-
 def home_of(engine: MindspeedRlEngine) -> str:
     """The checkout, or what stands for it in --dry-run's files."""
     return engine.mindspeed_rl_home or HOME_UNKNOWN
 
 
-def train(job: Job, places: Places) -> RayedStart:
+def train(job: Job, places: Places) -> Start:
     """How training is started."""
     engine, home = job.engine, home_of(job.engine)
     program = (
@@ -47,13 +34,8 @@ def train(job: Job, places: Places) -> RayedStart:
         f"hydra.run.dir={places.root / 'hydra'}",
     )
     alone = _start(engine, program, str(places.root / "run"), engine.python, _variables())
-    return RayedStart(
-        engine=replace(alone, workers=job.npus),
-        address=engine.ray_address,
-        dashboard_port=engine.ray_dashboard_port,
-        ray_options=engine.ray_options,
-        wait_timeout_s=engine.ray_wait_timeout_s,
-    )
+    ray = Ray(engine.ray_address, engine.ray_dashboard_port, engine.ray_options, engine.ray_wait_timeout_s)
+    return replace(alone, workers=job.npus, ray=ray)
 
 
 def preprocess(engine: MindspeedRlEngine, work: Path) -> Start:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.reader import read
@@ -24,7 +25,7 @@ from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
 from stages.engines.mindspeed_rl.train_yaml import dump
 from stages.engines.mindspeed_rl.watch import Watcher
-from stages.engines.outside import START_FILE, Start, Tell, write_start
+from stages.engines.outside import START_FILE, Tell, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine

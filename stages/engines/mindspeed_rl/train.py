@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindspeed_rl import checkpoints, rules
+from stages.base.errors import InputError
+from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
+from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
-from stages.engines.mindspeed_rl.start import TRAIN_NAME, RayedStart
+from stages.engines.mindspeed_rl.start import TRAIN_NAME
 from stages.engines.mindspeed_rl.start import train as start
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
@@ -29,7 +31,7 @@ def places_of(work: Path) -> Places:
     return Places(work, work / "models" / "hf", work / "models" / "mcore")
 
 
-def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> RayedStart:
+def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """How a run is started; one that continues differs in its YAML alone."""
     return start(Job.of(config), places_of(work))
 
@@ -60,9 +62,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job, places = Job.of(context.config), places_of(context.work)
-    problems = rules.check(job, sft_enabled=False, nodes=1)  # the pipeline knows the machines
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     stand_in(context.inputs["fetch"], places.tokenizer)
     link_mcore(context.inputs["weights"] / "mcore", places.weights)
     link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
-from launch.engine import write
-from launch.nodes.scripts import EngineStart
+from launch.nodes.run import write
 from pipeline.config.load import Config
 from stages.base.context import Context
-from stages.base.reader import read
 
 TIMEOUT_S = 560
 
@@ -24,7 +21,7 @@ def run(stage: ModuleType, config: Config, inputs: Mapping[str, Path], root: Pat
     output.mkdir()
     context = Context("alone", config.plain(), dict(inputs), output, work, work / "progress.jsonl")
     stage.prepare(context)
-    start = read(EngineStart, asdict(stage.fresh(context.config, context.inputs, work)), "start")
+    start = stage.fresh(context.config, context.inputs, work)
     (script,) = write(start, config.launcher, root / "launch", root / "logs")
     done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindrlhf.one_stage import rules
+from stages.base.errors import InputError
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.mindrlhf.one_stage.watch import Watcher
 from stages.engines.model_directory import stand_in, with_ids
-from stages.engines.outside import Start, Tell, move_in, write_start
+from stages.engines.outside import Tell, move_in, write_start
 from stages.grpo.metrics import TensorBoard, read_rows
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.strategy.stage import write_strategy
@@ -33,9 +34,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job = _job(context)
-    problems = rules.check(job, sft_enabled=False)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     places = places_of(context.work, context.inputs)
     for role in ROLES:
         stand_in(context.inputs["weights"] / role, places.weights / role)

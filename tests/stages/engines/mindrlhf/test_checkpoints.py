@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment, moments, prepare_resume
 from stages.engines.mindrlhf.stage import prove
 from stages.engines.model_directory import add_index, stand_in
-from stages.engines.outside import START_FILE, Start, write_start
+from stages.engines.outside import START_FILE, write_start
 from stages.weights.header import read_header
 
 NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}

@@ -10,12 +10,13 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
+from launch.nodes.start import Start
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
 from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
-from stages.engines.outside import START_FILE, Start, write_start
+from stages.engines.outside import START_FILE, write_start
 from stages.fetch.stage import run as fetch
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
@@ -100,7 +101,7 @@ def test_a_run_is_laid_out_without_touching_its_inputs(trained: Context) -> None
     assert not (work / "models/mcore" / TRACKER).is_symlink()
     for file in tokenize.data_files(work / "data/data"):
         assert file.is_symlink() and file.resolve().parent == trained.inputs["tokenize"].resolve()
-    assert told(work)["start"]["engine"]["workers"] == 2 and told(work)["resumed"] is None
+    assert told(work)["start"]["workers"] == 2 and told(work)["resumed"] is None
 
 
 def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Context) -> None:

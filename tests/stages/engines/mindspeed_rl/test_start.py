@@ -72,11 +72,11 @@ def test_training_is_told_of_every_card_and_of_the_users_environment() -> None:
         "+engine.env.HCCL_IF_BASE_PORT=30000",
     )
     begun = start.train(job, places())
-    assert begun.engine.workers == 24 and begun.address == "10.0.0.1:6379"
-    assert begun.engine.env["HCCL_IF_BASE_PORT"] == "30000" and begun.engine.env["RAY_DEDUP_LOGS"] == "0"
-    assert begun.engine.env_scripts == ("/cann/set_env.sh",)
-    assert begun.engine.container == ("docker", "exec", "rl")
-    program, *arguments = begun.engine.program
+    assert begun.workers == 24 and begun.ray is not None and begun.ray.address == "10.0.0.1:6379"
+    assert begun.env["HCCL_IF_BASE_PORT"] == "30000" and begun.env["RAY_DEDUP_LOGS"] == "0"
+    assert begun.env_scripts == ("/cann/set_env.sh",)
+    assert begun.container == ("docker", "exec", "rl")
+    program, *arguments = begun.program
     assert program == "/path/to/MindSpeed-RL/cli/train_grpo.py"
     assert arguments == [
         "--config-path=/run/configs",

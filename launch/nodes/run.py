@@ -1,4 +1,4 @@
-"""An engine's run: somebody else's program under msrun, from a start script that works without us."""
+"""A program's run on its nodes, under msrun or on Ray, from start scripts that work without us."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from pathlib import Path
 from launch.config import LauncherConfig
 from launch.diagnose import diagnosis
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
-from launch.nodes import fan_out, slurm
-from launch.nodes.scripts import CHECK, EngineStart, Node, last_line, script, write_scripts
+from launch.nodes import fan_out, ray, slurm
+from launch.nodes.scripts import CHECK, Node, last_line, script, write_scripts
+from launch.nodes.start import Start
 from launch.process import child
 from launch.process.child import Outcome
 
 OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
 
-def write(start: EngineStart, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
+def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
     """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
-    nodes = nodes_of(start.workers, launcher)
-    texts = [script(start, node, nodes, logs) for node in nodes]
-    return write_all(texts, launcher, directory, logs, requeue=bool(start.resumable))
-
-
-def write_all(
-    texts: Sequence[str], launcher: LauncherConfig, directory: Path, logs: Path, requeue: bool = False
-) -> list[Path]:
-    """Write the nodes' scripts, and what starts them all where the launcher needs a file for it.
-
-    requeue: see launch.nodes.slurm.batch_script.
-    """
+    nodes = _nodes(start, launcher)
+    if start.ray is None:
+        texts = [script(start, node, nodes, logs) for node in nodes]
+    else:
+        hosts = hosts_of(launcher) if launcher.name == "ssh" else []
+        names = [hosts[node.rank] if node.rank < len(hosts) else f"node_{node.rank}" for node in nodes]
+        texts = ray.scripts(start, start.ray, nodes, names, directory, logs)
     written = write_scripts(texts, directory)
     if launcher.name == "slurm":
         batch = directory / "job.sbatch"
+        requeue = bool(start.resumable)
         text = slurm.batch_script(len(texts), directory, logs, launcher.sbatch, requeue)
         batch.write_text(text, encoding="utf-8")
         written.append(batch)
     return written
+
+
+def _nodes(start: Start, launcher: LauncherConfig) -> list[Node]:
+    """Those that get a script: a Ray that is there already has its nodes."""
+    nodes = nodes_of(start.workers, launcher)
+    return nodes[:1] if start.ray is not None and start.ray.address is not None else nodes
 
 
 def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
@@ -67,7 +70,7 @@ def hosts_of(launcher: LauncherConfig) -> list[str]:
 
 
 def run(
-    start: EngineStart,
+    start: Start,
     *,
     job: str,
     directory: Path,
@@ -77,13 +80,14 @@ def run(
     silent_s: Callable[[], float],
     silence_timeout_s: float | None,
 ) -> Outcome:
-    """Run an engine to its end, on this machine or on several.
+    """Run a program to its end, on this machine or on several.
 
     Args:
         start: what to start.
         job: name of the job, see launch.process.child.
         directory: receives the start scripts.
-        logs: receives msrun's worker_K.log and start.log.
+        logs: receives start.log and the workers' logs: msrun's worker_K.log; on Ray worker_0.log, in which
+            stands what the program and, through Ray, its workers say.
         launcher: machines, time limits and ports.
         on_poll: called ten times a second.
         silent_s: seconds since a worker last wrote a line.
@@ -93,28 +97,6 @@ def run(
         LaunchError: it could not start, failed, took too long or fell silent.
     """
     write(start, launcher, directory, logs)
-    return follow(
-        command(start, job, directory, logs, launcher),
-        job=job,
-        logs=logs,
-        launcher=launcher,
-        on_poll=on_poll,
-        silent_s=silent_s,
-        silence_timeout_s=silence_timeout_s,
-    )
-
-
-def follow(
-    started: list[str],
-    *,
-    job: str,
-    logs: Path,
-    launcher: LauncherConfig,
-    on_poll: Callable[[], None],
-    silent_s: Callable[[], float],
-    silence_timeout_s: float | None,
-) -> Outcome:
-    """Run what starts all nodes, and watch it; arguments and exceptions as of `run`."""
     log = logs / "start.log"
 
     def poll() -> None:
@@ -124,7 +106,7 @@ def follow(
 
     try:
         return child.run(
-            started,
+            command(start, job, directory, logs, launcher),
             job=job,
             log=log,
             env=environment(os.environ),
@@ -140,23 +122,18 @@ def follow(
         raise ProcessFailed(error.exit_code, culprit, [*child.tail(culprit), *lost]) from error
 
 
-def first_line(start: EngineStart, launcher: LauncherConfig) -> list[str]:
-    """What the first node starts at last, for a reader."""
+def first_line(start: Start, launcher: LauncherConfig) -> list[str]:
+    """What the first node starts at last, for a reader; on Ray once that is complete."""
+    if start.ray is not None:
+        return [*start.container, start.python or "python", *start.program]
     nodes = nodes_of(start.workers, launcher)
     line = last_line(start, nodes[0], nodes, start.program)
     named = [start.python] if start.python is not None and line[0] == "python" else line[:1]
     return [*start.container, *named, *line[1:]]
 
 
-def command(start: EngineStart, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
-    """What starts all nodes and ends when they have ended."""
-    return start_nodes(start, len(nodes_of(start.workers, launcher)), job, directory, logs, launcher)
-
-
-def start_nodes(
-    start: EngineStart, nodes: int, job: str, directory: Path, logs: Path, launcher: LauncherConfig
-) -> list[str]:
-    """What starts so many nodes, each with its script in `directory`, and ends when they have ended."""
+def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
+    """What starts all nodes, each with its script in `directory`, and ends when they have ended."""
     if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
@@ -165,7 +142,7 @@ def start_nodes(
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[:nodes],
+        "hosts": hosts_of(launcher)[: len(_nodes(start, launcher))],
         "ssh": list(launcher.ssh),
         "master_addr": None if loopback else launcher.master_addr,
         "master_port": None if launcher.master_port is None else str(launcher.master_port),
