@@ -53,6 +53,8 @@ def _group(item: pytest.Item) -> str:
     names = getattr(item, "fixturenames", ())
     if item.get_closest_marker("nodes") or item.get_closest_marker("slurm"):
         return MACHINES
+    if named := item.get_closest_marker("xdist_group"):
+        return str(named.args[0])
     return next((name for name in EXPENSIVE if name in names), item.nodeid.partition("::")[0])
 
 

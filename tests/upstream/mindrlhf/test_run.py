@@ -14,7 +14,11 @@ from tests.e2e.outside import artifact, living, result, rows
 from tests.stages.grpo.test_metrics import events
 from tests.upstream.mindrlhf.runs import STEPS, Finish, Stopped
 
-pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.upstream,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("runs of mindrlhf"),  # two files look at the same ones
+]
 
 
 def check_finished(store: Path, updates: int = 2) -> None:

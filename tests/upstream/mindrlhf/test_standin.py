@@ -14,7 +14,12 @@ from tests.e2e.outside import artifact, rows
 from tests.upstream.mindrlhf.conftest import Upstream
 from tests.upstream.mindrlhf.runs import STEPS, Finish, Stopped, finish, record
 
-pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.upstream,
+    pytest.mark.core,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("runs of mindrlhf"),  # two files look at the same ones
+]
 READ = (logs._PLAN, logs._BEGIN, logs._METRICS, logs._SAVED, logs.UPDATE, logs._SPEED)
 ONLY_UPSTREAM = re.compile(r"strategy/.*|run/.*")
 """What the stand-in does not write: strategies, which grpoflow then takes from the layout, and other logs."""
