@@ -17,16 +17,16 @@ STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCE
 STAGES = {
     "fetch": "stages.fetch.stage",
     "fetch_dataset": "stages.fetch.dataset",
-    "convert": "stages.convert",
+    "convert": "stages.weights.convert",
     "tokenize": "stages.tokenize.stage",
     "strategy": "stages.strategy.stage",
-    "split": "stages.split",
-    "sft": "stages.sft",
+    "split": "stages.weights.split",
+    "sft": "stages.grpo.sft",
     "grpo": "stages.grpo.stage",
-    "evaluate": "stages.evaluate",
-    "export": "stages.export",
+    "evaluate": "stages.grpo.evaluate",
+    "export": "stages.weights.export",
     "report": "stages.report.stage",
-    "serve_check": "stages.serve_check",
+    "serve_check": "stages.grpo.serve_check",
     "reward_trial": "stages.rewards.trial",
 }
 

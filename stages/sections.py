@@ -7,24 +7,20 @@ from typing import Annotated
 
 from annotated_types import Ge, Le
 
-from stages.convert_config import ConvertConfig
 from stages.engines.mindformers.config import MindformersConfig
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
-from stages.evaluate_config import EvaluateConfig
-from stages.export_config import ExportConfig
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig
-from stages.grpo.config import LocalEngine, RolloutConfig, TrainConfig
+from stages.grpo.config import EvaluateConfig, LocalEngine, RolloutConfig, SftConfig, TrainConfig
 from stages.identity import NotInIdentity
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
 from stages.report.config import ReportConfig
 from stages.rewards.config import RewardConfig
-from stages.sft_config import SftConfig
-from stages.split_config import SplitConfig
 from stages.tokenize.config import SftDataConfig, TokenizeConfig
+from stages.weights.config import ConvertConfig, ExportConfig, SplitConfig
 
 EngineConfig = LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
 """Every engine by its settings; the module `engine` beside these holds its object."""

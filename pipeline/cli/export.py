@@ -47,7 +47,7 @@ def export(options: Namespace) -> int:
     if len(names) != 3 or options.best:
         rule = "takes SRC_DIR HF_REFERENCE OUT_DIR, or RUN [OUT_DIR] [--best]"
         raise ConfigError([Problem("export", " ".join(names), rule, "see grpoflow export --help")])
-    from stages.export import export_directory
+    from stages.weights.export import export_directory
 
     source, reference, out = map(Path, names)
     with shown_bytes("export") as tell:
@@ -105,7 +105,7 @@ def _best_kept(root: Path, record: Record) -> str:
 
 def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     """The best checkpoint so far of a run whose grpo has not ended."""
-    from stages.export import export
+    from stages.weights.export import export
     from stages.weights.outputs import complete_directory
     from stages.weights.slicing import read_strategy
     from stages.weights.sources import open_ranks

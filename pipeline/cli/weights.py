@@ -16,14 +16,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
 from stages.config import read
-from stages.convert import convert_directory
 from stages.layout import ROLES, RoleLayout
-from stages.merge import merge_directory
 from stages.model_config import ModelConfig
-from stages.reshard import reshard_directory
-from stages.split import split_directory
 from stages.strategy.layouts import warnings
 from stages.strategy.stage import write_strategy
+from stages.weights.convert import convert_directory
+from stages.weights.merge import merge_directory
+from stages.weights.reshard import reshard_directory
+from stages.weights.split import split_directory
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")

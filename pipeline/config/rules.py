@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
-from stages.evaluate_config import check_evaluate
 from stages.fetch.config import check_dataset, check_model
 from stages.fetch.sources import check_fetch
-from stages.grpo.config import check_train
+from stages.grpo.config import check_evaluate, check_train
 from stages.layout import ROLES, Role, RoleLayout
 from stages.model_config import check_ids
 from stages.models.families import check_family, family_of

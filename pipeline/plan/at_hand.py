@@ -138,7 +138,7 @@ def _rows(plan: Plan, store: Store) -> Iterator[Problem]:
 def check_rows(config: Config, result: Path) -> Iterator[Problem]:
     """Whether training with engine=local has enough of the rows that tokenize's `result` counts."""
     from stages.grpo import rules
-    from stages.sft_config import check_examples
+    from stages.grpo.config import check_examples
 
     cards: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))["files"]
     yield from rules.check_rows(config.train, cards["train"]["records"])

@@ -1,8 +1,9 @@
-"""Configuration of rollout, optimizer and GRPO."""
+"""Configuration of rollout, optimizer, GRPO, and the supervised training and evaluation around it."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -202,3 +203,75 @@ def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
 def cut(layout: RoleLayout) -> tuple[int, int, bool]:
     """What decides which part of the weights a worker of the local trainer holds."""
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
+
+
+@dataclass(frozen=True)
+class SftConfig(OptimizerConfig):
+    """Supervised training on whole answers, until the model is right often enough for GRPO to start."""
+
+    enabled: bool
+    """false: grpo starts from split's weights."""
+    batch_size: Positive
+    """Examples per update."""
+    micro_batch_num: Positive
+    """Parts of a batch whose gradients are summed before an update; bounds the memory for logits."""
+    stop_accuracy: Annotated[float, Gt(0), Le(1)] | None
+    """Stop once the greedy accuracy on check_prompts training prompts reaches this; null: run all steps."""
+    stop_checks: Positive
+    """Checks in a row whose mean must reach stop_accuracy; one alone jumps too much from step to step."""
+    check_every: Positive
+    """Updates between checks of the greedy accuracy."""
+    checkpoint_every: NonNegative
+    """Updates between checkpoints, from which a killed run goes on; 0: none."""
+    max_tokens: Annotated[int, Ge(2)]
+    """Longest answer in checks, in tokens; rollout.max_tokens unless said otherwise."""
+    check_prompts: Annotated[int, Ge(1)]
+    """Prompts of each check: the last rows of the training data, which sft leaves out."""
+
+
+def check_sft(config: SftConfig, path: str = "sft") -> Iterator[Problem]:
+    """Every rule between its fields that `config` breaks."""
+    if config.warmup_steps > config.steps:
+        rule = f"at most {path}.steps={config.steps}"
+        yield Problem(f"{path}.warmup_steps", config.warmup_steps, rule, f"use at most {config.steps}")
+    parts = config.micro_batch_num
+    if config.batch_size % parts:
+        rule = f"must be a multiple of {path}.micro_batch_num={parts}"
+        yield Problem(
+            f"{path}.batch_size", config.batch_size, rule, f"use {-(-config.batch_size // parts) * parts}"
+        )
+
+
+def check_examples(config: SftConfig, examples: int, path: str = "sft") -> Iterator[Problem]:
+    """A batch must not exceed the examples that training has, without those of the check's prompts."""
+    if config.batch_size > examples:
+        held = f"{path}.check_prompts={config.check_prompts}"
+        rule = f"must be at most the {examples} examples that {held} leaves (ours: stages/grpo/sft.py)"
+        remedy = f"use at most {examples}" if examples else f"lower {path}.check_prompts, or take more rows"
+        yield Problem(f"{path}.batch_size", config.batch_size, rule, remedy)
+
+
+@dataclass(frozen=True)
+class EvaluateConfig:
+    """Accuracy on held-out prompts, before and after grpo."""
+
+    num_prompts: Positive | None
+    """Held-out prompts for greedy accuracy, from the first; null: all."""
+    sample_prompts: Annotated[int, Ge(0)]
+    """Held-out prompts for pass@k and mean@k, from the first; 0: skip both."""
+    k: Annotated[int, Ge(2)]
+    """Attempts that pass@k allows."""
+    num_samples: Annotated[int, Ge(2)]
+    """Completions sampled per prompt, at least k: pass@k is estimated from them (arXiv:2107.03374, eq. 1)."""
+    batch_prompts: Positive
+    """Prompts decoded at once."""
+    logged_samples: Annotated[int, Ge(0)]
+    """Rows of samples.jsonl."""
+
+
+def check_evaluate(config: EvaluateConfig, path: str = "evaluate") -> list[Problem]:
+    """Every cross-field rule that `config` breaks."""
+    if not config.sample_prompts or config.k <= config.num_samples:
+        return []
+    rule = f"at most {path}.num_samples={config.num_samples}, for pass@k (arXiv:2107.03374, eq. 1)"
+    return [Problem(f"{path}.k", config.k, rule, f"use at most {config.num_samples}, or draw more samples")]

@@ -10,8 +10,8 @@ from stages.engine import TOKENIZE, Engine, Load, Stage, rank_bytes
 from stages.errors import Problem
 from stages.grpo import checkpoint_files
 from stages.grpo import rules as trainer
-from stages.sft_config import check_examples, check_sft
-from stages.split_config import check_split
+from stages.grpo.config import check_examples, check_sft
+from stages.weights.config import check_split
 
 if TYPE_CHECKING:
     from stages.memory import RoleMemory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stages.errors import Problem
 from stages.grpo.config import TrainConfig
 from stages.layout import ROLES, LayoutConfig, Role
-from stages.split_config import SplitConfig
+from stages.weights.config import SplitConfig
 
 
 def check_layout(layout: LayoutConfig, train: TrainConfig) -> Iterator[Problem]:

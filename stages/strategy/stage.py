@@ -9,10 +9,10 @@ from pathlib import Path
 from stages.context import Context
 from stages.layout import ROLES, LayoutConfig, RoleLayout
 from stages.model_config import ModelConfig
-from stages.split_config import SplitConfig
 from stages.strategy.files import MERGED_DIRECTORY, MERGED_NAME, encode, encode_merged
 from stages.strategy.layouts import parameter_layouts, warnings, with_clones
 from stages.strategy.tensor_layout import TensorLayout
+from stages.weights.config import SplitConfig
 
 # mindrlhf e8a8fc1 names each role's parameters as they hang in its network of that role.
 _MINDRLHF_PREFIX = {

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from pipeline.config.load import Config
 from pipeline.config.load import load as compose
-from stages.export import export
 from stages.grpo.data import Vocabulary, read_prompts
 from stages.grpo.optimizer import learning_rate
+from stages.weights.export import export
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
 from tests.benchmarks.figures import RESULTS, Figure, at_least, at_most, write

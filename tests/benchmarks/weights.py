@@ -26,11 +26,11 @@ from pathlib import Path
 
 import numpy as np
 
-from stages.convert import convert_directory
-from stages.merge import merge_directory
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
+from stages.weights.convert import convert_directory
+from stages.weights.merge import merge_directory
 from stages.weights.outputs import OutputFile
+from stages.weights.split import split_directory
 from tests.benchmarks.figures import Figure, at_least, at_most, write
 from tests.stages.weights.checkpoints import hf_shapes, make_layout, make_model
 

@@ -304,7 +304,7 @@ def read_meta(root: Path) -> Any:
 
 
 def name_map(root: Path) -> None:
-    from stages.convert import NAME_MAP
+    from stages.weights.convert import NAME_MAP
     from stages.weights.names import name_map
 
     huggingface(root)
@@ -314,7 +314,7 @@ def name_map(root: Path) -> None:
 
 
 def read_name_map(root: Path) -> Any:
-    from stages.convert import converted
+    from stages.weights.convert import converted
 
     shape = model(**SHAPE)
     return converted(root, root, shape)

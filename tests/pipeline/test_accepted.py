@@ -104,10 +104,10 @@ def too_few(config: Config, records: Path) -> bool:
 
 def begin_sft(context: Context) -> None:
     """Its refusals, its first batch and its rates."""
+    from stages.grpo.config import SftConfig, check_examples, check_sft
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
+    from stages.grpo.sft import batches, longest
     from stages.model_config import ModelConfig
-    from stages.sft import batches, longest
-    from stages.sft_config import SftConfig, check_examples, check_sft
 
     config, model = context.section(SftConfig, "sft"), context.section(ModelConfig, "model")
     vocabulary = Vocabulary.of(context.inputs["fetch"], model)
@@ -153,8 +153,8 @@ def begin_grpo(context: Context, workers: int) -> None:
 
 def begin_evaluate(context: Context) -> None:
     """What is counted at its end."""
-    from stages.evaluate import pass_at_k
-    from stages.evaluate_config import EvaluateConfig
+    from stages.grpo.config import EvaluateConfig
+    from stages.grpo.evaluate import pass_at_k
     from stages.rewards import score
     from stages.rewards.config import RewardConfig
 

@@ -223,11 +223,11 @@ def test_strategy_leaves_no_ranks_of_another_layout(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path: Path, number: signal.Signals) -> None:
     program = (
-        "import sys, time, stages.convert\n"
+        "import sys, time, stages.weights.convert\n"
         "def slow(*_, **__):\n"
         "    (_[1] / 'model.safetensors').write_bytes(b'x' * 100000)\n"
         "    print('begun', flush=True); time.sleep(60)\n"
-        "stages.convert.convert, stages.convert.read_shape = slow, lambda _: None\n"
+        "stages.weights.convert.convert, stages.weights.convert.read_shape = slow, lambda _: None\n"
         "from pipeline.cli import main; sys.exit(main(sys.argv[1:]))\n"
     )
     line = [sys.executable, "-c", program, "convert", str(tmp_path), str(tmp_path / "deep" / "out")]

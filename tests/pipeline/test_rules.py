@@ -24,7 +24,6 @@ import pipeline.config.rules
 import stages.engines.mindrlhf.generation_rules
 import stages.engines.mindrlhf.layout_rules
 import stages.engines.mindrlhf.rules
-import stages.evaluate_config
 import stages.fetch.config
 import stages.fetch.sources
 import stages.grpo.config
@@ -33,10 +32,9 @@ import stages.grpo.rules
 import stages.model_config
 import stages.models.families
 import stages.rewards.config
-import stages.sft_config
-import stages.split_config
 import stages.strategy.layouts
 import stages.tokenize.config
+import stages.weights.config
 from pipeline.config.load import Config, load
 from stages.config import read
 from stages.errors import ConfigError
@@ -51,13 +49,11 @@ MODULES = (
     stages.engines.mindrlhf.layout_rules,
     stages.grpo.config,
     stages.grpo.rules,
-    stages.sft_config,
-    stages.split_config,
+    stages.weights.config,
     stages.model_config,
     stages.models.families,
     stages.strategy.layouts,
     stages.rewards.config,
-    stages.evaluate_config,
     stages.tokenize.config,
     stages.fetch.config,
     stages.fetch.sources,

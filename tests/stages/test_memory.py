@@ -8,11 +8,11 @@ import pytest
 
 from stages.memory import GIB, RoleMemory, Term, activations, elements, logits, shown, weights
 from stages.models.families import parameter_shapes
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
+from stages.weights.split import split_directory
 from tests.stages.strategy import golden
-from tests.stages.test_split import LAYOUTS
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf
+from tests.stages.weights.test_split import LAYOUTS
 
 CASES = [(layout, i % 2 == 1, ("bfloat16", "float32")[i % 2]) for i, layout in enumerate(LAYOUTS)]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from stages.context import Context
-from stages.convert import convert
 from stages.engines.base import START_FILE, Start, Tell, is_new, says, write_start
 from stages.engines.mindformers.job import Job, Places, check
 from stages.engines.mindformers.logs import FINISHED
@@ -24,10 +23,11 @@ from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.model_directory import with_ids
 from stages.errors import ConfigError, InputError
-from stages.export import export
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.strategy.stage import write_strategy
+from stages.weights.convert import convert
+from stages.weights.export import export
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
 from stages.weights.slicing import read_strategy

@@ -29,7 +29,7 @@ from stages.errors import ConfigError, Problem
 from stages.layout import ROLES
 from stages.memory import GIB, RoleMemory
 from stages.models.families import FAMILIES, family_of, trained_by, with_weights
-from stages.split_config import check_split
+from stages.weights.config import check_split
 
 if TYPE_CHECKING:
     from stages.sections import Sections

@@ -22,11 +22,11 @@ from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
 from stages.errors import InputError
-from stages.export import export
-from stages.export_config import ExportConfig
 from stages.layout import LayoutConfig
 from stages.model_config import ModelConfig
+from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS
+from stages.weights.export import export
 from stages.weights.names import name_map, renamed
 from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, open_directory

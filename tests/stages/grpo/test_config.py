@@ -24,7 +24,7 @@ def test_what_needs_checks_or_a_reference_says_so():
 
 
 def test_configuration_imports_no_mindspore():
-    modules = "stages.grpo.config, stages.grpo.stage, stages.sft, stages.sft_config, stages.evaluate, sys"
+    modules = "stages.grpo.config, stages.grpo.stage, stages.grpo.sft, stages.grpo.evaluate, sys"
     program = f"import {modules}; sys.exit('mindspore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from stages.convert import convert_directory
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
 from stages.weights.ckpt import build_ckpt
+from stages.weights.convert import convert_directory
+from stages.weights.split import split_directory
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
-from stages.merge import merge_directory
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
 from stages.weights.ckpt import build_ckpt
 from stages.weights.ckpt_reader import read_ckpt
+from stages.weights.merge import merge_directory
 from stages.weights.sources import open_directory, whole
+from stages.weights.split import split_directory
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf
 

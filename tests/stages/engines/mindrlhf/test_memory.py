@@ -10,8 +10,8 @@ from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
 from stages.layout import RoleLayout
 from stages.memory import GIB
 from stages.model_config import ModelConfig
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
+from stages.weights.split import split_directory
 from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.strategy import golden
 from tests.stages.weights.checkpoints import read_bits, write_hf

@@ -98,8 +98,8 @@ def _by_ourselves(
     from stages.grpo import worker
 
     worker.start()
-    from stages.evaluate import complete, weights
     from stages.grpo.data import Prompts, Vocabulary
+    from stages.grpo.evaluate import complete, weights
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse
     from stages.grpo.rollout import Decoder

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from stages.errors import InputError
-from stages.merge import merge_directory
-from stages.split import split_directory
 from stages.strategy.stage import write_strategy
 from stages.weights import complete
+from stages.weights.merge import merge_directory
+from stages.weights.split import split_directory
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 LAYOUT = {"data_parallel": 2, "model_parallel": 2, "pipeline_stage": 2, "enable_parallel_optimizer": True}
@@ -49,7 +49,7 @@ def test_merge_equals_mindspore_and_the_source(ranks):
 
 def test_sharded_by_size(ranks, monkeypatch):
     monkeypatch.setattr(
-        "stages.merge.by_size", lambda tensors, dtype: complete.by_size(tensors, dtype, 20_000)
+        "stages.weights.merge.by_size", lambda tensors, dtype: complete.by_size(tensors, dtype, 20_000)
     )
     _merge(ranks)
     files = json.loads((ranks / "out" / "param_name_map.json").read_text())

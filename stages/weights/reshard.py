@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from stages.split import split
 from stages.weights.formats import Format
 from stages.weights.outputs import complete_directory
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import open_ranks
+from stages.weights.split import split
 from stages.weights.transfer import Progress
 
 

@@ -6,7 +6,7 @@ import pytest
 from pipeline.config.load import load
 from stages.context import Context
 from stages.errors import ConfigError
-from stages.evaluate import Answers, pass_at_k, run, summary, worked_share
+from stages.grpo.evaluate import Answers, pass_at_k, run, summary, worked_share
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
@@ -23,7 +23,7 @@ def test_fewer_attempts_than_k_tell_nothing():
 
 
 def test_the_stage_refuses_before_it_computes(tmp_path, monkeypatch):
-    monkeypatch.setattr("stages.evaluate.worker.start", lambda target: None)
+    monkeypatch.setattr("stages.grpo.evaluate.worker.start", lambda target: None)
     values = load(["evaluate.num_samples=4", "evaluate.k=4"]).plain()
     values["evaluate"]["k"] = 5
     context = Context("evaluate", values, {}, tmp_path, tmp_path, tmp_path / "progress")

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stages.convert import convert_directory
 from stages.errors import InputError
-from stages.export import export, export_directory
-from stages.merge import merge_directory
-from stages.split import split_directory
 from stages.strategy.files import read_strategy
 from stages.strategy.stage import write_strategy
+from stages.weights.convert import convert_directory
+from stages.weights.export import export, export_directory
+from stages.weights.merge import merge_directory
 from stages.weights.sources import open_ranks
+from stages.weights.split import split_directory
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.context import Context
-from stages.convert_config import ConvertConfig
 from stages.errors import InputError
 from stages.files import read_json
 from stages.model_config import Dtype, ModelConfig
 from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
+from stages.weights.config import ConvertConfig
 from stages.weights.formats import Format
 from stages.weights.names import name_map, read_shape, renamed
 from stages.weights.outputs import complete_directory

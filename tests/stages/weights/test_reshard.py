@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import InputError
-from stages.reshard import reshard_directory
-from stages.split import split_directory
 from stages.strategy.files import encode_merged
 from stages.strategy.stage import write_strategy
 from stages.strategy.tensor_layout import TensorLayout
+from stages.weights.reshard import reshard_directory
+from stages.weights.split import split_directory
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part
 

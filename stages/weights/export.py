@@ -11,11 +11,11 @@ from typing import Any
 
 from stages.context import Context
 from stages.errors import InputError
-from stages.export_config import ExportConfig
 from stages.model_config import Dtype, ModelConfig
 from stages.models.families import weights_of
 from stages.models.family import EMBEDDING, HEAD, Shape
 from stages.weights.complete import stored_dtype
+from stages.weights.config import ExportConfig
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.names import fused_rows, is_fused, read_shape

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.config.load import load as compose
-from stages.sft import batches, reached
+from stages.grpo.sft import batches, reached
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stages.context import Context
-from stages.convert import convert_directory, converted, run
 from stages.errors import InputError
+from stages.weights.convert import convert_directory, converted, run
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_model, read_bits, write_hf, write_safetensors
 

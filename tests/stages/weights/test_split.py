@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.convert import convert_directory
 from stages.errors import InputError
-from stages.split import split, split_directory
 from stages.strategy.files import Strategy, encode_merged, read_strategy
 from stages.strategy.stage import write_strategy
 from stages.strategy.tensor_layout import TensorLayout
+from stages.weights.convert import convert_directory
 from stages.weights.sources import open_directory, open_ranks, whole
+from stages.weights.split import split, split_directory
 from stages.weights.transfer import read_tensor
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 from tests.stages.weights.plain_slicing import rank_part
@@ -251,7 +251,7 @@ def test_a_source_that_shrinks_leaves_no_output(tmp_path, monkeypatch):
             file.truncate(20_000)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr("stages.split.transfer", shrink_then_transfer)
+    monkeypatch.setattr("stages.weights.split.transfer", shrink_then_transfer)
     with pytest.raises(InputError, match=r"model.safetensors: .*: ended while being read"):
         split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -275,7 +275,7 @@ def test_killed_in_the_middle_nothing_counts_as_done(tmp_path):
     code = """
 import os, signal, sys
 from pathlib import Path
-from stages.split import split_directory
+from stages.weights.split import split_directory
 def kill(done, total):
     if done > total / 2:
         os.kill(os.getpid(), signal.SIGKILL)

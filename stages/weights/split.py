@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from stages.context import Context
-from stages.convert import converted
 from stages.errors import ConfigError, InputError
 from stages.model_config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
-from stages.split_config import SplitConfig, check_split
 from stages.weights.complete import stored_dtype
+from stages.weights.config import SplitConfig, check_split
+from stages.weights.convert import converted
 from stages.weights.formats import Format
 from stages.weights.names import is_fused, name_map, read_shape, renamed
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory

@@ -1,4 +1,4 @@
-"""What the split stage writes."""
+"""How weights are converted, split and exported; imports no numpy, for plans read it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from dataclasses import dataclass
 
 from stages.errors import Problem
 from stages.layout import Role
+from stages.model_config import Dtype
 from stages.weights.formats import Format
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """How the weights reach mindformers' names."""
+
+    materialize: bool
+    """Write renamed safetensors files instead of the name map alone (engines that read files need it)."""
+    dtype: Dtype | None
+    """Cast the weights; null keeps what the source has."""
+    format: Format
+    """What materialised weights are written as: safetensors with an index, or one model.ckpt."""
 
 
 @dataclass(frozen=True)
@@ -28,3 +41,11 @@ def check_split(config: SplitConfig, path: str = "split") -> Iterator[Problem]:
     for i, role in enumerate(config.roles):
         if role in config.roles[:i]:
             yield Problem(f"{path}.roles[{i}]", role, "is named twice", "name it once")
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """How the trained weights are stored."""
+
+    dtype: Dtype | None
+    """Storage dtype; null: each tensor's dtype in the fetched model."""

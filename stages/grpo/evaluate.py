@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from stages.context import Context
 from stages.errors import ConfigError
-from stages.evaluate_config import EvaluateConfig, check_evaluate
 from stages.grpo import worker
-from stages.grpo.config import RolloutConfig
+from stages.grpo.config import EvaluateConfig, RolloutConfig, check_evaluate
 from stages.model_config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.weights.dtypes import Array

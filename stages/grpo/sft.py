@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from stages.context import Context
 from stages.errors import ConfigError, InputError
 from stages.grpo import worker
-from stages.grpo.config import greedy
+from stages.grpo.config import SftConfig, check_examples, check_sft, greedy
 from stages.layout import ROLES
 from stages.model_config import ModelConfig
 from stages.rewards.functions import accuracy_reward
-from stages.sft_config import SftConfig, check_examples, check_sft
 from stages.weights.tensors import merge_ranks, write_ranks
 
 if TYPE_CHECKING:
