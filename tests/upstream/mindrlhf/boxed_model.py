@@ -28,9 +28,9 @@ BATCH, LEARNING_RATE = 64, 2e-3
 STEPS = 250
 """Of supervised training."""
 ANSWERED = 0.45
-"""Share of questions that the training text answers; to the others it says `\\boxed{?}`. So rewards vary, and what
-there is to learn, to answer, is the same for every question: a few hundred completions can teach it. Wrong sums
-instead would leave one error a question, which so few samples cannot tell from noise, whoever trains."""
+"""Share of questions that the training text answers; to the others it says `\\boxed{?}`. So rewards vary, and
+what there is to learn, to answer, is the same for every question: a few hundred completions can teach it.
+Wrong sums instead would leave one error a question, which so few cannot tell from noise, whoever trains."""
 
 
 def make(directory: Path) -> Path:
