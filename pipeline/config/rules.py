@@ -1,48 +1,41 @@
-"""Rules between fields: what single types and bounds cannot say. Each names its source."""
+"""Rules between sections, whatever the engine; tables of single sections and of engines are asked besides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
 from pipeline.errors import Problem
-from stages.base.layout import ROLES, Role, RoleLayout
-from stages.fetch.config import check_dataset, check_model
-from stages.fetch.sources import check_fetch
-from stages.grpo.config import check_evaluate, check_train
+from stages.base.layout import ROLES, Role
+from stages.base.rules import Broken, Rules, at_most, divide, hold, multiple_of
+from stages.fetch.config import DATASET, MODEL
+from stages.fetch.sources import FETCH
+from stages.grpo.rules import EVALUATE, TRAIN
 from stages.models import layouts
-from stages.models.config import check_ids
-from stages.models.families import check_family, family_of
-from stages.rewards.config import check_reward
-from stages.tokenize.config import check_tokenize
+from stages.models.config import IDS
+from stages.models.families import RULES as FAMILY
+from stages.models.families import Trained, family_of
+from stages.rewards.config import RULES as REWARD
+from stages.tokenize.config import RULES as TOKENIZE
 
 if TYPE_CHECKING:
     from pipeline.config.load import Config
 
-MOST_CARDS = 64
-"""Of a dense model; one with experts may fit on no fewer than hundreds."""
-HEADS_RULE = "must divide {name}={count} (mindformers llama_transformer.py:187)"
+RULES: Rules[Config] = Rules("run")
 
 
 def check(config: Config) -> list[Problem]:
     """Every rule that `config` breaks; empty when it can run."""
-    per_node = config.launcher.cards_per_node
-    family = list(check_family(config.model, config.engine.name))
-    return [
-        *family,
-        *_model(config),
-        *(problem for role in ROLES for problem in _role(config, role)),
-        *(
-            problem
-            for engine in engines.chosen(config)
-            if not family or engine.name == engines.SUPERVISED
-            for problem in engine.problems(config, per_node)
-        ),
-        *_lengths(config),
-        *_training(config),
-        *_sources(config),
+    family = FAMILY.check(Trained(config.model, config.engine.name))
+    asked = [
+        problem
+        for engine in engines.chosen(config)
+        if not family or engine.name == engines.SUPERVISED
+        for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
+    return [*family, *RULES.check(config), *asked, *SECTIONS.check(config)]
 
 
 def degrees(role: Mapping[str, Any]) -> int:
@@ -60,105 +53,121 @@ def layout_name(role: Mapping[str, Any]) -> str:
     return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
 
 
-def divisors(count: int) -> str:
-    """What may stand where something must divide `count`, told."""
-    return " or ".join(str(one) for one in range(1, count + 1) if count % one == 0)
+RULES.must(
+    "cards",
+    at_most(64),
+    "ours: a dense model needs no more; one with experts may fit on no fewer than hundreds",
+    when=lambda config: family_of(config.model).num_experts is None,
+)
+RULES.must(
+    "model.hidden_size",
+    multiple_of("model.num_attention_heads", "num_attention_heads"),
+    "transformers' modeling_qwen2.py: head_dim",
+)
 
 
-def _model(config: Config) -> Iterator[Problem]:
+@RULES.row("model.hidden_size", "ours: rotary pairs", unless=("hidden_size",))
+def _even_heads(config: Config) -> Broken:
     model = config.model
-    if config.cards > MOST_CARDS and family_of(model).num_experts is None:
-        yield Problem("cards", config.cards, f"must be at most {MOST_CARDS}", f"use at most {MOST_CARDS}")
-    if model.hidden_size % model.num_attention_heads:
-        yield Problem(
-            "model.hidden_size",
-            model.hidden_size,
-            f"must be a multiple of num_attention_heads={model.num_attention_heads}",
-            f"use {-(-model.hidden_size // model.num_attention_heads) * model.num_attention_heads}",
-        )
-    elif model.head_dim % 2:
-        yield Problem(
-            "model.hidden_size",
-            model.hidden_size,
-            f"head size {model.head_dim} must be even (rotary pairs)",
-            f"use {(model.head_dim + 1) * model.num_attention_heads}",
-        )
-    if model.num_attention_heads % model.num_key_value_heads:
-        yield Problem(
-            "model.num_key_value_heads",
-            model.num_key_value_heads,
-            f"must divide num_attention_heads={model.num_attention_heads} (grouped-query attention)",
-            f"use {divisors(model.num_attention_heads)}",
-        )
+    if model.head_dim % 2 == 0:
+        return None
+    return (
+        f"head size {model.head_dim} must be even",
+        f"use {(model.head_dim + 1) * model.num_attention_heads}",
+    )
 
 
-def _role(config: Config, role: Role) -> Iterator[Problem]:
-    layout, model = config.layout.role(role), config.model
-    path = f"layout.{role}"
-    if layout.cards != config.cards:
-        yield Problem(
-            path,
-            layout.name,
-            f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards} "
-            "(ours: the roles take turns on the same cards)",
-            f"choose another layout, or cards={layout.cards}"
-            if role == "train"
-            else "leave its degrees null",
-        )
-    heads = list(_heads(path, layout, config))
-    yield from heads
-    if layout.pipeline_stage > model.num_hidden_layers:
-        yield Problem(
-            f"{path}.pipeline_stage",
-            layout.pipeline_stage,
-            f"at most num_hidden_layers={model.num_hidden_layers}",
-            f"use at most {model.num_hidden_layers}, and raise data_parallel instead",
-        )
-    elif not heads:
-        yield from layouts.problems(model, layout, path)
+RULES.must(
+    "model.num_key_value_heads",
+    divide("model.num_attention_heads", "num_attention_heads"),
+    "grouped-query attention: arXiv:2305.13245",
+)
 
 
-def _heads(path: str, layout: RoleLayout, config: Config) -> Iterator[Problem]:
-    for name in ("num_attention_heads", "num_key_value_heads"):
-        count = getattr(config.model, name)
-        if count % layout.model_parallel:
-            yield Problem(
-                f"{path}.model_parallel",
-                layout.model_parallel,
-                HEADS_RULE.format(name=name, count=count),
-                f"use {divisors(count)}",
-            )
+@RULES.row("layout.{}", "ours: the roles take turns on the same cards", each=ROLES)
+def _occupied(config: Config, role: Role) -> Broken:
+    layout = config.layout.role(role)
+    if layout.cards == config.cards:
+        return None
+    rule = f"occupies {layout.cards} cards (dp*mp*pp*cp), must be cards={config.cards}"
+    remedy = f"choose another layout, or cards={layout.cards}"
+    return rule, remedy if role == "train" else "leave its degrees null", layout.name
 
 
-def _lengths(config: Config) -> Iterator[Problem]:
-    longest = config.tokenize.max_prompt_length + config.rollout.max_tokens
-    if longest > config.model.max_position_embeddings:
-        yield Problem(
-            "rollout.max_tokens",
-            config.rollout.max_tokens,
-            f"tokenize.max_prompt_length + rollout.max_tokens = {longest} must be at most "
-            f"model.max_position_embeddings={config.model.max_position_embeddings}",
-            _shorter(config),
-        )
+for _name in ("num_attention_heads", "num_key_value_heads"):
+    RULES.must(
+        "layout.{}.model_parallel",
+        divide(lambda config, role, name=_name: getattr(config.model, name), _name),
+        "mindformers llama_transformer.py:187",
+        name=_name.removeprefix("num_"),
+        each=ROLES,
+    )
+RULES.must(
+    "layout.{}.pipeline_stage",
+    at_most(
+        lambda config, role: config.model.num_hidden_layers,
+        "num_hidden_layers",
+        remedy="use fewer, and raise data_parallel instead",
+    ),
+    "mindformers models/utils.py, LayerSetting",
+    each=ROLES,
+)
+_HEADS = ("attention_heads", "key_value_heads", "pipeline_stage")
 
 
-def _shorter(config: Config) -> str:
-    left = config.model.max_position_embeddings - config.tokenize.max_prompt_length
-    return f"use at most {left}" if left > 0 else "lower tokenize.max_prompt_length"
+@RULES.row("layout.{}.offset", "mindformers models/utils.py, LayerSetting", each=ROLES, unless=_HEADS)
+def _offset(config: Config, role: Role) -> Broken:
+    return layouts.offset_fault(config.model, config.layout.role(role))
 
 
-def _training(config: Config) -> Iterator[Problem]:
-    yield from check_train(config.train, config.rollout)
-    yield from check_reward(config.reward)
-    yield from check_evaluate(config.evaluate)
-    yield from check_tokenize(config.tokenize)
-    if config.tokenize.kind != "grpo":
-        remedy = "make files for mindformers with `grpoflow tokenize`"
-        yield Problem("tokenize.kind", config.tokenize.kind, "must be grpo in a run", remedy)
+@RULES.row("layout.{}.model_parallel", "mindformers' shard calls", each=ROLES, unless=(*_HEADS, "offset"))
+def _divisible(config: Config, role: Role) -> Broken:
+    """Quick for any number of layers, since all have the same shapes."""
+    layout = config.layout.role(role)
+    few = min(2, layout.pipeline_stage)
+    if family_of(config.model).weights is None:
+        return None
+    model = replace(config.model, num_hidden_layers=few)
+    return layouts.shape_fault(model, replace(layout, pipeline_stage=few, offset=()))
 
 
-def _sources(config: Config) -> Iterator[Problem]:
-    yield from check_model(config.model)
-    yield from check_ids(config.model)
-    yield from check_dataset(config.dataset)
-    yield from check_fetch(config.fetch)
+@RULES.row("rollout.max_tokens", "ours: config.json says what it was trained for")
+def _longest(config: Config) -> Broken:
+    prompt, most = config.tokenize.max_prompt_length, config.model.max_position_embeddings
+    if prompt + config.rollout.max_tokens <= most:
+        return None
+    rule = (
+        f"tokenize.max_prompt_length + rollout.max_tokens = {prompt + config.rollout.max_tokens} must be at "
+    )
+    rule += f"most model.max_position_embeddings={most}"
+    return rule, f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
+
+
+RULES.must(
+    "tokenize.kind",
+    hold(
+        lambda config: config.tokenize.kind == "grpo",
+        "must be grpo in a run",
+        "make files for mindformers with `grpoflow tokenize`",
+    ),
+    "ours: stages/grpo/data.py",
+)
+
+
+@RULES.row("sft.enabled", "ours: its sft stage is skipped")
+def _weights_of_sft(config: Config) -> Broken:
+    if not config.sft.enabled or not engines.of(config.engine.name).programs:
+        return None
+    rule = f"engine={config.engine.name} starts from the fetched weights"
+    return rule, "set sft.enabled=false, and engine.sft=mindformers where it should be trained first"
+
+
+SECTIONS: Rules[Config] = Rules("sections")
+SECTIONS.include(TRAIN, lambda config: config)
+SECTIONS.include(REWARD, lambda config: config.reward)
+SECTIONS.include(EVALUATE, lambda config: config.evaluate)
+SECTIONS.include(TOKENIZE, lambda config: config.tokenize)
+SECTIONS.include(MODEL, lambda config: config.model)
+SECTIONS.include(IDS, lambda config: config.model)
+SECTIONS.include(DATASET, lambda config: config.dataset)
+SECTIONS.include(FETCH, lambda config: config.fetch)

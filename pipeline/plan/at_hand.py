@@ -137,11 +137,10 @@ def _rows(plan: Plan, store: Store) -> Iterator[Problem]:
 
 def check_rows(config: Config, result: Path) -> Iterator[Problem]:
     """Whether training with engine=local has enough of the rows that tokenize's `result` counts."""
-    from stages.grpo import rules
-    from stages.grpo.config import check_examples
+    from stages.grpo.rules import EXAMPLES, PROMPTS, Held
 
     cards: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))["files"]
-    yield from rules.check_rows(config.train, cards["train"]["records"])
+    yield from PROMPTS.check(Held(config.train, cards["train"]["records"]))
     if config.sft.enabled:
         held = 0 if config.sft_data.path is not None else config.sft.check_prompts
-        yield from check_examples(config.sft, max(0, cards["sft"]["records"] - held))
+        yield from EXAMPLES.check(Held(config.sft, max(0, cards["sft"]["records"] - held)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.graph import Program, Stage
+from stages.base.rules import Rules
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -79,8 +80,10 @@ class Engine:
     name: str
     stages: Callable[[Sections], tuple[Stage, ...]]
     """Its part of the graph, in order: from convert to export; mindformers': its sft stage."""
-    problems: Callable[[Sections, int], Iterable[Problem]]
-    """The rules that a run breaks on nodes of so many cards."""
+    rules: Rules[Any]
+    """What a run must keep; asked of `subject`."""
+    subject: Callable[[Sections, int], Any] = lambda run, cards_per_node: run
+    """Of a run on nodes of so many cards."""
     programs: tuple[Program, ...] = ()
     checkouts: tuple[Checkout, ...] = ()
     """Repositories that it is run from; the first one's contract is the engine's, and a run needs it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class Problem:
     """What should hold, with its source where it is not ours."""
     remedy: str = ""
     """What to type or change."""
+    id: str = field(default="", compare=False)
+    """The row that it broke (stages/rules.py), which is not told."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"

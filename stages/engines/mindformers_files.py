@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from stages.base.engine import Checkout, Known, Window
 from stages.base.errors import ConfigError, Problem
+from stages.base.rules import Broken
 
 NUMPY: Window = ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError")
 SAFETENSORS: Window = (
@@ -61,8 +62,8 @@ def fits(version: str, window: str) -> bool:
 
 def _judge(window: str, home: str) -> str:
     """By run_mindformer.py's arguments, and by the version in setup.py where there is one."""
-    if found := check_home(home):
-        raise ConfigError(found)
+    if fault := home_fault(home):
+        raise ConfigError([Problem("mindformers.home", home, *fault[:2])])
     setup = Path(home) / "setup.py"
     text = setup.read_text("utf-8", errors="replace") if setup.is_file() else ""
     declared = _VERSION.search(text)
@@ -74,15 +75,15 @@ def _judge(window: str, home: str) -> str:
     return declared[1]
 
 
-def check_home(home: str) -> list[Problem]:
+def home_fault(home: str) -> Broken:
     """Whether a directory is a checkout whose run_mindformer.py takes our arguments."""
     try:
         declared = set(_ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
-        return [Problem("mindformers.home", home, rule, "clone it and give its directory")]
+        return rule, "clone it and give its directory"
     missing = sorted(set(ARGUMENTS) - declared)
     if not missing:
-        return []
+        return None
     rule = f"its {MAIN} lacks {', '.join(f'--{name}' for name in missing)}"
-    return [Problem("mindformers.home", home, rule, "check out 051d65f or v1.6.0")]
+    return rule, "check out 051d65f or v1.6.0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,14 +11,16 @@ from annotated_types import Ge, Le
 
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
+from stages.base.rules import Rules, Test, at_least, at_most, required
 from stages.fetch.sources import (
     FileConfig,
     FilesConfig,
     RepositoryConfig,
-    check_digest,
-    check_repository,
-    check_url,
+    digest_fault,
+    id_fault,
     moving,
+    revision_fault,
+    url_fault,
 )
 from stages.models.config import ModelConfig
 
@@ -97,38 +100,98 @@ class DatasetConfig:
     """Set for the built-in problems only."""
 
 
-def check_dataset(config: DatasetConfig, path: str = "dataset") -> list[Problem]:
-    """Every cross-field rule that `config` breaks; looks at no file."""
-    problems = []
-    if config.source == "local" and config.path is None:
-        remedy = f"set {path}.path=DIRECTORY with train.jsonl and test.jsonl"
-        problems.append(Problem(f"{path}.path", None, f"is required when {path}.source=local", remedy))
-    if config.source == "builtin":
-        problems += _check_builtin(config, path)
-    elif config.source != "local":
-        problems += _check_remote(config, path)
-    return problems
+DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
+"""They look at no file."""
 
 
-def _check_remote(config: DatasetConfig, path: str) -> list[Problem]:
-    if config.files is None:
-        rule = f"is required when {path}.source={config.source}"
-        return [Problem(f"{path}.files", None, rule, "give files.train.name, see conf/dataset/gsm8k.yaml")]
-    problems = []
-    if config.source == "modelscope":
-        if config.hub is None:
-            rule = f"is required when {path}.source=modelscope"
-            problems.append(Problem(f"{path}.hub", None, rule, "give {id, revision}"))
-        else:
-            problems += check_repository(f"{path}.hub", config.hub.id, config.hub.revision)
-    for split, file in remote_files(config):
-        key = f"{path}.files.{split}"
-        problems += check_url(f"{key}.name", file.name) if config.source == "url" else []
-        problems += check_digest(f"{key}.sha256", file.sha256)
-    if config.files.test is None and config.test_rows is None:
-        rule = "is required where the source has no held-out file: so many last rows of train are held out"
-        problems.append(Problem(f"{path}.test_rows", None, rule, "set it to 1000"))
-    return problems + _check_ignored(config, path)
+def _ignored(section: str) -> Test:
+    """Paths beside another source are refused rather than ignored."""
+    return lambda value, config, *asked: (
+        (f"is ignored when {section}.source={config.source}", f"set {section}.source=local")
+        if value is not None
+        else None
+    )
+
+
+def _of(*sources: str) -> Callable[..., bool]:
+    return lambda config, *asked: config.source in sources
+
+
+DATASET.must(
+    "dataset.path",
+    required("when dataset.source=local", "set dataset.path=DIRECTORY with train.jsonl and test.jsonl"),
+    when=_of("local"),
+)
+DATASET.must(
+    "dataset.{}",
+    _ignored("dataset"),
+    name="ignored",
+    each=("path", "test_path"),
+    when=_of("builtin", "url", "modelscope"),
+)
+DATASET.must(
+    "dataset.arith",
+    required("when dataset.source=builtin", "choose dataset=arith"),
+    when=_of("builtin"),
+)
+DATASET.must(
+    "dataset.arith.min_addends",
+    at_most("dataset.arith.max_addends"),
+    when=lambda config: config.source == "builtin" and config.arith is not None,
+)
+DATASET.must(
+    "dataset.{}",
+    required("when dataset.source=builtin", "set it to the number of rows"),
+    name="builtin_rows",
+    each=("train_rows", "test_rows"),
+    when=_of("builtin"),
+)
+DATASET.must(
+    "dataset.files",
+    required(
+        "when dataset.source is url or modelscope", "give files.train.name, see conf/dataset/gsm8k.yaml"
+    ),
+    when=_of("url", "modelscope"),
+)
+DATASET.must(
+    "dataset.hub",
+    required("when dataset.source=modelscope", "give {id, revision}"),
+    when=_of("modelscope"),
+)
+
+
+for _key, _fault in (("id", id_fault), ("revision", revision_fault)):
+    DATASET.must(
+        f"dataset.hub.{_key}",
+        lambda value, config, fault=_fault: fault(value),
+        "ModelScope's are of this form",
+        when=_of("modelscope"),
+        unless=("hub",),
+    )
+
+
+def _files(config: DatasetConfig) -> list[str]:
+    return [split for split, _ in remote_files(config)]
+
+
+DATASET.must(
+    "dataset.files.{}.name",
+    lambda value, config, split: url_fault(value),
+    "ours: configurations are recorded",
+    each=_files,
+    when=_of("url"),
+)
+DATASET.must(
+    "dataset.files.{}.sha256",
+    lambda value, config, split: digest_fault(value),
+    each=_files,
+    when=_of("url", "modelscope"),
+)
+DATASET.must(
+    "dataset.test_rows",
+    required("where the source has no held-out file: so many last rows are held out", "set it to 1000"),
+    when=lambda config: config.source in ("url", "modelscope") and _files(config) == ["train"],
+)
 
 
 def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
@@ -139,30 +202,43 @@ def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
     return [(split, file) for split, file in pairs if file is not None]
 
 
-def check_vocabulary(size: int, path: str = "model.vocab_size") -> list[Problem]:
-    """Whether a tokenizer of at most so many ids can be trained."""
-    if size >= SMALLEST_VOCAB:
-        return []
-    rule = f"must be at least {SMALLEST_VOCAB} (256 bytes and the special tokens)"
-    return [Problem(path, size, rule, f"use {SMALLEST_VOCAB}, or more")]
+MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
+"""Where a model comes from; they look at no file."""
+MODEL.must(
+    "model.path",
+    required("with model.source=local", "give a Hugging Face directory"),
+    when=_of("local"),
+)
+MODEL.must(
+    "model.path",
+    _ignored("model"),
+    name="ignored_path",
+    when=_of("builtin", "modelscope"),
+)
+MODEL.must(
+    "model.vocab_size",
+    at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),
+    when=lambda config: config.source == "builtin" and config.tokenizer_path is None,
+)
+MODEL.must(
+    "model.hub",
+    required(
+        "with model.source=modelscope",
+        "give {base, instruct, id, revision}, or a directory as model.path",
+    ),
+    when=_of("modelscope"),
+)
 
 
-def check_model(config: ModelConfig, path: str = "model") -> list[Problem]:
-    """What is wrong with where a model comes from; looks at no file."""
-    if config.source == "local" and config.path is None:
-        remedy = "give a Hugging Face directory"
-        return [Problem(f"{path}.path", None, f"is required with {path}.source=local", remedy)]
-    if config.source != "local" and config.path is not None:
-        rule = f"is ignored when {path}.source={config.source}"
-        return [Problem(f"{path}.path", config.path, rule, f"set {path}.source=local")]
-    if config.source == "builtin" and config.tokenizer_path is None:
-        return check_vocabulary(config.vocab_size, f"{path}.vocab_size")
-    if config.source != "modelscope":
-        return []
-    if config.hub is None:
-        remedy = "give {base, instruct, id, revision}, or a directory as model.path"
-        return [Problem(f"{path}.hub", None, f"is required with {path}.source=modelscope", remedy)]
-    return check_repository(f"{path}.hub", config.hub_id, config.hub.revision)
+for _key, _fault in (("id", id_fault), ("revision", revision_fault)):
+    MODEL.must(
+        f"model.hub.{_key}",
+        lambda value, config, fault=_fault: fault(value),
+        "ModelScope's are of this form",
+        when=_of("modelscope"),
+        value=(lambda config: config.hub_id) if _key == "id" else None,
+        unless=("hub",),
+    )
 
 
 def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:
@@ -178,30 +254,6 @@ def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]
                 rule = "is not known: whatever the address holds when it is fetched is kept, and recorded"
                 found.append(Problem(f"dataset.files.{split}.sha256", None, rule, "set it to pin the file"))
     return found
-
-
-def _check_builtin(config: DatasetConfig, path: str) -> list[Problem]:
-    problems = []
-    if config.arith is None:
-        rule = f"is required when {path}.source=builtin"
-        problems.append(Problem(f"{path}.arith", None, rule, "choose dataset=arith"))
-    elif config.arith.min_addends > config.arith.max_addends:
-        rule = f"must not exceed {path}.arith.max_addends={config.arith.max_addends}"
-        remedy = f"use at most {config.arith.max_addends}"
-        problems.append(Problem(f"{path}.arith.min_addends", config.arith.min_addends, rule, remedy))
-    for name, value in (("train_rows", config.train_rows), ("test_rows", config.test_rows)):
-        if value is None:
-            rule = f"is required when {path}.source=builtin"
-            problems.append(Problem(f"{path}.{name}", None, rule, "set it to the number of rows"))
-    return problems + _check_ignored(config, path)
-
-
-def _check_ignored(config: DatasetConfig, path: str) -> list[Problem]:
-    """Paths beside another source: refused rather than ignored."""
-    rule = f"is ignored when {path}.source={config.source}"
-    remedy = f"set {path}.path and {path}.source=local to read files"
-    named = (("path", config.path), ("test_path", config.test_path))
-    return [Problem(f"{path}.{name}", text, rule, remedy) for name, text in named if text is not None]
 
 
 def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.fetch import arith, hub, url
-from stages.fetch.config import DATA_SUFFIXES, DatasetConfig, check_dataset, remote_files, split_files
+from stages.fetch.config import DATA_SUFFIXES, DATASET, DatasetConfig, remote_files, split_files
 from stages.fetch.download import Arrived, Downloaded, Progress, adopt, take
 from stages.fetch.jsonl import check_file, write_rows
 from stages.fetch.listing import Listed, matching
@@ -63,9 +63,7 @@ def fetch_dataset(
         InputError: a file is missing, malformed beyond what is tolerated, or too short; or the source
             refuses, delivers other bytes than it lists, or stays unreachable.
     """
-    problems = check_dataset(dataset)
-    if problems:
-        raise ConfigError(problems)
+    DATASET.demand(dataset)
     if dataset.source == "builtin":
         return _generate(dataset, seed, output)
     assert fetch is not None

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from annotated_types import Ge, Gt, Le
 
 from stages.base.errors import Problem
+from stages.base.rules import Broken, Rules
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
 REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
@@ -82,44 +83,41 @@ def choose_source(section: Mapping[str, Any]) -> str:
     return "url" if section.get("files") is not None else "local"
 
 
-def check_fetch(config: FetchConfig) -> list[Problem]:
-    """What is wrong with the fetch section."""
-    return [] if config.endpoint is None else check_url("fetch.endpoint", config.endpoint)
+FETCH = Rules[FetchConfig]("fetch", "ours: configurations are recorded")
+FETCH.must("fetch.endpoint", lambda value, config: None if value is None else url_fault(value))
 
 
-def check_repository(path: str, id: str, revision: str) -> list[Problem]:
-    """What is wrong with a repository's id and revision, `path` being their config group."""
-    problems = []
-    if not REPOSITORY_ID.fullmatch(id):
-        problems.append(Problem(f"{path}.id", id, "must be owner/name", "as in Qwen/Qwen2.5-7B"))
-    if not REVISION.fullmatch(revision) or ".." in revision:
-        problems.append(
-            Problem(f"{path}.revision", revision, "must be a commit, tag or branch", "as in master")
-        )
-    return problems
+def id_fault(id: str) -> Broken:
+    """What is wrong with a repository's id."""
+    return None if REPOSITORY_ID.fullmatch(id) else ("must be owner/name", "as in Qwen/Qwen2.5-7B")
 
 
-def check_url(path: str, url: str) -> list[Problem]:
+def revision_fault(revision: str) -> Broken:
+    """What is wrong with a revision."""
+    if REVISION.fullmatch(revision) and ".." not in revision:
+        return None
+    return "must be a commit, tag or branch", "as in master"
+
+
+def url_fault(url: str) -> Broken:
     """Refuse what is no web address, and any secret in one: configurations are recorded and shown."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         rule, remedy = "must be an http or https address", "begin it with https://"
-        return [Problem(path, url.split("?")[0].rpartition("@")[2], rule, remedy)]
+        return rule, remedy, url.split("?")[0].rpartition("@")[2]
     if "@" in parts.netloc:
-        remedy = "put user and password into ~/.netrc"
-        return [Problem(path, f"…@{parts.hostname}", "must not hold a user or password", remedy)]
+        return "must not hold a user or password", "put them into ~/.netrc", f"…@{parts.hostname}"
     secret = next((key for key, _ in parse_qsl(parts.query, True) if SECRET_KEYS.search(key)), None)
-    if secret is not None:
-        rule = f"must not hold a secret ({secret}): configurations are recorded"
-        return [Problem(path, f"{parts.hostname}{parts.path}?…", rule, "put it into ~/.netrc")]
-    return []
+    if secret is None:
+        return None
+    return f"must not hold a secret, {secret}", "put it into ~/.netrc", f"{parts.hostname}{parts.path}?…"
 
 
-def check_digest(path: str, digest: str | None) -> list[Problem]:
+def digest_fault(digest: str | None) -> Broken:
     """A SHA-256, where there is one, must look like one."""
     if digest is None or SHA256.fullmatch(digest):
-        return []
-    return [Problem(path, digest, "must be 64 lower-case hexadecimal digits", "use what sha256sum prints")]
+        return None
+    return "must be 64 lower-case hexadecimal digits", "use what sha256sum prints"
 
 
 def moving(path: str, id: str, revision: str) -> list[Problem]:

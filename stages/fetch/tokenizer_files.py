@@ -10,9 +10,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import understood
-from stages.fetch.config import TOKENIZER_AND_TEMPLATE, check_vocabulary
+from stages.fetch.config import SMALLEST_VOCAB, TOKENIZER_AND_TEMPLATE
 from stages.tokenize.tokenizer import (
     ENDOFTEXT,
     IM_END,
@@ -48,9 +48,9 @@ def write_trained(texts: Iterable[str], vocab_size: int, output: Path) -> None:
     Raises:
         ConfigError: the vocabulary can't hold the 256 bytes and the special tokens.
     """
-    problems = check_vocabulary(vocab_size)
-    if problems:
-        raise ConfigError(problems)
+    if vocab_size < SMALLEST_VOCAB:
+        rule = f"must be at least {SMALLEST_VOCAB}: 256 bytes and the special tokens"
+        raise ConfigError([Problem("model.vocab_size", vocab_size, rule, f"use {SMALLEST_VOCAB}, or more")])
     tokenizer = train(texts, vocab_size)
     tokenizer.save(str(output / "tokenizer.json"))
     _write_vocabulary(output)

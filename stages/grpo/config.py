@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
 from stages.base.layout import RoleLayout
 
@@ -163,43 +160,6 @@ def greedy(max_tokens: int) -> RolloutConfig:
     )
 
 
-def check_train(train: TrainConfig, rollout: RolloutConfig) -> list[Problem]:
-    """Every rule between fields that the sections `train` and `rollout` break."""
-    problems = []
-    if train.warmup_steps > train.steps:
-        problems.append(
-            Problem(
-                "train.warmup_steps",
-                train.warmup_steps,
-                f"at most train.steps={train.steps}",
-                f"use at most {train.steps}",
-            )
-        )
-    if train.validate_every and not train.validation_prompts:
-        rule = "must be at least 1 where train.validate_every is not 0"
-        problems.append(Problem("train.validation_prompts", 0, rule, "set it to 64"))
-    for name, value in (("keep_best", train.keep_best), ("patience", train.patience)):
-        if value and not train.validate_every:
-            rule = "needs checks on held-out prompts"
-            problems.append(Problem(f"train.{name}", value, rule, "set train.validate_every"))
-    for i, logger in enumerate(train.loggers):
-        if importlib.util.find_spec(logger) is None:
-            rule = f"needs the package {logger}"
-            problems.append(Problem(f"train.loggers[{i}]", logger, rule, "pip install 'grpoflow[loggers]'"))
-        if logger in train.loggers[:i]:
-            problems.append(Problem(f"train.loggers[{i}]", logger, "is named twice", "name it once"))
-    for name in ("ref_model_sync_steps", "max_kl"):
-        if getattr(train, name) and train.beta == 0:
-            rule = "needs a reference, which train.beta=0 leaves out"
-            problems.append(Problem(f"train.{name}", getattr(train, name), rule, "set train.beta above 0"))
-    if rollout.min_tokens > rollout.max_tokens:
-        rule = f"at most rollout.max_tokens={rollout.max_tokens}"
-        problems.append(
-            Problem("rollout.min_tokens", rollout.min_tokens, rule, f"use at most {rollout.max_tokens}")
-        )
-    return problems
-
-
 def cut(layout: RoleLayout) -> tuple[int, int, bool]:
     """What decides which part of the weights a worker of the local trainer holds."""
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
@@ -229,28 +189,6 @@ class SftConfig(OptimizerConfig):
     """Prompts of each check: the last rows of the training data, which sft leaves out."""
 
 
-def check_sft(config: SftConfig, path: str = "sft") -> Iterator[Problem]:
-    """Every rule between its fields that `config` breaks."""
-    if config.warmup_steps > config.steps:
-        rule = f"at most {path}.steps={config.steps}"
-        yield Problem(f"{path}.warmup_steps", config.warmup_steps, rule, f"use at most {config.steps}")
-    parts = config.micro_batch_num
-    if config.batch_size % parts:
-        rule = f"must be a multiple of {path}.micro_batch_num={parts}"
-        yield Problem(
-            f"{path}.batch_size", config.batch_size, rule, f"use {-(-config.batch_size // parts) * parts}"
-        )
-
-
-def check_examples(config: SftConfig, examples: int, path: str = "sft") -> Iterator[Problem]:
-    """A batch must not exceed the examples that training has, without those of the check's prompts."""
-    if config.batch_size > examples:
-        held = f"{path}.check_prompts={config.check_prompts}"
-        rule = f"must be at most the {examples} examples that {held} leaves (ours: stages/grpo/sft.py)"
-        remedy = f"use at most {examples}" if examples else f"lower {path}.check_prompts, or take more rows"
-        yield Problem(f"{path}.batch_size", config.batch_size, rule, remedy)
-
-
 @dataclass(frozen=True)
 class EvaluateConfig:
     """Accuracy on held-out prompts, before and after grpo."""
@@ -267,11 +205,3 @@ class EvaluateConfig:
     """Prompts decoded at once."""
     logged_samples: Annotated[int, Ge(0)]
     """Rows of samples.jsonl."""
-
-
-def check_evaluate(config: EvaluateConfig, path: str = "evaluate") -> list[Problem]:
-    """Every cross-field rule that `config` breaks."""
-    if not config.sample_prompts or config.k <= config.num_samples:
-        return []
-    rule = f"at most {path}.num_samples={config.num_samples}, for pass@k (arXiv:2107.03374, eq. 1)"
-    return [Problem(f"{path}.k", config.k, rule, f"use at most {config.num_samples}, or draw more samples")]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages.base.engine import Engine, Load
-from stages.base.errors import Problem
 from stages.base.graph import TOKENIZE, Stage, rank_bytes
 from stages.grpo import checkpoint_files
-from stages.grpo import rules as trainer
-from stages.grpo.config import check_examples, check_sft
-from stages.weights.config import check_split
+from stages.grpo.rules import RUN
 
 if TYPE_CHECKING:
     from stages.models.memory import RoleMemory
@@ -77,24 +74,6 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     )
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of the embedded trainer."""
-    sft = run.sft.enabled
-    yield from trainer.check_layout(run.layout, run.train)
-    yield from check_split(run.split)
-    yield from trainer.check_split(run.split, run.train, sft)
-    rows = run.dataset.train_rows
-    if rows is not None:  # of files, how many there are at most
-        yield from trainer.check_rows(run.train, rows)
-    if sft:
-        yield from check_sft(run.sft)
-        if rows is not None and run.sft_data.path is None:
-            yield from check_examples(run.sft, max(0, rows - run.sft.check_prompts))
-    if run.model.qkv_concat:
-        rule = "engine=local reads separate q, k, v and gate, up weights (ours: stages/grpo/model.py)"
-        yield Problem("model.qkv_concat", True, rule, "set it to false")
-
-
 def memory(run: Sections) -> tuple[RoleMemory, ...]:
     """Bytes of one worker, per role."""
     from stages.grpo.memory import estimate  # here and below: a run with nothing to do need not load it
@@ -129,7 +108,7 @@ def load(run: Sections, have: int) -> Load:
 ENGINE = Engine(
     name="local",
     stages=stages,
-    problems=problems,
+    rules=RUN,
     memory=memory,
     shortage=shortage,
     load=load,

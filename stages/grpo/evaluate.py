@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError
 from stages.grpo import worker
-from stages.grpo.config import EvaluateConfig, RolloutConfig, check_evaluate
+from stages.grpo.config import EvaluateConfig, RolloutConfig
+from stages.grpo.rules import EVALUATE
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.weights.dtypes import Array
@@ -55,9 +55,7 @@ def run(context: Context) -> None:
         InputError: weights or data are missing or do not fit.
     """
     worker.start(context.device_target)
-    problems = check_evaluate(context.section(EvaluateConfig, "evaluate"))
-    if problems:
-        raise ConfigError(problems)
+    EVALUATE.demand(context.section(EvaluateConfig, "evaluate"))
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.model import Qwen2
     from stages.grpo.parameters import fuse

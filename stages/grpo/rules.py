@@ -1,92 +1,213 @@
-"""What the embedded trainer refuses: plan asks it of a configuration, the stages of what they are handed."""
+"""Rules of training, sft and evaluate, and what the embedded trainer refuses.
+
+Plan asks them of a configuration, the stages of what they are handed.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from stages.base.errors import Problem
 from stages.base.layout import ROLES, LayoutConfig, Role
-from stages.grpo.config import TrainConfig
-from stages.weights.config import SplitConfig
+from stages.base.rules import Broken, Rules, at_least, at_most, be, hold, indices, multiple_of, once
+from stages.grpo.config import EvaluateConfig, RolloutConfig, SftConfig, TrainConfig
+from stages.weights.config import SPLIT
+
+if TYPE_CHECKING:
+    from stages.sections import Sections
 
 
-def check_layout(layout: LayoutConfig, train: TrainConfig) -> Iterator[Problem]:
-    """Degrees other than data_parallel and model_parallel, sharded optimizer state, and prompts left over."""
-    for role in ROLES:
-        of_role = layout.role(role)
-        for key in ("pipeline_stage", "context_parallel", "expert_parallel"):
-            if getattr(of_role, key) > 1:
-                yield Problem(
-                    f"layout.{role}.{key}",
-                    getattr(of_role, key),
-                    "engine=local is data_parallel x model_parallel only (ours: stages/grpo/parallel.py)",
-                    "use a layout with pp1 and without cp and ep",
-                )
-        if of_role.enable_parallel_optimizer:
-            yield Problem(
-                f"layout.{role}.enable_parallel_optimizer",
-                True,
-                "engine=local keeps each shard whole (ours: stages/grpo/optimizer.py)",
-                "set it to false",
-            )
-        if of_role.cards != layout.train.cards:
-            yield Problem(
-                f"layout.{role}",
-                of_role.name,
-                f"must occupy {layout.train.cards} cards as train does (ours: stages/grpo/trainer.py)",
-                "leave its degrees null",
-            )
-        yield from _shares(layout, role, train.prompts_per_step)
+class Training(Protocol):
+    """A run, or the trainer's job."""
+
+    @property
+    def layout(self) -> LayoutConfig:
+        """Of the three roles."""
+
+    @property
+    def rollout(self) -> RolloutConfig:
+        """How completions are sampled."""
+
+    @property
+    def train(self) -> TrainConfig:
+        """GRPO."""
 
 
-def _shares(layout: LayoutConfig, role: Role, prompts: int) -> Iterator[Problem]:
+@dataclass(frozen=True)
+class Held:
+    """Training data whose last rows are held out for checks."""
+
+    section: TrainConfig | SftConfig
+    rows: int
+    """Before any is held out (train), or what is left (sft)."""
+
+
+TRAIN = Rules[Training]("train", "ours: stages/grpo/trainer.py")
+"""Whatever the engine."""
+TRAIN.must("train.warmup_steps", at_most("train.steps"), "ours: stages/grpo/optimizer.py")
+TRAIN.must(
+    "train.validation_prompts",
+    at_least(1, why="train.validate_every is not 0", remedy="set it to 64"),
+    when=lambda run: run.train.validate_every > 0,
+)
+TRAIN.must(
+    "train.{}",
+    hold(
+        lambda run, key: run.train.validate_every or not getattr(run.train, key),
+        "needs checks on held-out prompts",
+        "set train.validate_every",
+    ),
+    name="checks",
+    each=("keep_best", "patience"),
+)
+TRAIN.must("train.loggers[{}]", once("train.loggers"), each=indices("train.loggers"))
+
+
+@TRAIN.row("train.loggers[{}]", "ours: stages/grpo/loggers.py", each=indices("train.loggers"))
+def _installed_logger(run: Training, index: int) -> Broken:
+    logger = run.train.loggers[index]
+    if importlib.util.find_spec(logger) is not None:
+        return None
+    return f"needs the package {logger}", "pip install 'grpoflow[loggers]'"
+
+
+TRAIN.must(
+    "train.{}",
+    hold(
+        lambda run, key: run.train.beta > 0 or not getattr(run.train, key),
+        "needs a reference, which train.beta=0 leaves out",
+        "set train.beta above 0",
+    ),
+    name="reference",
+    each=("ref_model_sync_steps", "max_kl"),
+)
+TRAIN.must("rollout.min_tokens", at_most("rollout.max_tokens"), "ours: stages/grpo/sampling.py")
+
+EVALUATE = Rules[EvaluateConfig]("evaluate")
+EVALUATE.must(
+    "evaluate.k",
+    at_most("evaluate.num_samples", why="pass@k is estimated from these"),
+    "arXiv:2107.03374, eq. 1",
+    when=lambda config: config.sample_prompts > 0,
+)
+
+SFT = Rules[SftConfig]("sft", "ours: stages/grpo/sft.py")
+SFT.must("sft.warmup_steps", at_most("sft.steps"))
+SFT.must("sft.batch_size", multiple_of("sft.micro_batch_num"))
+
+EXAMPLES = Rules[Held]("sft_examples")
+
+
+@EXAMPLES.row("sft.batch_size", "ours: stages/grpo/sft.py")
+def _examples(held: Held) -> Broken:
+    config, examples = held.section, held.rows
+    assert isinstance(config, SftConfig)
+    if config.batch_size <= examples:
+        return None
+    rule = f"must be at most the {examples} examples that sft.check_prompts={config.check_prompts} leaves"
+    remedy = f"use at most {examples}" if examples else "lower sft.check_prompts, or take more rows"
+    return rule, remedy, config.batch_size
+
+
+PROMPTS = Rules[Held]("held_out")
+
+
+@PROMPTS.row("train.validation_prompts", "ours: stages/grpo/stage.py")
+def _prompts(held: Held) -> Broken:
+    train, rows = held.section, held.rows
+    assert isinstance(train, TrainConfig)
+    left, most = rows - train.validation_prompts, rows - train.prompts_per_step
+    if not train.validate_every or left >= train.prompts_per_step:
+        return None
+    rule = (
+        f"leaves {max(0, left)} of {rows} prompts, fewer than train.prompts_per_step={train.prompts_per_step}"
+    )
+    remedy = f"use at most {most}" if most > 0 else "take more rows, or set train.validate_every=0"
+    return rule, remedy, train.validation_prompts
+
+
+TRAINER = Rules[Training]("trainer")
+"""What engine=local's grpo refuses."""
+TRAINER.must(
+    "layout.{}",
+    be(
+        1,
+        "engine=local is data_parallel x model_parallel only",
+        "use a layout with dp and mp only",
+    ),
+    "ours: stages/grpo/parallel.py",
+    name="two_degrees",
+    each=[
+        f"{role}.{key}" for role in ROLES for key in ("pipeline_stage", "context_parallel", "expert_parallel")
+    ],
+)
+TRAINER.must(
+    "layout.{}.enable_parallel_optimizer",
+    be(False, "engine=local keeps each shard whole"),
+    "ours: stages/grpo/optimizer.py",
+    each=ROLES,
+)
+
+
+@TRAINER.row("layout.{}", "ours: stages/grpo/trainer.py", each=ROLES)
+def _cards(run: Training, role: Role) -> Broken:
+    cards, layout = run.layout.train.cards, run.layout.role(role)
+    if layout.cards == cards:
+        return None
+    return f"must occupy {cards} cards as train does", "leave its degrees null", layout.name
+
+
+@TRAINER.row("train.prompts_per_step", "ours: stages/grpo/rollout.py, buckets.py", each=ROLES)
+def _shares(run: Training, role: Role) -> Broken:
     """Each replica takes as many prompts as the others, in micro-batches of equally many."""
-    of_role = layout.role(role)
-    parts, told = of_role.data_parallel, f"layout.{role}.data_parallel"
+    layout, prompts = run.layout.role(role), run.train.prompts_per_step
+    parts, told = layout.data_parallel, f"layout.{role}.data_parallel"
     if role != "generate":  # which samples all its prompts at once
-        parts, told = parts * of_role.micro_batch_num, f"{told} x micro_batch_num"
-    if prompts % parts:
-        yield Problem(
-            "train.prompts_per_step",
-            prompts,
-            f"must be a multiple of {told}={parts} (ours: stages/grpo/rollout.py, buckets.py)",
-            f"use {-(-prompts // parts) * parts}",
-        )
+        parts, told = parts * layout.micro_batch_num, f"{told} x micro_batch_num"
+    if prompts % parts == 0:
+        return None
+    return f"must be a multiple of {told}={parts}", f"use {-(-prompts // parts) * parts}"
 
 
-def check_split(split: SplitConfig, train: TrainConfig, sft: bool) -> Iterator[Problem]:
-    """Rank files that the trainer can't read, or that it would look for in vain.
-
-    Args:
-        split: what split writes.
-        train: whether there is a reference.
-        sft: whether the sft stage makes grpo's weights of split's.
-    """
-    if split.format != "safetensors":
-        rule = "engine=local reads safetensors (ours: stages/weights/tensors.py)"
-        yield Problem("split.format", split.format, rule, "set it to safetensors")
-    wanted: set[Role] = {"train"}
-    if not sft and train.beta > 0:
-        wanted.add("reference")
-    missing = [role for role in ROLES if role in wanted and role not in split.roles]
-    if missing:
-        reader = "sft" if sft else "grpo"
-        rule = f"lacks {', '.join(missing)}, which {reader} reads (ours: stages/{reader})"
-        yield Problem("split.roles", list(split.roles), rule, "set it to null")
+RUN: Rules[Sections] = Rules("local", "ours: stages/grpo")
+"""All of engine=local; what the data leaves is asked again when tokenize has counted it."""
+RUN.include(TRAINER, lambda run: run)
+RUN.include(SPLIT, lambda run: run.split)
+RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours: stages/weights/tensors.py")
 
 
-def check_rows(train: TrainConfig, rows: int) -> Iterator[Problem]:
-    """Prompts held out for validation must leave a step's to train on; `rows`: of the training data."""
-    left = rows - train.validation_prompts
-    if train.validate_every and left < train.prompts_per_step:
-        most = rows - train.prompts_per_step
-        yield Problem(
-            "train.validation_prompts",
-            train.validation_prompts,
-            f"leaves {max(0, left)} of {rows} prompts, fewer than train.prompts_per_step="
-            f"{train.prompts_per_step} (ours: stages/grpo/stage.py)",
-            f"use at most {most}" if most > 0 else "take more rows, or set train.validate_every=0",
-        )
+@RUN.row("split.roles")
+def _split_roles(run: Sections) -> Broken:
+    wanted = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
+    missing = [role for role in ROLES if role in wanted - set(run.split.roles)]
+    if not missing:
+        return None
+    return f"lacks {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads", "set it to null"
+
+
+def _train_rows(run: Sections) -> Held | None:
+    """Of files, how many there are at most."""
+    return None if run.dataset.train_rows is None else Held(run.train, run.dataset.train_rows)
+
+
+def _sft_rows(run: Sections) -> Held | None:
+    rows = run.dataset.train_rows
+    if not run.sft.enabled or rows is None or run.sft_data.path is not None:
+        return None
+    return Held(run.sft, max(0, rows - run.sft.check_prompts))
+
+
+RUN.include(PROMPTS, _train_rows)
+RUN.include(SFT, lambda run: run.sft if run.sft.enabled else None)
+RUN.include(EXAMPLES, _sft_rows)
+RUN.must(
+    "model.qkv_concat",
+    be(False, "engine=local reads separate q, k, v and gate, up weights"),
+    "ours: stages/grpo/model.py",
+)
 
 
 def check_resumed(train: TrainConfig, step: int) -> Iterator[Problem]:

@@ -26,7 +26,8 @@ from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError
 from stages.base.layout import ROLES
 from stages.grpo import worker
-from stages.grpo.config import SftConfig, check_examples, check_sft, greedy
+from stages.grpo.config import SftConfig, greedy
+from stages.grpo.rules import EXAMPLES, SFT, Held
 from stages.models.config import ModelConfig
 from stages.rewards.functions import accuracy_reward
 from stages.weights.tensors import merge_ranks, write_ranks
@@ -56,8 +57,7 @@ def run(context: Context) -> None:
     prompts = read_prompts(records / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(records / "sft.mindrecord").without(checked)
-    problems = [*check_sft(config), *check_examples(config, len(examples))]
-    if problems:
+    if problems := [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]:
         raise ConfigError(problems)
 
     model = Qwen2(shape, positions=longest(prompts, examples, config.max_tokens))

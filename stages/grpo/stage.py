@@ -14,8 +14,9 @@ import numpy as np
 from stages.base.context import Context
 from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.layout import LayoutConfig
-from stages.grpo import rules, worker
-from stages.grpo.config import RolloutConfig, TrainConfig, check_train
+from stages.grpo import worker
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.grpo.rules import PROMPTS, TRAIN, TRAINER, Held
 from stages.grpo.validation import Best, DivergedError
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
@@ -88,9 +89,7 @@ def hold_out(prompts: Prompts, train: TrainConfig) -> tuple[Prompts, Prompts | N
     """
     if not train.validate_every:
         return prompts, None
-    problems = list(rules.check_rows(train, len(prompts)))
-    if problems:
-        raise ConfigError(problems)
+    PROMPTS.demand(Held(train, len(prompts)))
     left = len(prompts) - train.validation_prompts
     return prompts.take(range(left)), prompts.take(range(left, len(prompts)))
 
@@ -153,7 +152,7 @@ def read_job(context: Context, world: int) -> Job:
         weights=context.inputs["weights"],
         strategies=context.inputs["strategy"],
     )
-    problems = [*rules.check_layout(job.layout, job.train), *check_train(job.train, job.rollout)]
+    problems = [*TRAINER.check(job), *TRAIN.check(job)]
     cards = job.layout.train.cards
     if cards != world:
         rule = f"needs {cards} workers, not {world}"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
 
-from stages.base.errors import Problem
 from stages.base.identity import AbsentWhen, NotInIdentity
+from stages.base.rules import Broken, Rules, hold
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import FamilyName, family_of, weights_of
 from stages.models.family import TokenIds
@@ -131,14 +130,22 @@ def _num_parameters(model: ModelConfig) -> int:
     return count(model) if count else sum(math.prod(weight.shape) for weight in weights_of(model))
 
 
-def check_ids(config: ModelConfig, path: str = "model") -> Iterator[Problem]:
-    """Ids that `config` names must be rows of the embedding; those of files are checked by special_ids."""
-    if config.eos_token_id == ():
-        rule = "must name at least one id: nothing would end a completion"
-        yield Problem(f"{path}.eos_token_id", [], rule, "set it to null, or name one")
-    for name in ("bos", "eos", "pad"):
-        ids = getattr(config, f"{name}_token_id")
-        for one in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
-            if not 0 <= one < config.vocab_size:
-                rule = f"must be from 0 and below vocab_size={config.vocab_size} (ours: no more rows)"
-                yield Problem(f"{path}.{name}_token_id", one, rule, "give the tokenizer's own id")
+IDS = Rules[ModelConfig]("ids", "ours: the embedding has no more rows")
+"""Of ids that the section names; those of files are checked by special_ids."""
+
+
+IDS.must(
+    "model.eos_token_id",
+    hold(lambda config: config.eos_token_id != (), "must name at least one id", "set it to null"),
+    "ours: nothing would end a completion",
+)
+
+
+@IDS.row("model.{}_token_id", each=("bos", "eos", "pad"))
+def _token_id(config: ModelConfig, name: str) -> Broken:
+    ids = getattr(config, f"{name}_token_id")
+    for one in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
+        if not 0 <= one < config.vocab_size:
+            rule = f"must be from 0 and below vocab_size={config.vocab_size}"
+            return rule, "give the tokenizer's own id", one
+    return None

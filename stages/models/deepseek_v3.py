@@ -64,7 +64,7 @@ class DeepseekV3Config:
 
 
 def _own(model: ModelConfig) -> DeepseekV3Config:
-    assert model.deepseek_v3 is not None  # check_family
+    assert model.deepseek_v3 is not None  # stages.models.families.RULES
     return model.deepseek_v3
 
 

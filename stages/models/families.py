@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stages.base.errors import ConfigError, Problem
+from stages.base.rules import Broken, Rules
 from stages.models.deepseek_v3 import DEEPSEEK_V3
 from stages.models.family import Family, Network, Shape, Weight
 from stages.models.qwen2 import QWEN2
@@ -41,7 +43,7 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
 def network_of(model: _OfFamily) -> Network:
     """What mindformers has of a model whose family an engine around mindformers trains."""
     network = family_of(model).network
-    assert network is not None  # check_family
+    assert network is not None  # RULES
     return network
 
 
@@ -73,18 +75,36 @@ def trained_by(engine: str) -> str:
     return " and ".join(family.title for family in FAMILIES.values() if engine in family.engines)
 
 
-def check_family(model: ModelConfig, engine: str) -> Iterator[Problem]:
-    """What its family asks of a model's section and engine."""
-    own = family_of(model)
-    for family in FAMILIES.values():
-        if family.section is None or (getattr(model, family.section) is None) == (family is not own):
-            continue
-        rule = f"is what {family.title} has, and model.family={model.family} (ours: stages/models)"
-        if family is own:
-            rule = f"is required with model.family={family.name}"
-        remedy = f"give both, or neither; model={family.name} does"
-        yield Problem(f"model.{family.section}", None, rule, remedy)
-    if engine not in own.engines:
-        rule = f"engine={engine} trains {trained_by(engine)} models (ours: stages/models)"
-        others = " or ".join(sorted(own.engines - {"mindformers"}))
-        yield Problem("model.family", own.name, rule, f"choose engine={others}")
+@dataclass(frozen=True)
+class Trained:
+    """A model and who is to train it."""
+
+    model: ModelConfig
+    engine: str
+
+
+RULES = Rules[Trained]("family", "ours: stages/models")
+
+
+@RULES.row(
+    "model.{}",
+    each=[family.section for family in FAMILIES.values() if family.section is not None],
+)
+def _section(trained: Trained, section: str) -> Broken:
+    own = family_of(trained.model)
+    family = next(family for family in FAMILIES.values() if family.section == section)
+    if (getattr(trained.model, section) is None) == (family is not own):
+        return None
+    rule = f"is what {family.title} has, and model.family={own.name}"
+    if family is own:
+        rule = f"is required with model.family={own.name}"
+    return rule, f"give both, or neither; model={family.name} does", None
+
+
+@RULES.row("model.family")
+def _trained(trained: Trained) -> Broken:
+    own, engine = family_of(trained.model), trained.engine
+    if engine in own.engines:
+        return None
+    others = " or ".join(sorted(own.engines - {"mindformers"}))
+    return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={others}"

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
+from stages.base.rules import Broken
 from stages.models.config import ITEM_BYTES, ModelConfig
-from stages.models.families import family_of, weights_of
+from stages.models.families import weights_of
 from stages.models.family import Cut, Weight
 from stages.models.tensor_layout import TensorLayout
 
@@ -40,35 +40,35 @@ def parameter_layouts(
     """
     stage_of = stages_of_layers(model, layout, path)
     result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
-    problems = []
+    if fault := shape_fault(model, layout):
+        raise ConfigError([Problem(f"{path}.model_parallel", layout.model_parallel, *fault[:2])])
     for weight in weights_of(model, model.qkv_concat):
         first = 0 if weight.cut is Cut.EMBEDDING else len(result) - 1
         stage = first if weight.layer is None else stage_of[weight.layer]
-        tensor = _layout(weight, model, layout, stage)
+        result[stage][weight.name] = _layout(weight, model, layout, stage)
+    return result
+
+
+def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+    """The first weight that a layout cannot cut evenly."""
+    for weight in weights_of(model, model.qkv_concat):
+        tensor = _layout(weight, model, layout, 0)
         for size, axis in zip(weight.shape, tensor.tensor_map, strict=True):
             parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
             if size % parts:
                 rule = f"must divide {weight.name} {list(weight.shape)}: {size} is not divisible by {parts}"
-                problems.append(
-                    Problem(f"{path}.model_parallel", layout.model_parallel, rule, "use a smaller one")
-                )
-        result[stage][weight.name] = tensor
-    if problems:
-        raise ConfigError(problems[:5])
-    return result
+                return rule, "use a smaller one"
+    return None
 
 
-def problems(model: ModelConfig, layout: RoleLayout, path: str) -> Sequence[Problem]:
-    """What `parameter_layouts` refuses; quick for any number of layers, since all have the same shapes."""
-    stages = min(2, layout.pipeline_stage)
-    try:
-        stages_of_layers(model, layout, path)
-        if family_of(model).weights is not None:
-            few = replace(layout, pipeline_stage=stages, offset=())
-            parameter_layouts(replace(model, num_hidden_layers=stages), few, path)
-    except ConfigError as error:
-        return error.problems
-    return ()
+def offset_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+    """Whether the stages' layers are not the model's."""
+    stages, layers = layout.pipeline_stage, model.num_hidden_layers
+    counts = _layers_of_stages(model, layout)
+    if len(counts) == stages and sum(counts) == layers and min(counts) >= 1:
+        return None
+    rule = f"{layers} layers on {stages} stages: stage s holds {layers // stages} + offset[s], at least 1"
+    return rule, f"give {stages} numbers with the sum {layers % stages}"
 
 
 def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:
@@ -83,14 +83,14 @@ def stages_of_layers(model: ModelConfig, layout: RoleLayout, path: str = "layout
     Raises:
         ConfigError: the stages don't sum up to the model's layers.
     """
-    stages, layers = layout.pipeline_stage, model.num_hidden_layers
-    offset = layout.offset or (0,) * stages
-    counts = [layers // stages + extra for extra in offset]
-    if len(offset) != stages or sum(counts) != layers or min(counts) < 1:
-        rule = f"{layers} layers on {stages} stages: stage s holds {layers // stages} + offset[s], at least 1"
-        remedy = f"give {stages} numbers with the sum {layers % stages}"
-        raise ConfigError([Problem(f"{path}.offset", list(layout.offset), rule, remedy)])
-    return [stage for stage, count in enumerate(counts) for _ in range(count)]
+    if fault := offset_fault(model, layout):
+        raise ConfigError([Problem(f"{path}.offset", list(layout.offset), *fault[:2])])
+    return [stage for stage, count in enumerate(_layers_of_stages(model, layout)) for _ in range(count)]
+
+
+def _layers_of_stages(model: ModelConfig, layout: RoleLayout) -> list[int]:
+    equal = model.num_hidden_layers // layout.pipeline_stage
+    return [equal + extra for extra in layout.offset or (0,) * layout.pipeline_stage]
 
 
 def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:

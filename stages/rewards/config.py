@@ -10,8 +10,8 @@ from typing import Annotated
 
 from annotated_types import Ge
 
-from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
+from stages.base.rules import Broken, Rules, hold, indices, once, some
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
 BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)
@@ -35,36 +35,65 @@ class RewardConfig:
     count 0); one more ends the run. Of evaluate's prompts as many, or a tenth. null: a tenth of a step."""
 
 
-def check_reward(config: RewardConfig, path: str = "reward") -> list[Problem]:
-    """Every cross-field rule that `config` breaks; imports no user function."""
-    problems = []
-    if not config.functions:
-        problems.append(
-            Problem(f"{path}.functions", [], "must name at least one function", "set it to [accuracy]")
-        )
-    if len(config.weights) != len(config.functions):
-        rule = f"must have one weight for each of the {len(config.functions)} functions"
-        problems.append(
-            Problem(
-                f"{path}.weights", list(config.weights), rule, f"set it to {[1.0] * len(config.functions)}"
-            )
-        )
-    for i, name in enumerate(config.functions):
-        if name not in BUILTIN and not DOTTED.fullmatch(name):
-            rule = f"must be one of {', '.join(BUILTIN)}, or module:function"
-            near = difflib.get_close_matches(name, BUILTIN, 1) or ["accuracy"]
-            problems.append(Problem(f"{path}.functions[{i}]", name, rule, f"use {near[0]}"))
-        if name == "maths" and importlib.util.find_spec("math_verify") is None:
-            rule = "needs the package math-verify"
-            problems.append(Problem(f"{path}.functions[{i}]", name, rule, "pip install math-verify"))
-        if name in LENGTH_REWARDS and config.length is None:
-            remedy = f"see conf/reward/{'dapo' if name == 'soft_overlong' else 'cosine'}.yaml"
-            problems.append(Problem(f"{path}.length", None, f"is required for {name}", remedy))
-        if name in config.functions[:i]:
-            problems.append(Problem(f"{path}.functions[{i}]", name, "is named twice", "add up the weights"))
-    pairs = {"correct": config.length.correct, "wrong": config.length.wrong} if config.length else {}
-    for key, values in pairs.items():
-        if len(values) != 2:
-            rule = "must be two numbers: for no length, and for max_tokens"
-            problems.append(Problem(f"{path}.length.{key}", list(values), rule, "give both, as in [1.0,0.5]"))
-    return problems
+RULES = Rules[RewardConfig]("reward", "ours: stages/rewards")
+"""They import no user function."""
+RULES.must("reward.functions", some("function", "set it to [accuracy]"))
+
+
+@RULES.row("reward.weights")
+def _weights(config: RewardConfig) -> Broken:
+    count = len(config.functions)
+    if len(config.weights) == count:
+        return None
+    return f"must have one weight for each of the {count} functions", f"set it to {[1.0] * count}"
+
+
+@RULES.row("reward.functions[{}]", each=indices("reward.functions"))
+def _known(config: RewardConfig, index: int) -> Broken:
+    name = config.functions[index]
+    if name in BUILTIN or DOTTED.fullmatch(name):
+        return None
+    near = difflib.get_close_matches(name, BUILTIN, 1) or ["accuracy"]
+    return f"must be one of {', '.join(BUILTIN)}, or module:function", f"use {near[0]}"
+
+
+RULES.must(
+    "reward.functions[{}]",
+    hold(
+        lambda config, index: (
+            config.functions[index] != "maths" or importlib.util.find_spec("math_verify") is not None
+        ),
+        "needs the package math-verify",
+        "pip install math-verify",
+    ),
+    name="maths",
+    each=indices("reward.functions"),
+)
+
+
+@RULES.row("reward.length", each=lambda config: config.functions)
+def _length(config: RewardConfig, name: str) -> Broken:
+    if name not in LENGTH_REWARDS or config.length is not None:
+        return None
+    return (
+        f"is required for {name}",
+        f"see conf/reward/{'dapo' if name == 'soft_overlong' else 'cosine'}.yaml",
+    )
+
+
+RULES.must(
+    "reward.functions[{}]",
+    once("reward.functions", "add up the weights"),
+    name="once",
+    each=indices("reward.functions"),
+)
+RULES.must(
+    "reward.length.{}",
+    hold(
+        lambda config, key: config.length is None or len(getattr(config.length, key)) == 2,
+        "must be two numbers: for no length, and for max_tokens",
+        "give both, as in [1.0,0.5]",
+    ),
+    name="two_numbers",
+    each=("correct", "wrong"),
+)

@@ -177,7 +177,7 @@ def _by_text(name: str, budget: Budget) -> Reward:
 
 def _by_length(name: str, config: RewardConfig, budget: Budget) -> Reward:
     length = config.length
-    assert length is not None  # check_reward requires it
+    assert length is not None  # the table of rules requires it
     if name == "soft_overlong":
         return lambda completion, solution, tokens: soft_overlong(tokens, length)
     right = _by_text(length.correct_by, budget)

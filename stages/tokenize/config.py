@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
+from stages.base.rules import Rules, be
 
 Positive = Annotated[int, Ge(1)]
 
@@ -57,19 +57,21 @@ class SftDataConfig:
     """What its rows are, see tokenize.kind; turns take the chat template in any case."""
 
 
-def check_tokenize(config: TokenizeConfig, path: str = "tokenize") -> list[Problem]:
-    """Every cross-field rule that `config` breaks."""
-    problems = []
-    if config.kind != "grpo" and config.compat == "mindrlhf":
-        rule = f"must be grpo with {path}.compat=mindrlhf (rlhf_data.py makes nothing else)"
-        problems.append(Problem(f"{path}.kind", config.kind, rule, f"set {path}.compat=none"))
-    if config.kind in ("alpaca", "conversations") and not config.chat_template:
-        rule = f"must be true with {path}.kind={config.kind}: turns need their marks"
-        problems.append(Problem(f"{path}.chat_template", False, rule, "set it to true"))
-    if config.compat == "mindrlhf" and config.chat_template:
-        rule = f"must be false with {path}.compat=mindrlhf (rlhf_data.py knows no chat template)"
-        problems.append(Problem(f"{path}.chat_template", True, rule, f"set {path}.compat=none"))
-    if config.compat == "mindrlhf" and config.id_dtype != "int64":
-        rule = f"must be int64 with {path}.compat=mindrlhf"
-        problems.append(Problem(f"{path}.id_dtype", config.id_dtype, rule, f"set {path}.compat=none"))
-    return problems
+RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")
+for _key, _wanted, _why in (
+    ("kind", "grpo", "it makes nothing else"),
+    ("chat_template", False, "it knows no chat template"),
+    ("id_dtype", "int64", "it writes these"),
+):
+    RULES.must(
+        f"tokenize.{_key}",
+        be(_wanted, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
+        when=lambda config: config.compat == "mindrlhf",
+    )
+RULES.must(
+    "tokenize.chat_template",
+    be(True, "turns need their marks"),
+    "ours: stages/tokenize/supervised.py",
+    name="turns",
+    when=lambda config: config.kind in ("alpaca", "conversations"),
+)

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import split_sources
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
-from stages.tokenize.config import SftDataConfig, TokenizeConfig, check_tokenize
+from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
 from stages.tokenize.packing import tokenize_text
@@ -104,9 +104,7 @@ def make_encoder(
         ConfigError: the config contradicts itself.
         InputError: the tokenizer is missing or malformed.
     """
-    problems = check_tokenize(config)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(config)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     added = tokenizer.get_added_tokens_decoder()
     special = {token.content: index for index, token in added.items() if token.special}

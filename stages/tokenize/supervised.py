@@ -136,7 +136,7 @@ def _turn(message: Mapping[str, Any]) -> Turn | str:
 def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[Dropped]]:
     """Encode conversations, at full length: the usable ones in order, and the others with reasons."""
     template = encoder.template
-    assert isinstance(template, ChatTemplate)  # check_tokenize requires one for these kinds
+    assert isinstance(template, ChatTemplate)  # its rules require one for these kinds
     parts: list[list[str | int]] = []
     spans: list[tuple[int, int, bool]] = []  # line, number of the piece's row in `parts`, learnt
     dropped = []

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stages.base.errors import Problem
 from stages.base.layout import Role
+from stages.base.rules import Rules, indices, once, some
 from stages.models.config import Dtype
 from stages.weights.formats import Format
 
@@ -34,13 +33,9 @@ class SplitConfig:
     """rank_K/model.safetensors, which the embedded trainer reads, or rank_K/model.ckpt."""
 
 
-def check_split(config: SplitConfig, path: str = "split") -> Iterator[Problem]:
-    """Every rule between its fields that `config` breaks."""
-    if not config.roles:
-        yield Problem(f"{path}.roles", [], "must name at least one role", "set it to null")
-    for i, role in enumerate(config.roles):
-        if role in config.roles[:i]:
-            yield Problem(f"{path}.roles[{i}]", role, "is named twice", "name it once")
+SPLIT = Rules[SplitConfig]("split", "ours: stages/weights/split.py")
+SPLIT.must("split.roles", some("role", "set it to null"))
+SPLIT.must("split.roles[{}]", once("split.roles"), name="once", each=indices("split.roles"))
 
 
 @dataclass(frozen=True)

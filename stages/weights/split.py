@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
+from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
 from stages.weights.complete import stored_dtype
-from stages.weights.config import SplitConfig, check_split
+from stages.weights.config import SPLIT, SplitConfig
 from stages.weights.convert import converted
 from stages.weights.formats import Format
 from stages.weights.names import is_fused, name_map, read_shape, renamed
@@ -27,9 +27,7 @@ Box = tuple[slice, ...]
 def run(context: Context) -> None:
     """Write {role}/rank_K/model.safetensors (or .ckpt) for the roles asked."""
     model, config = context.section(ModelConfig, "model"), context.section(SplitConfig, "split")
-    problems = list(check_split(config))
-    if problems:
-        raise ConfigError(problems)
+    SPLIT.demand(config)
     tensors, dtype = converted(context.inputs["convert"], context.inputs["fetch"], model)
     strategies = {
         context.output / role: read_strategy(context.inputs["strategy"] / f"{role}_strategy")

@@ -104,8 +104,9 @@ def too_few(config: Config, records: Path) -> bool:
 
 def begin_sft(context: Context) -> None:
     """Its refusals, its first batch and its rates."""
-    from stages.grpo.config import SftConfig, check_examples, check_sft
+    from stages.grpo.config import SftConfig
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
+    from stages.grpo.rules import EXAMPLES, SFT, Held
     from stages.grpo.sft import batches, longest
     from stages.models.config import ModelConfig
 
@@ -114,7 +115,7 @@ def begin_sft(context: Context) -> None:
     prompts = read_prompts(context.inputs["tokenize"] / "train.mindrecord", vocabulary)
     checked = prompts.take(range(max(0, len(prompts) - config.check_prompts), len(prompts)))
     examples = read_examples(context.inputs["tokenize"] / "sft.mindrecord").without(checked)
-    told = [*check_sft(config), *check_examples(config, len(examples))]
+    told = [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]
     if told:
         raise ConfigError(told)
     rows = next(batches(len(examples), config.batch_size, context.seed))
@@ -186,21 +187,19 @@ def examine(values: dict[str, Any], root: Path) -> None:
 
 def own_problems(engine: str, config: Mapping[str, Any]) -> list[Any]:
     """What an outside engine's stage refuses when it begins."""
-    from stages.engines.mindformers import job as mindformers
-    from stages.engines.mindrlhf import job as mindrlhf
-    from stages.engines.mindrlhf import rules as mindrlhf_rules
-    from stages.engines.mindrlhf.one_stage import job as one_stage
-    from stages.engines.mindrlhf.one_stage import rules as one_stage_rules
-    from stages.engines.mindspeed_rl import job as mindspeed_rl
-    from stages.engines.mindspeed_rl import rules as mindspeed_rl_rules
+    from stages.engines.mindformers import rules as mindformers
+    from stages.engines.mindrlhf import rules as mindrlhf
+    from stages.engines.mindrlhf.one_stage import rules as one_stage
+    from stages.engines.mindspeed_rl import rules as mindspeed_rl
 
     asked = {
-        "mindformers": lambda: mindformers.check(mindformers.Job.of(config)),
-        "mindrlhf": lambda: mindrlhf_rules.check(mindrlhf.Job.of(config), sft_enabled=False),
-        "mindrlhf_one_stage": lambda: one_stage_rules.check(one_stage.Job.of(config), sft_enabled=False),
-        "mindspeed_rl_grpo": lambda: mindspeed_rl_rules.check(mindspeed_rl.Job.of(config), False, nodes=1),
+        "mindformers": mindformers,
+        "mindrlhf": mindrlhf,
+        "mindrlhf_one_stage": one_stage,
+        "mindspeed_rl_grpo": mindspeed_rl,
     }
-    return list(asked.get(engine, list)())
+    module = asked.get(engine)
+    return module.RULES.check(module.Job.of(config)) if module is not None else []
 
 
 @pytest.mark.hypothesis

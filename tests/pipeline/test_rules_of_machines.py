@@ -7,7 +7,6 @@ import pytest
 from pipeline.config.load import load
 from pipeline.engines import machines
 from pipeline.errors import Problem
-from tests.pipeline.rule_cases import without_entry
 
 NODES = ("engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2")
 SSH = (*NODES, "launcher=ssh")
@@ -76,11 +75,3 @@ def test_nodes_are_asked_for_what_every_program_of_the_run_needs(
     for host in ("here", "there"):
         told = [problem.rule for problem in found if problem.value == host]
         assert all(any(path in rule for rule in told) for path in lacking), told
-
-
-def test_every_rule_has_an_entry(tmp_path: Path, shell: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask() -> None:
-        for breaks, *_ in broken(tmp_path / "store", shell):
-            asked(*breaks)
-
-    assert without_entry((machines,), {}, monkeypatch, ask) == []

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Engine
-from stages.base.errors import Problem
 from stages.base.graph import Program, Stage, growth
-from stages.engines.mindformers import job
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers_files import KNOWN, check_home, checkout
+from stages.engines.mindformers.rules import RULES
+from stages.engines.mindformers_files import KNOWN, checkout
 from stages.models.layouts import warnings
 
 if TYPE_CHECKING:
@@ -46,13 +45,6 @@ def derive(values: dict[str, Any]) -> None:
     values["sft"]["enabled"] = False
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of the run, and of the checkout where there is one."""
-    yield from job.check(run_of(run))
-    if run.mindformers.home is not None:
-        yield from check_home(run.mindformers.home)
-
-
 def notes(run: Sections) -> Iterator[str]:
     """What a plan should say of it."""
     if run.mindformers.home is None:
@@ -71,7 +63,8 @@ ENGINE = Engine(
     name="mindformers",
     section="mindformers",
     stages=stages,
-    problems=problems,
+    rules=RULES,
+    subject=lambda run, cards_per_node: run_of(run),
     programs=(SFT,),
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},

@@ -28,11 +28,11 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
     """The whole file.
 
     Args:
-        job: the settings, checked by stages.engines.mindformers.job.check.
+        job: the settings, checked by stages.engines.mindformers.rules.
         places: where its files lie.
         resume: the run continues from places.start, a checkpoint of its own.
     """
-    settings, layout = job.settings, job.layout
+    settings, layout = job.mindformers, job.layout
     piped = layout.pipeline_stage > 1
     dataset = _dataset(job, places)
     return {
@@ -109,7 +109,7 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
 
 
 def _schedule(job: Job) -> Values:
-    settings = job.settings
+    settings = job.mindformers
     falls = settings.schedule != "constant" and settings.final_share < 1
     values: Values = {
         "type": SCHEDULES[settings.schedule if falls else "constant"],
@@ -130,7 +130,7 @@ def _dataset(job: Job, places: Places) -> Values:
         "num_parallel_workers": 2,  # ids need no work; more than there are CPUs end the run
         "python_multiprocessing": False,
         "drop_remainder": True,
-        "batch_size": job.settings.examples_per_card,
+        "batch_size": job.mindformers.examples_per_card,
         "repeat": 1,
         "numa_enable": False,
         "prefetch_size": 1,
@@ -160,6 +160,6 @@ def _parallel(job: Job) -> Values:
 def _model(job: Job) -> Values:
     return {
         **training(job.model, job.layout, job.seq_length),
-        "batch_size": job.settings.examples_per_card,
+        "batch_size": job.mindformers.examples_per_card,
         "do_sample": False,
     }

@@ -15,9 +15,10 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindformers.job import Job, Places, check
+from stages.base.errors import InputError
+from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.logs import FINISHED
+from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers.start import start, write_config
 from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
@@ -45,9 +46,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing, or has fewer examples than one update takes.
     """
     job = _job(context)
-    problems = check(job)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     fresh = places_of(context.work, context.inputs["tokenize"])
     _forget(_last(job, context.inputs["tokenize"]), fresh)
     if not fresh.start.is_dir():
@@ -97,10 +96,10 @@ def _last(job: Job, records: Path) -> Moment:
         InputError: one update takes more examples than there are; mindformers drops a batch that is not full.
     """
     count = json.loads((records / "result.json").read_text(encoding="utf-8"))["files"]["sft"]["records"]
-    batch = job.settings.batch_size
+    batch = job.mindformers.batch_size
     if count < batch:
         raise InputError("mindformers.batch_size", batch, f"must be at most the {count} examples")
-    return Moment(job.settings.epochs * (count // batch), 1)
+    return Moment(job.mindformers.epochs * (count // batch), 1)
 
 
 def _forget(last: Moment, places: Places) -> None:

@@ -25,7 +25,7 @@ def start(job: Job, places: Places, resume: bool) -> Start:
 
     One card runs under msrun, too: mindformers' own msrun_launcher.sh ends with 0 then, having run nothing.
     """
-    settings = job.settings
+    settings = job.mindformers
     home = settings.home or HOME_UNKNOWN
     return Start(
         program=(str(Path(home) / MAIN), *arguments(job, places, resume)),

@@ -25,8 +25,8 @@ class Watcher:
             tell: called with step, total and a message after each step.
         """
         self.work, self.tell = work, tell
-        self.reader = LogReader(job.settings.batch_size * job.seq_length)
-        self.silent_s, self.silence_timeout_s = Silence(logs).seconds, job.settings.silence_timeout_s
+        self.reader = LogReader(job.mindformers.batch_size * job.seq_length)
+        self.silent_s, self.silence_timeout_s = Silence(logs).seconds, job.mindformers.silence_timeout_s
         self._log = Follower(logs / f"worker_{job.layout.cards - 1}.log")
         self._metrics: StepLog | None = None
 

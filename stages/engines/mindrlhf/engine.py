@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load, Window
-from stages.base.errors import ConfigError, Problem
+from stages.base.errors import ConfigError
 from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.layout import ROLES
 from stages.base.reader import part
+from stages.base.rules import Broken, Rules
 from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
-from stages.engines.mindrlhf import contract, rules, vocabulary
+from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
+from stages.engines.mindrlhf.rules import RULES
 from stages.models.families import FAMILIES, family_of, trained_by, with_weights
 from stages.models.memory import GIB, RoleMemory
-from stages.weights.config import check_split
+from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:
     from stages.sections import Sections
@@ -114,16 +116,24 @@ def derive(values: dict[str, Any]) -> None:
             engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of mindrlhf and mindformers."""
+RUN = Rules[Any]("mindrlhf_run")
+"""Of a run; all but what split writes is asked of its job again."""
+RUN.include(RULES, lambda run: job(run))
+RUN.include(SPLIT, lambda run: run.split if _cuts(run) else None)
+
+
+@RUN.row("split.roles", "ours: stages/engines/mindrlhf")
+def _split_roles(run: Sections) -> Broken:
+    missing = [role for role in ROLES if role not in run.split.roles]
+    if not missing or not _cuts(run):
+        return None
+    return f"lacks {', '.join(missing)}, which mindrlhf loads", "set it to null"
+
+
+def _cuts(run: Sections) -> bool:
+    """Whether split runs."""
     assert run.engine.name == "mindrlhf"
-    yield from rules.check(job(run), run.sft.enabled)
-    if run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None:
-        yield from check_split(run.split)
-        missing = [role for role in ROLES if role not in run.split.roles]
-        if missing:
-            rule = f"lacks {', '.join(missing)}, which mindrlhf loads (ours: stages/engines/mindrlhf)"
-            yield Problem("split.roles", list(run.split.roles), rule, "set it to null")
+    return run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None
 
 
 def notes(run: Sections) -> tuple[str, ...]:
@@ -174,7 +184,7 @@ KNOWN = Known(
 ENGINE = Engine(
     name="mindrlhf",
     stages=stages,
-    problems=problems,
+    rules=RUN,
     programs=(GRPO,),
     checkouts=(
         Checkout(

@@ -60,7 +60,7 @@ class Job:
     def tutorial(self) -> Mindrlhf:
         """What mindrlhf has for the model's family."""
         tutorial = family_of(self.model).mindrlhf
-        assert tutorial is not None  # check_family
+        assert tutorial is not None  # stages.models.families.RULES
         return tutorial
 
     @property

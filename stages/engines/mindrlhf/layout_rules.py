@@ -1,113 +1,120 @@
-"""What mindrlhf, mindformers and MindSpore ask of layouts; places as in stages/engines/mindrlhf/rules.py."""
+"""What mindformers, mindrlhf and MindSpore ask of layouts; places as in stages/engines/mindrlhf/rules.py."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from stages.base.errors import Problem
-from stages.base.layout import ROLES, Role, RoleLayout
-from stages.engines.mindrlhf.job import Job
+from stages.base.layout import RoleLayout
+from stages.base.rules import Broken, Rules, at_least, be, divide, multiple_of
 from stages.models.config import ModelConfig
 from stages.models.families import family_of
 
 
-def check(job: Job) -> Iterator[Problem]:
-    """What mindrlhf, mindformers and MindSpore refuse of the three layouts."""
-    if job.layout.generate.pipeline_stage > 1:
-        yield Problem(
-            "layout.generate.pipeline_stage",
-            job.layout.generate.pipeline_stage,
-            "generation must not be pipelined (infer_worker.py, reshard_optimizer.py)",
-            "set it to 1 and raise model_parallel or data_parallel",
-        )
-    if job.layout.train.opt_offload:
-        yield Problem(
-            "layout.train.opt_offload",
-            True,
-            "must be false: the optimizer of this setting wants the norm of the gradients besides "
-            "(mindrlhf/utils/adam.py:161), which the training cell does not give it (mindformers "
-            "wrapper/wrapper.py:281; at 0cd087455 mindrlhf/wrapper/wrapper.py, enable_offload)",
-            "set it to false; between updates mindrlhf moves the optimizer to the host anyhow",
-        )
-    yield from filled_pipeline(job.layout.train)
-    yield from _resharding(job)
-    for role in ROLES:
-        layout = job.layout.role(role)
-        yield from model_layout(job.model, layout, role)
-        yield from cut_sequence(job.seq_length, layout, role)
+@dataclass(frozen=True)
+class Laid:
+    """A model on the cards of its roles."""
+
+    model: ModelConfig
+    layout: Mapping[str, RoleLayout]
+    """By role."""
+    seq_length: int
+    """Of a row in training."""
+
+    def experts(self) -> int:
+        """Of one layer; 0: none."""
+        count = family_of(self.model).num_experts
+        return count(self.model) if count else 0
 
 
-def _resharding(job: Job) -> Iterator[Problem]:
-    """What the numbering of the generation's cards takes for granted; pipeline_stage=1 is asked for above."""
-    if not job.engine.enable_reshard_optimizer:
-        return
-    train, generate = job.layout.train, job.layout.generate
-    remedy = "or set engine.enable_reshard_optimizer=false"
-    if train.model_parallel % generate.model_parallel:
-        yield Problem(
-            "layout.generate.model_parallel",
-            generate.model_parallel,
-            f"must divide layout.train.model_parallel={train.model_parallel} with "
-            "engine.enable_reshard_optimizer=true (reshard_optimizer.py, source tp and destination tp)",
-            f"use {math.gcd(train.model_parallel, generate.model_parallel)}, {remedy}",
-        )
-    if train.context_parallel != generate.context_parallel:
-        yield Problem(
-            "layout.generate.context_parallel",
-            generate.context_parallel,
-            f"must be layout.train.context_parallel={train.context_parallel} with "
-            "engine.enable_reshard_optimizer=true, which counts cards without it "
-            "(reshard_optimizer.py, world_size)",
-            f"use {train.context_parallel}, {remedy}",
-        )
+MINDFORMERS = Rules[Laid]("mindformers_layouts")
+"""What holds for every network of mindformers."""
+MINDRLHF = Rules[Laid]("mindrlhf_layouts")
+"""What holds for mindrlhf's GRPO besides, its one-stage script too."""
 
 
-def filled_pipeline(layout: RoleLayout) -> Iterator[Problem]:
-    """What a trained layout must have."""
-    if layout.micro_batch_num < layout.pipeline_stage:
-        yield Problem(
-            "layout.train.micro_batch_num",
-            layout.micro_batch_num,
-            f"at least pipeline_stage={layout.pipeline_stage} micro-batches fill the pipeline "
-            "(MindSpore's cell_wrapper.py, PipelineCell)",
-            f"set it to {layout.pipeline_stage} or null",
-        )
+def sequence_parts(layout: RoleLayout) -> int:
+    """Parts that a layout cuts a row into.
+
+    Ulysses adds none: mindrlhf's parallel_config has no key for it, and replaces the model file's own.
+    """
+    return layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
 
 
-def cut_sequence(seq_length: int, layout: RoleLayout, role: Role) -> Iterator[Problem]:
-    """What a role's layout asks of a row's length."""
-    # no Ulysses part: mindrlhf's parallel_config has no key for it, and replaces the model file's own
-    parts = layout.context_parallel * (layout.model_parallel if layout.use_seq_parallel else 1)
-    if seq_length % parts:
-        yield Problem(
-            "engine.seq_length",
-            seq_length,
-            f"must be a multiple of {parts}, the parts that layout.{role} cuts a sequence into "
-            "(ours: MindSpore cuts evenly)",
-            "leave it null",
-        )
+def _replicas(laid: Laid, role: str) -> int:
+    return laid.layout[role].data_parallel * laid.layout[role].model_parallel
 
 
-def model_layout(model: ModelConfig, layout: RoleLayout, role: Role) -> Iterator[Problem]:
-    """What mindformers and MindSpore refuse of a role's layout."""
-    path, degree = f"layout.{role}.expert_parallel", layout.expert_parallel
-    family, cards = family_of(model), layout.data_parallel * layout.model_parallel
-    if family.num_experts is None:
-        if degree > 1:
-            yield Problem(path, degree, f"{family.title} has no experts (ours: stages/models)", "set it to 1")
-    else:
-        experts = family.num_experts(model)
-        if cards % degree:
-            rule = f"must divide data_parallel x model_parallel = {cards} (mindformers moev3.py, FFN)"
-            yield Problem(path, degree, rule, f"use {math.gcd(cards, degree)}")
-        if experts % degree:
-            rule = f"must divide the {experts} experts (mindformers moev3.py, FFN; moe.py, check_moe_config)"
-            yield Problem(path, degree, rule, f"use {math.gcd(experts, degree)}")
-    if model.tie_word_embeddings and layout.context_parallel > 1 and not layout.vocab_emb_dp:
-        yield Problem(
-            f"layout.{role}.context_parallel",
-            layout.context_parallel,
-            "MindSpore refuses tied embeddings with context_parallel>1 (ours: its front end was asked)",
-            f"set layout.{role}.vocab_emb_dp=true",
-        )
+@MINDFORMERS.row("layout.{}.expert_parallel", "ours: stages/models", each=lambda laid: laid.layout)
+def _no_experts(laid: Laid, role: str) -> Broken:
+    if laid.experts() or laid.layout[role].expert_parallel == 1:
+        return None
+    return f"{family_of(laid.model).title} has no experts", "set it to 1"
+
+
+MINDFORMERS.must(
+    "layout.{}.expert_parallel",
+    divide(_replicas, "data_parallel x model_parallel"),
+    "mindformers moev3.py, FFN",
+    name="experts_among_replicas",
+    each=lambda laid: laid.layout,
+    when=lambda laid, role: laid.experts() > 0,
+)
+MINDFORMERS.must(
+    "layout.{}.expert_parallel",
+    divide(lambda laid, role: laid.experts(), "the {} experts"),
+    "mindformers moev3.py, FFN; moe.py, check_moe_config",
+    name="shared_experts",
+    each=lambda laid: laid.layout,
+    when=lambda laid, role: laid.experts() > 0,
+)
+
+
+@MINDFORMERS.row("layout.{}.context_parallel", "ours: its front end was asked", each=lambda laid: laid.layout)
+def _tied_context(laid: Laid, role: str) -> Broken:
+    layout = laid.layout[role]
+    if layout.context_parallel == 1 or layout.vocab_emb_dp or not laid.model.tie_word_embeddings:
+        return None
+    rule = "MindSpore refuses tied embeddings with context_parallel>1"
+    return rule, f"set layout.{role}.vocab_emb_dp=true"
+
+
+MINDRLHF.include(MINDFORMERS, lambda laid: laid)
+MINDRLHF.must(
+    "layout.generate.pipeline_stage",
+    be(1, "generation must not be pipelined", "set it to 1 and raise model_parallel or data_parallel"),
+    "infer_worker.py, reshard_optimizer.py; one stage: its README.md",
+)
+MINDRLHF.must(
+    "layout.train.opt_offload",
+    be(
+        False,
+        "the optimizer of this setting wants the norm of the gradients besides (mindrlhf/utils/adam.py:161), "
+        "which the training cell does not give it",
+        "set it to false; between updates mindrlhf moves the optimizer to the host anyhow",
+    ),
+    "mindformers wrapper/wrapper.py:281; at 0cd087455 and before mindrlhf/wrapper/wrapper.py, enable_offload",
+)
+MINDRLHF.must(
+    "layout.train.micro_batch_num",
+    at_least(
+        lambda laid: laid.layout["train"].pipeline_stage,
+        "pipeline_stage",
+        "so many micro-batches fill the pipeline",
+        "set it to pipeline_stage, or null",
+    ),
+    "MindSpore's cell_wrapper.py, PipelineCell",
+)
+
+
+MINDRLHF.must(
+    "engine.seq_length",
+    multiple_of(
+        lambda laid, role: sequence_parts(laid.layout[role]),
+        why="the parts that a layout cuts a sequence into",
+        remedy="leave it null",
+    ),
+    "ours: MindSpore cuts evenly",
+    each=lambda laid: laid.layout,
+    value=lambda laid, role: laid.seq_length,
+)

@@ -1,293 +1,297 @@
 """What mindrlhf asserts, and what it does not assert and then gets silently wrong.
 
-Each rule names its place in mindrlhf e8a8fc1; 0cd087455 and each family's tutorial do the same unless the
-rule says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
+Each source is a place in mindrlhf e8a8fc1; 0cd087455 and each family's tutorial do the same unless the rule
+says otherwise. Rules that every engine shares, heads and equal card counts among them, stand in
 pipeline/config/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 
-from stages.base.errors import Problem, as_override
+from stages.base.layout import ROLES
+from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
+from stages.engines.plain_grpo import LOSS, plain
 from stages.models.families import family_of, with_weights
 
-
-def check(job: Job, sft_enabled: bool) -> list[Problem]:
-    """Every rule that a run breaks; empty when it can be rendered."""
-    return [
-        *_formats(job, sft_enabled),
-        *_family(job),
-        *layout_rules.check(job),
-        *generation_rules.check(job),
-        *_packs(job),
-        *_samples(job),
-        *_lengths(job),
-        *_algorithm(job),
-        *_schedule(job),
-        *_reward(job),
-    ]
+RULES = Rules[Job]("mindrlhf")
 
 
-def _formats(job: Job, sft_enabled: bool) -> Iterator[Problem]:
-    engine = job.engine
-    if engine.load_ckpt_format == "ckpt" and engine.use_vllm:
-        yield Problem(
-            "engine.use_vllm",
-            engine.use_vllm,
-            "must be 0 with engine.load_ckpt_format=ckpt (infer_worker.py: vLLM loads safetensors only)",
-            "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel "
-            "of at least 2",
-        )
-    if job.model.qkv_concat:
-        yield Problem(
-            "model.qkv_concat",
-            True,
-            "must be false (grpo_trainer.py, rename_safetensors_weights)",
-            "set it to false",
-        )
-    if sft_enabled:
-        yield Problem(
-            "sft.enabled",
-            True,
-            "engine=mindrlhf starts from the fetched weights (ours: its sft stage is skipped)",
-            "set sft.enabled=false, or train with engine=local",
-        )
-
-
-def _family(job: Job) -> Iterator[Problem]:
-    family, engine = family_of(job.model), job.engine
-    if engine.load_ckpt_format == "ckpt" and family.weights is None:
-        yield Problem(
-            "engine.load_ckpt_format",
-            "ckpt",
-            f"must not be ckpt for {family.title} (ours: convert and split know {with_weights()} only)",
-            "use ms_safetensors with weights that mindformers' own convert_weight.py made",
-        )
-    if job.version not in (job.tutorial.contracts or (job.version,)):
-        asked = " or ".join(job.tutorial.contracts)
-        yield Problem(
-            "engine.contract",
-            job.version,
-            f"must be {asked} for {family.title}: {job.tutorial.main} of other versions does not run",
-            f"check out {asked}",
-        )
-
-
-def _packs(job: Job) -> Iterator[Problem]:
-    """What is asked of rows that hold several samples."""
-    pack_num, packed = job.engine.pack_num, job.engine.pack_num * job.sample_length
-    if pack_num > 1 and not job.tutorial.masks_samples:
-        yield Problem(
-            "engine.pack_num",
-            pack_num,
-            f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so "
-            "that packed samples see each other (grpo_models.py:207)",
-            "set it to 1",
-        )
-    elif (
-        packed > job.seq_length >= job.sample_length
-        and math.lcm(*(count for count, _, _ in _batches(job))) > 1
-    ):
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"{pack_num} of the longest samples, {packed} tokens, must fit: else the number of packs varies "
-            "from step to step, and those that fill no batch are dropped, or keep log-probabilities of 0 "
-            "(grpo_experience_maker.py, create_pack_group and compute_ref_log_probs)",
-            f"leave it null, use at least {packed}, or lower engine.pack_num",
-        )
-
-
-def _samples(job: Job) -> Iterator[Problem]:
-    """Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder)."""
-    train, engine, layout = job.train, job.engine, job.layout
-    batch = engine.chunk_size * layout.generate.data_parallel
-    if train.prompts_per_step % batch:
-        yield Problem(
-            "train.prompts_per_step",
-            train.prompts_per_step,
-            f"must be a multiple of engine.chunk_size x layout.generate.data_parallel = {batch} "
-            "(grpo_experience_maker.py, _init_grpo_experience_dataset)",
-            f"use {-(-train.prompts_per_step // batch) * batch}",
-        )
-        return
-    if job.samples % engine.pack_num:
-        yield Problem(
-            "engine.pack_num",
-            engine.pack_num,
-            f"must divide the {job.samples} samples of a step (grpo_experience_maker.py, create_pack_group)",
-            f"use {math.gcd(job.samples, engine.pack_num)}",
-        )
-    update = job.packs_per_update
-    if job.packs < update:
-        yield Problem(
-            "train.prompts_per_step",
-            train.prompts_per_step,
-            f"{job.packs} packs a step are fewer than the {update} of one update ({_update(job)}): "
-            "mindrlhf would make no update at all and say nothing (train_worker.py, train)",
-            "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size",
-        )
-        return
-    for divisor, what, source in _batches(job):
-        if job.packs % divisor:
-            yield Problem(
-                "train.prompts_per_step",
-                train.prompts_per_step,
-                f"its {job.packs} packs must be a multiple of {divisor}, {what}: {source}",
-                f"use prompts_per_step={_enough(job, batch, divisor)}, or another batch size",
-            )
-
-
-def _batches(job: Job) -> tuple[tuple[int, str, str], ...]:
-    """What the packs of a step must fill: packs, what takes them, and what becomes of the rest."""
-    engine, layout = job.engine, job.layout
+@RULES.row("engine.use_vllm", "infer_worker.py: vLLM loads safetensors only")
+def _ckpt_without_vllm(job: Job) -> Broken:
+    if job.engine.load_ckpt_format != "ckpt" or not job.engine.use_vllm:
+        return None
     return (
-        (job.packs_per_update, f"an update ({_update(job)})", "the remainder is dropped, train_worker.py"),
-        (
-            engine.ref_model_batch_size * layout.reference.data_parallel,
-            "a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel)",
-            "the tail's log-probabilities stay 0 (ref_worker.py, compute_ref_log_probs)",
-        ),
-        (
-            engine.batch_size * layout.train.data_parallel,
-            "an old-policy batch (engine.batch_size x layout.train.data_parallel)",
-            "the tail's log-probabilities stay 0 (grpo_experience_maker.py, _generate_old_logps)",
-        ),
+        "must be 0 with engine.load_ckpt_format=ckpt",
+        "use hf_safetensors or ms_safetensors; or engine.use_vllm=0 with layout.generate.data_parallel of at "
+        "least 2",
     )
 
 
-def _update(job: Job) -> str:
-    """Packs of an update, told."""
-    pipelined = job.layout.train.pipeline_stage > 1
-    return "engine.batch_size x data_parallel" + (" x micro_batch_num" if pipelined else "")
+RULES.must("model.qkv_concat", be(False), "grpo_trainer.py, rename_safetensors_weights")
 
 
-def _enough(job: Job, batch: int, divisor: int) -> int:
-    """The next number of prompts whose packs `divisor` divides."""
-    samples = job.engine.pack_num * divisor
-    step = math.lcm(batch, samples // math.gcd(samples, job.rollout.num_generations))
-    return -(-job.train.prompts_per_step // step) * step
+@RULES.row("engine.load_ckpt_format", "ours: stages/models")
+def _known_weights(job: Job) -> Broken:
+    family = family_of(job.model)
+    if job.engine.load_ckpt_format != "ckpt" or family.weights is not None:
+        return None
+    rule = f"must not be ckpt for {family.title}: convert and split know {with_weights()} only"
+    return rule, "use ms_safetensors with weights that mindformers' own convert_weight.py made"
 
 
-def _lengths(job: Job) -> Iterator[Problem]:
-    if job.sample_length > job.seq_length:
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"tokenize.max_prompt_length + rollout.max_tokens + 1 = {job.sample_length} must fit: "
-            "longer samples are cut, or end the run (grpo_experience_maker.py, create_pack_group)",
-            "leave it null, or shorten them",
+@RULES.row("engine.contract", "ours: main.py of other versions does not run")
+def _contract_of_tutorial(job: Job) -> Broken:
+    contracts = job.tutorial.contracts
+    if not contracts or job.version in contracts:
+        return None
+    asked, title = " or ".join(contracts), family_of(job.model).title
+    return f"must be {asked} for {title}, whose program is {job.tutorial.main}", f"check out {asked}"
+
+
+RULES.include(
+    layout_rules.MINDRLHF,
+    lambda job: layout_rules.Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
+)
+# What resharding's numbering of the generation's cards takes for granted, besides no pipeline:
+RULES.must(
+    "layout.generate.model_parallel",
+    divide("layout.train.model_parallel", why="engine.enable_reshard_optimizer=true cuts no finer"),
+    "reshard_optimizer.py, source tp and destination tp",
+    name="reshard_model_parallel",
+    when=lambda job: job.engine.enable_reshard_optimizer,
+)
+RULES.must(
+    "layout.generate.context_parallel",
+    be(
+        lambda job: job.layout.train.context_parallel,
+        "layout.train's with engine.enable_reshard_optimizer=true, which counts cards without it",
+        "use layout.train's, or set engine.enable_reshard_optimizer=false",
+    ),
+    "reshard_optimizer.py, world_size",
+    name="reshard_context_parallel",
+    when=lambda job: job.engine.enable_reshard_optimizer,
+)
+RULES.include(generation_rules.RULES, lambda job: job)
+
+
+def _batch(job: Job) -> int:
+    return job.engine.chunk_size * job.layout.generate.data_parallel
+
+
+def _reference_batch(job: Job) -> int:
+    return job.engine.ref_model_batch_size * job.layout.reference.data_parallel
+
+
+def _old_policy_batch(job: Job) -> int:
+    return job.engine.batch_size * job.layout.train.data_parallel
+
+
+@RULES.row("engine.pack_num", "grpo_models.py:207")
+def _masked_samples(job: Job) -> Broken:
+    if job.engine.pack_num == 1 or job.tutorial.masks_samples:
+        return None
+    rule = (
+        f"must be 1 for {family_of(job.model).title}: its network is not told where a sample ends, so that "
+    )
+    return rule + "packed samples see each other", "set it to 1"
+
+
+@RULES.row(
+    "engine.seq_length",
+    "grpo_experience_maker.py, create_pack_group and compute_ref_log_probs",
+    unless=("masked_samples",),
+)
+def _whole_packs(job: Job) -> Broken:
+    packed = job.engine.pack_num * job.sample_length
+    filled = math.lcm(job.packs_per_update, _reference_batch(job), _old_policy_batch(job))
+    if not packed > job.seq_length >= job.sample_length or filled == 1:
+        return None
+    rule = (
+        f"{job.engine.pack_num} of the longest samples, {packed} tokens, must fit: else the number of packs "
+        "varies from step to step, and those that fill no batch are dropped, or keep log-probabilities of 0"
+    )
+    return rule, f"leave it null, use at least {packed}, or lower engine.pack_num", job.seq_length
+
+
+# Rows that don't fill a batch are dropped, silently (train_worker.py, drop_remainder).
+RULES.must(
+    "train.prompts_per_step",
+    multiple_of(_batch, "engine.chunk_size x layout.generate.data_parallel"),
+    "grpo_experience_maker.py, _init_grpo_experience_dataset",
+)
+RULES.must(
+    "engine.pack_num",
+    divide(lambda job: job.samples, "the {} samples of a step"),
+    "grpo_experience_maker.py, create_pack_group",
+    unless=("prompts_per_step",),
+)
+
+
+@RULES.row("train.prompts_per_step", "train_worker.py, train", unless=("prompts_per_step",))
+def _an_update(job: Job) -> Broken:
+    if job.packs >= job.packs_per_update:
+        return None
+    rule = (
+        f"{job.packs} packs a step are fewer than the {job.packs_per_update} of one update: mindrlhf would "
+        "make no update at all and say nothing"
+    )
+    return rule, "raise prompts_per_step or rollout.num_generations, or lower engine.batch_size"
+
+
+def _filled(packs: Callable[[Job], int], what: str) -> Test:
+    def test(value: int, job: Job) -> Broken:
+        divisor = packs(job)
+        if job.packs % divisor == 0:
+            return None
+        samples = job.engine.pack_num * divisor
+        step = math.lcm(_batch(job), samples // math.gcd(samples, job.rollout.num_generations))
+        return (
+            f"its {job.packs} packs must be a multiple of {divisor}, {what}",
+            f"use prompts_per_step={-(-value // step) * step}, or another batch size",
         )
-    if job.seq_length < job.shortest_row:
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"must be at least {SHORTEST_ROW}: rows that hold several samples take a compressed mask of that "
-            "size, and mindformers refuses shorter ones (modules/transformer/transformer.py:1261)",
-            f"leave it null, or set it to {SHORTEST_ROW}: shorter samples are padded",
-        )
-    if job.seq_length > job.model.max_position_embeddings:
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings} "
-            "(ours: config.json says what it was trained for)",
-            "shorten tokenize.max_prompt_length or rollout.max_tokens, or lower engine.pack_num"
-            if job.model.max_position_embeddings >= job.shortest_row
-            else f"mindrlhf trains no model of fewer than {SHORTEST_ROW} positions: use engine=local",
-        )
+
+    return test
 
 
-def _algorithm(job: Job) -> Iterator[Problem]:
-    train = job.train
-    for key, wanted, why in (
-        (
-            "loss_type",
-            "grpo",
-            "mindrlhf averages within each completion, then over completions (grpo_models.py)",
-        ),
-        (
-            "scale_advantages",
-            True,
-            "mindrlhf always divides by the group's deviation (grpo_experience_maker.py)",
-        ),
-        ("max_grad_norm", 1.0, "mindformers' training cell clips at 1.0 (wrapper.py, max_grad_norm)"),
-        ("importance_sampling_level", "token", "mindrlhf weighs token by token (grpo_models.py)"),
-        ("use_bias_correction_kl", False, "mindrlhf does not correct its KL term (grpo_models.py)"),
-        (
-            "mask_truncated_completions",
-            False,
-            "mindrlhf trains on completions that were cut off, too (grpo_models.py)",
-        ),
-        ("resample_rounds", 0, "mindrlhf samples each step once (grpo_trainer.py)"),
-        ("validate_every", 0, "mindrlhf has no check on held-out prompts (grpo_trainer.py); evaluate has"),
-        ("loggers", (), "mindrlhf logs to TensorBoard alone (grpo_trainer.py, _init_tensorboard)"),
-        ("max_kl", None, "mindrlhf does not stop by KL (grpo_trainer.py)"),
-        ("resume_from", None, "mindrlhf goes on from its own checkpoints only (train_worker.py)"),
-    ):
-        if getattr(train, key) != wanted:
-            yield Problem(
-                f"train.{key}",
-                getattr(train, key),
-                f"must be {as_override(wanted)}: {why}",
-                f"set it to {as_override(wanted)}",
-            )
-    if train.ref_model_sync_steps and train.ref_model_mixup_alpha != 1.0:
-        yield Problem(
-            "train.ref_model_mixup_alpha",
-            train.ref_model_mixup_alpha,
-            "must be 1.0: mindrlhf copies the policy as it is (transform_worker.py, sync_ref_model)",
-            "set it to 1.0",
-        )
-    if train.checkpoint_every < 1:
-        yield Problem(
-            "train.checkpoint_every",
-            train.checkpoint_every,
-            "must be at least 1 (grpo_trainer.py, save_ckpt_interval)",
-            "set it to the steps between checkpoints",
-        )
+_LOST = "the tail's log-probabilities stay 0"
+for _name, _packs, _what, _source in (
+    (
+        "updates",
+        lambda job: job.packs_per_update,
+        "an update (engine.batch_size x data_parallel, in a pipeline x micro_batch_num): the remainder is "
+        "dropped",
+        "train_worker.py",
+    ),
+    (
+        "reference_batches",
+        _reference_batch,
+        f"a reference batch (engine.ref_model_batch_size x layout.reference.data_parallel): {_LOST}",
+        "ref_worker.py, compute_ref_log_probs",
+    ),
+    (
+        "old_policy_batches",
+        _old_policy_batch,
+        f"an old-policy batch (engine.batch_size x layout.train.data_parallel): {_LOST}",
+        "grpo_experience_maker.py, _generate_old_logps",
+    ),
+):
+    RULES.must(
+        "train.prompts_per_step",
+        _filled(_packs, _what),
+        _source,
+        name=_name,
+        unless=("prompts_per_step", "an_update"),
+    )
 
 
-def _schedule(job: Job) -> Iterator[Problem]:
-    train = job.train
-    if train.schedule == "constant" or train.final_share == 1:
-        constant = train.schedule == "constant"
-        yield Problem(
-            "train.schedule" if constant else "train.final_share",
-            train.schedule if constant else train.final_share,
-            "the learning rate must fall: mindrlhf builds a CosineDecayLR whatever the schedule is "
-            "(mindrlhf/utils/utils.py, LearningRate), which refuses a last rate that equals the first",
-            "use train.schedule=linear with train.final_share=0.99 and a large train.steps for a rate that "
-            "hardly falls",
-        )
-    if job.engine.full_monitor:
-        yield Problem(
-            "engine.full_monitor",
-            True,
-            "must be false: e8a8fc1 reads old_log_ratio from GRPOModel, which has none (grpo_models.py:377), "
-            "and dies in the first update; 0cd087455 has no such key (grpo_configs.py). Neither tells KL and "
-            "clip share",
-            "set it to false",
-        )
+RULES.must(
+    "engine.seq_length",
+    at_least(
+        lambda job: job.sample_length,
+        "tokenize.max_prompt_length + rollout.max_tokens + 1",
+        "longer samples are cut, or end the run",
+        "leave it null, or shorten them",
+    ),
+    "grpo_experience_maker.py, create_pack_group",
+    value=lambda job: job.seq_length,
+)
+RULES.must(
+    "engine.seq_length",
+    at_least(
+        lambda job: job.shortest_row,
+        why="rows that hold several samples take a compressed mask of that size, and mindformers refuses "
+        "shorter ones",
+        remedy=f"leave it null, or set it to {SHORTEST_ROW}: shorter samples are padded",
+    ),
+    "modules/transformer/transformer.py:1261",
+    name="compressed_mask",
+    value=lambda job: job.seq_length,
+)
+RULES.must(
+    "engine.seq_length",
+    at_most(
+        "model.max_position_embeddings",
+        remedy="shorten tokenize.max_prompt_length or rollout.max_tokens, or lower engine.pack_num; of "
+        f"fewer than {SHORTEST_ROW} positions train with engine=local",
+    ),
+    "ours: config.json says what it was trained for",
+    name="positions",
+    value=lambda job: job.seq_length,
+)
+
+plain(
+    RULES,
+    "mindrlhf",
+    {
+        "grpo_models.py": f"loss_type {LOSS}",
+        "grpo_experience_maker.py": "scale_advantages",
+        "grpo_trainer.py": "resample_rounds validate_every max_kl",
+        "train_worker.py": "resume_from",
+    },
+)
+RULES.must(
+    "train.max_grad_norm", be(1.0, "mindformers' training cell clips at 1.0"), "wrapper.py, max_grad_norm"
+)
+RULES.must(
+    "train.loggers", be((), "mindrlhf logs to TensorBoard alone"), "grpo_trainer.py, _init_tensorboard"
+)
+RULES.must(
+    "train.ref_model_mixup_alpha",
+    be(1.0, "mindrlhf copies the policy as it is"),
+    "transform_worker.py, sync_ref_model",
+    when=lambda job: job.train.ref_model_sync_steps > 0,
+)
+RULES.must(
+    "train.checkpoint_every",
+    at_least(1, remedy="set it to the steps between checkpoints"),
+    "grpo_trainer.py, save_ckpt_interval",
+)
 
 
-def _reward(job: Job) -> Iterator[Problem]:
-    for i, name in enumerate(job.reward.functions):
-        if name in job.verifiers:
-            continue
-        rule = f"mindrlhf has no such reward (grpo_experience_maker.py); it has {', '.join(job.verifiers)}"
-        if name == "accuracy":
-            rule = (
-                "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts "
-                "only numbers in \\boxed{} (grpo_experience_maker.py, _init_reward_fn)"
-            )
-        remedy = "use reward=boxed, or train with engine=local"
-        if ":" in name:
-            remedy += (
-                "; or write it into your checkout, as qwen_accuracy_reward (mindrlhf/reward/reward_fn.py)"
-            )
-        yield Problem(f"reward.functions[{i}]", name, rule, remedy)
+@RULES.row("train.{}", "mindrlhf/utils/utils.py, LearningRate", each=("schedule", "final_share"))
+def _falling_rate(job: Job, key: str) -> Broken:
+    constant = job.train.schedule == "constant"
+    if not (constant if key == "schedule" else job.train.final_share == 1 and not constant):
+        return None
+    return (
+        "the learning rate must fall: mindrlhf builds a CosineDecayLR whatever the schedule is, which "
+        "refuses a last rate that equals the first",
+        "use train.schedule=linear with train.final_share=0.99 and a large train.steps for a rate that "
+        "hardly falls",
+    )
+
+
+RULES.must(
+    "engine.full_monitor",
+    be(
+        False,
+        "e8a8fc1 reads old_log_ratio from GRPOModel, which has none, and dies in the first update; 0cd087455 "
+        "has no such key. Neither tells KL and clip share",
+    ),
+    "grpo_models.py:377; 0cd087455: grpo_configs.py",
+)
+
+
+@RULES.row(
+    "reward.functions[{}]",
+    "grpo_experience_maker.py, _init_reward_fn",
+    each=lambda job: range(len(job.reward.functions)),
+)
+def _registered_reward(job: Job, index: int) -> Broken:
+    name = job.reward.functions[index]
+    if name in job.verifiers:
+        return None
+    rule = f"mindrlhf has no such reward; it has {', '.join(job.verifiers)}"
+    if name == "accuracy":
+        rule = (
+            "mindrlhf replaces accuracy_reward by qwen_accuracy_reward for Qwen models, which counts only "
+            "numbers in \\boxed{}"
+        )
+    remedy = "use reward=boxed, or train with engine=local"
+    if ":" in name:
+        remedy += "; or write it into your checkout, as qwen_accuracy_reward (mindrlhf/reward/reward_fn.py)"
+    return rule, remedy

@@ -11,11 +11,12 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindrlhf import checkpoints, rules
+from stages.base.errors import InputError
+from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
+from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
 from stages.engines.model_directory import add_index, stand_in, with_ids
@@ -39,9 +40,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job = _job(context)
-    problems = rules.check(job, sft_enabled=False)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     places = link_inputs(job, context)
     write_configs(job, places)
     (places.root / "run").mkdir(exist_ok=True)

@@ -87,10 +87,10 @@ def derive(values: dict[str, Any]) -> None:
         engine["contract"] = contract.of(engine["mindspeed_rl_home"])
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of MindSpeed-RL and Megatron."""
+def placed(run: Sections, cards_per_node: int) -> rules.Placed:
+    """The job on its machines."""
     this = job(run)
-    yield from rules.check(this, run.sft.enabled, nodes=-(-this.npus // cards_per_node))
+    return rules.Placed(this, nodes=-(-this.npus // cards_per_node))
 
 
 def needs(run: Sections) -> Iterator[Problem]:
@@ -178,7 +178,8 @@ KNOWN: Mapping[str, Known] = {
 ENGINE = Engine(
     name="mindspeed_rl",
     stages=stages,
-    problems=problems,
+    rules=rules.PLACED,
+    subject=placed,
     programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
     checkouts=(
         Checkout(

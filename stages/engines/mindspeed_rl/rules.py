@@ -1,41 +1,44 @@
 """What MindSpeed-RL checks when the cards are already taken, what it skips silently, and what it can't do.
 
-Each rule names its place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless it says otherwise.
+Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same unless it says otherwise.
 Rules that every engine shares, heads and equal card counts among them, stand in pipeline/config/rules.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from stages.base.errors import Problem, as_override
+from stages.base.layout import Role
+from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
 from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
 from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"
+RULES = Rules[Job]("mindspeed_rl")
 
 
-def check(job: Job, sft_enabled: bool, nodes: int) -> list[Problem]:
-    """Every rule that a run breaks; empty when it can be rendered.
+@dataclass(frozen=True)
+class Placed:
+    """A job on its machines."""
 
-    Args:
-        job: the settings.
-        sft_enabled: whether the local sft stage is asked for.
-        nodes: machines of the Ray cluster.
-    """
-    return [
-        *_model(job, sft_enabled),
-        *_window(job),
-        *_layouts(job),
-        *_resources(job),
-        *_batches(job, nodes),
-        *_lengths(job),
-        *recipe.check(job),
-    ]
+    job: Job
+    nodes: int
+    """Machines of the Ray cluster; only plan knows them."""
+
+
+PLACED = Rules[Placed]("mindspeed_rl_machines")
+PLACED.include(RULES, lambda placed: placed.job)
+PLACED.must(
+    "train.prompts_per_step",
+    multiple_of(lambda placed: placed.nodes, "machines, each with a process that scores,"),
+    f"{_VALIDATE}: global_batch_size",
+    when=lambda placed: placed.job.version == "05a90d7" and not placed.job.reward_npus,
+    value=lambda placed: placed.job.train.prompts_per_step,
+)
 
 
 def notes(job: Job) -> list[str]:
@@ -70,216 +73,215 @@ def notes(job: Job) -> list[str]:
     return found
 
 
-def _model(job: Job, sft_enabled: bool) -> Iterator[Problem]:
-    if job.model.qkv_concat:
-        yield Problem(
-            "model.qkv_concat",
-            True,
-            "must be false: its convert_ckpt.py reads separate weights",
-            "set it to false",
-        )
-    if sft_enabled:
-        yield Problem(
-            "sft.enabled",
-            True,
-            "engine=mindspeed_rl starts from the fetched weights (ours: its sft stage is skipped)",
-            "set sft.enabled=false, or train with engine=local",
-        )
-    degree = job.actor.model_parallel
-    if job.model.vocab_size % degree:
-        yield Problem(
-            "layout.train.model_parallel",
-            degree,
-            f"must divide vocab_size={job.model.vocab_size} (megatron/core/tensor_parallel/layers.py)",
-            f"use {math.gcd(job.model.vocab_size, degree)}",
-        )
+RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")
+RULES.must(
+    "layout.train.model_parallel",
+    divide("model.vocab_size", "vocab_size"),
+    "megatron/core/tensor_parallel/layers.py",
+)
+for _path, _wanted, _what in (
+    ("engine.use_remove_padding", False, "remove_padding"),
+    ("layout.train.opt_offload", False, "swap_optimizer"),
+    ("layout.train.context_parallel", 1, "context_parallel_algo"),
+):
+    RULES.must(
+        _path,
+        be(_wanted, f"contract 667a547 has no {_what}, 05a90d7 does"),
+        "config_cls: megatron_config.py, rl_config.py",
+        when=lambda job: job.version == "667a547",
+    )
 
 
-def _window(job: Job) -> Iterator[Problem]:
-    if job.version != "667a547":
-        return
-    for path, value, wanted, what in (
-        ("engine.use_remove_padding", job.engine.use_remove_padding, False, "remove_padding"),
-        ("layout.train.opt_offload", job.actor.opt_offload, False, "swap_optimizer"),
-        ("layout.train.context_parallel", job.actor.context_parallel, 1, "context_parallel_algo"),
-    ):
-        if value != wanted:
-            yield Problem(
-                path,
-                value,
-                f"must be {as_override(wanted)} with contract 667a547, which has no {what} "
-                "(config_cls: megatron_config.py, rl_config.py)",
-                f"set it to {as_override(wanted)}, or check out 05a90d7",
-            )
+@RULES.row("train.checkpoint_every", "grpo_trainer_hybrid.py, fit")
+def _saves_at_the_end(job: Job) -> Broken:
     every, steps = job.train.checkpoint_every, job.train.steps
-    if every > 0 and steps % every:
-        yield Problem(
-            "train.checkpoint_every",
-            every,
-            f"must divide train.steps={steps} with contract 667a547: before 2025-06-14 it saves nothing "
-            "at the end (grpo_trainer_hybrid.py, fit)",
-            f"use {math.gcd(every, steps)}",
-        )
+    if job.version != "667a547" or every < 1 or steps % every == 0:
+        return None
+    rule = f"must divide train.steps={steps} with contract 667a547, which saves nothing at the end"
+    return rule, f"use {math.gcd(every, steps)}"
 
 
-def _layouts(job: Job) -> Iterator[Problem]:
-    generate, train, model = job.layout.generate, job.actor, job.model
-    for key in ("pipeline_stage", "context_parallel"):
-        if getattr(generate, key) > 1:
-            yield Problem(
-                f"layout.generate.{key}",
-                getattr(generate, key),
-                f"generation is tensor and data parallel only ({_VALIDATE}: pipeline_parallel for vllm)",
-                "set it to 1 and raise model_parallel or data_parallel",
-            )
-    for role in ("train", "generate"):
-        if job.layout.role(role).expert_parallel > 1:
-            yield Problem(
-                f"layout.{role}.expert_parallel",
-                job.layout.role(role).expert_parallel,
-                f"{family_of(model).title} has no experts (ours: stages/models)",
-                "set it to 1",
-            )
-    # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to
-    # (a2c0733b9, features_manager/context_parallel/ulysses_context_parallel.py: the default is to repeat;
-    # training/arguments.py asks them to divide only without), and nothing that is rendered tells it not to.
-    split = train.model_parallel * train.context_parallel
-    if train.context_parallel > 1 and model.num_attention_heads % split:
-        yield Problem(
-            "layout.train.context_parallel",
-            train.context_parallel,
-            f"model_parallel x context_parallel = {split} must divide num_attention_heads="
-            f"{model.num_attention_heads} (MindSpeed's ulysses_context_parallel.py, validate_args)",
-            f"use {math.gcd(model.num_attention_heads // train.model_parallel, train.context_parallel)}",
-        )
-    if train.vocab_emb_dp:
-        yield Problem(
-            "layout.train.vocab_emb_dp",
-            True,
-            "must be false: Megatron always splits the vocabulary (megatron/core/tensor_parallel/layers.py)",
-            "set it to false",
-        )
-    if train.opt_offload and not train.enable_parallel_optimizer:
-        yield Problem(
-            "layout.train.opt_offload",
-            True,
-            "needs layout.train.enable_parallel_optimizer=true (docs/zh/features/swap_optimizer.md)",
-            "set both to true, or layout.train.opt_offload=false",
-        )
-    parts = train.context_parallel * train.model_parallel
-    if job.seq_length % parts:
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"must be a multiple of {parts}, the parts that layout.train cuts a sequence into "
-            "(MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py)",
-            "leave it null",
-        )
+RULES.must(
+    "layout.generate.{}",
+    be(
+        1,
+        "generation is tensor and data parallel only",
+        "set it to 1 and raise model_parallel or data_parallel",
+    ),
+    f"{_VALIDATE}: pipeline_parallel for vllm",
+    name="generation_is_not_cut",
+    each=("pipeline_stage", "context_parallel"),
+)
 
 
-def _resources(job: Job) -> Iterator[Problem]:
-    engine = job.engine
-    for key in ("reference_npus", "reward_npus"):
-        value = getattr(engine, key)
-        if value is None:
-            continue
-        if engine.use_integrated_worker:
-            yield Problem(
-                f"engine.{key}",
-                value,
-                f"must be null with integrated workers ({_VALIDATE})",
-                "set engine.use_integrated_worker=false",
-            )
-        elif value % job.unit:
-            yield Problem(
-                f"engine.{key}",
-                value,
-                f"must be a multiple of layout.train's model_parallel x pipeline_stage x context_parallel = "
-                f"{job.unit} ({_VALIDATE}, _validate_resource)",
-                f"use {-(-value // job.unit) * job.unit}",
-            )
-    if (engine.reward_npus is None) != (engine.reward_load is None):
-        missing = "reward_load" if engine.reward_load is None else "reward_npus"
-        rule = f"a reward model needs both reward_npus and reward_load ({_VALIDATE})"
-        yield Problem(f"engine.{missing}", None, rule, f"set engine.{missing}, or the other one to null")
+@RULES.row("layout.{}.expert_parallel", "ours: stages/models", each=("train", "generate"))
+def _no_experts(job: Job, role: Role) -> Broken:
+    if job.layout.role(role).expert_parallel == 1:
+        return None
+    return f"{family_of(job.model).title} has no experts", "set it to 1"
 
 
-def _batches(job: Job, nodes: int) -> Iterator[Problem]:
-    prompts, group = job.train.prompts_per_step, job.rollout.num_generations
-    replicas: list[tuple[str, int]] = [
+# Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to
+# (a2c0733b9, features_manager/context_parallel/ulysses_context_parallel.py: the default is to repeat;
+# training/arguments.py asks them to divide only without), and nothing that is rendered tells it not to.
+@RULES.row("layout.train.context_parallel", "MindSpeed's ulysses_context_parallel.py, validate_args")
+def _ulysses(job: Job) -> Broken:
+    heads, cut = job.model.num_attention_heads, job.actor.context_parallel
+    split = job.actor.model_parallel * cut
+    if cut == 1 or heads % split == 0:
+        return None
+    rule = f"model_parallel x context_parallel = {split} must divide num_attention_heads={heads}"
+    return rule, f"use {math.gcd(heads // job.actor.model_parallel, cut)}"
+
+
+RULES.must(
+    "layout.train.vocab_emb_dp",
+    be(False, "Megatron always splits the vocabulary"),
+    "megatron/core/tensor_parallel/layers.py",
+)
+RULES.must(
+    "layout.train.enable_parallel_optimizer",
+    be(True, "layout.train.opt_offload needs it"),
+    "docs/zh/features/swap_optimizer.md",
+    when=lambda job: job.actor.opt_offload,
+)
+RULES.must(
+    "engine.seq_length",
+    multiple_of(
+        lambda job: job.actor.context_parallel * job.actor.model_parallel,
+        why="the parts that layout.train cuts a sequence into",
+        remedy="leave it null",
+    ),
+    "MindSpeed's ulysses_context_parallel.py; megatron/core/tensor_parallel/mappings.py",
+    value=lambda job: job.seq_length,
+)
+_APART = ("reference_npus", "reward_npus")
+RULES.must(
+    "engine.{}",
+    be(None, "integrated workers share their cards", "set engine.use_integrated_worker=false"),
+    _VALIDATE,
+    name="integrated",
+    each=_APART,
+    when=lambda job, key: job.engine.use_integrated_worker,
+)
+RULES.must(
+    "engine.{}",
+    multiple_of(
+        lambda job, key: job.unit, "layout.train's model_parallel x pipeline_stage x context_parallel"
+    ),
+    f"{_VALIDATE}, _validate_resource",
+    name="whole_models",
+    each=_APART,
+    when=lambda job, key: getattr(job.engine, key) is not None,
+    unless=("integrated",),
+)
+
+
+@RULES.row("engine.{}", _VALIDATE, each=("reward_npus", "reward_load"))
+def _reward_model(job: Job, key: str) -> Broken:
+    npus, weights = job.engine.reward_npus, job.engine.reward_load
+    if getattr(job.engine, key) is not None or (npus is None) == (weights is None):
+        return None
+    rule = "a reward model needs both reward_npus and reward_load"
+    return rule, f"set engine.{key}, or the other one to null"
+
+
+def _replicas(job: Job) -> list[tuple[str, int]]:
+    """Replicas of what trains: name and count."""
+    return [
         ("layout.train.data_parallel", job.actor.data_parallel),
-        ("layout.generate.data_parallel", job.layout.generate.data_parallel),
+        *(
+            (f"replicas of engine.{name}", max(1, npus // job.unit))
+            for name, npus in (("reference_npus", job.reference_npus), ("reward_npus", job.reward_npus))
+            if npus
+        ),
     ]
-    if job.reference_npus:
-        replicas.append(("replicas of engine.reference_npus", max(1, job.reference_npus // job.unit)))
-    if job.reward_npus:
-        replicas.append(("replicas of engine.reward_npus", max(1, job.reward_npus // job.unit)))
-    if job.version == "05a90d7" and not job.reward_npus:
-        replicas.append(("machines, each with a process that scores", nodes))
-    for name, count in replicas:
-        if prompts % count:
-            yield Problem(
-                "train.prompts_per_step",
-                prompts,
-                f"must be a multiple of {name} = {count} ({_VALIDATE}: global_batch_size)",
-                f"use {-(-prompts // count) * count}",
-            )
-    micro, mini = job.engine.micro_batch_size, job.mini_batch_size
-    for name, count in replicas[:1] + replicas[2:]:
-        if "machines" not in name and prompts % count == 0 and prompts // count * group % micro:
-            yield Problem(
-                "engine.micro_batch_size",
-                micro,
-                f"must divide the {prompts // count * group} completions of a replica ({name}; {_VALIDATE})",
-                f"use {math.gcd(prompts // count * group, micro)}",
-            )
-    if prompts % mini:
-        yield Problem(
-            "engine.mini_batch_size",
-            mini,
-            f"must divide train.prompts_per_step={prompts}: the rest would be a smaller update of the same "
-            "weight (base_training_engine.py, _split_batches)",
-            "leave it null",
-        )
-    elif mini * group % (job.actor.data_parallel * micro):
-        yield Problem(
-            "engine.mini_batch_size",
-            mini,
-            f"its {mini * group} completions must be a multiple of layout.train.data_parallel x "
-            f"engine.micro_batch_size = {job.actor.data_parallel * micro} (actor_hybrid_worker.py)",
-            "leave it null, or lower engine.micro_batch_size",
-        )
-    forward = job.engine.forward_micro_batch_size
-    if forward is not None and job.samples // job.actor.data_parallel % forward:
-        yield Problem(
-            "engine.forward_micro_batch_size",
-            forward,
-            f"must divide the {job.samples // job.actor.data_parallel} completions of one replica "
-            "(base_training_engine.py)",
-            "leave it null",
-        )
 
 
-def _lengths(job: Job) -> Iterator[Problem]:
-    if job.sample_length > job.seq_length:
-        yield Problem(
-            "engine.seq_length",
-            job.seq_length,
-            f"tokenize.max_prompt_length + rollout.max_tokens = {job.sample_length} must fit ({_VALIDATE})",
-            "leave it null, or shorten them",
-        )
-    if job.seq_length > job.max_model_len:
-        yield Problem(
-            "engine.max_model_len",
-            job.max_model_len,
-            f"must be at least seq_length={job.seq_length} ({_VALIDATE}: Sequence length exceeds vLLM)",
-            "leave it null",
-        )
-    longest = max(job.seq_length, job.max_model_len)
-    if longest > job.model.max_position_embeddings:
-        yield Problem(
-            "engine.seq_length",
-            longest,
-            f"at most model.max_position_embeddings={job.model.max_position_embeddings} (vllm config.py)",
-            "shorten tokenize.max_prompt_length or rollout.max_tokens",
-        )
+@RULES.row(
+    "train.prompts_per_step",
+    f"{_VALIDATE}: global_batch_size",
+    each=lambda job: [
+        *_replicas(job),
+        ("layout.generate.data_parallel", job.layout.generate.data_parallel),
+    ],
+)
+def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
+    prompts, (name, count) = job.train.prompts_per_step, replica
+    if prompts % count == 0:
+        return None
+    return f"must be a multiple of {name} = {count}", f"use {-(-prompts // count) * count}"
+
+
+@RULES.row("engine.micro_batch_size", _VALIDATE, each=_replicas, unless=("whole_replicas",))
+def _micro_batches(job: Job, replica: tuple[str, int]) -> Broken:
+    (name, count), micro = replica, job.engine.micro_batch_size
+    completions = job.samples // count
+    if completions % micro == 0:
+        return None
+    rule = f"must divide the {completions} completions of a replica ({name})"
+    return rule, f"use {math.gcd(completions, micro)}"
+
+
+RULES.must(
+    "engine.mini_batch_size",
+    divide(
+        "train.prompts_per_step",
+        why="the rest would be a smaller update of the same weight",
+        remedy="leave it null",
+    ),
+    "base_training_engine.py, _split_batches",
+    value=lambda job: job.mini_batch_size,
+)
+
+
+@RULES.row("engine.mini_batch_size", "actor_hybrid_worker.py", unless=("mini_batch_size",))
+def _mini_of_micro(job: Job) -> Broken:
+    completions = job.mini_batch_size * job.rollout.num_generations
+    together = job.actor.data_parallel * job.engine.micro_batch_size
+    if completions % together == 0:
+        return None
+    rule = (
+        f"its {completions} completions must be a multiple of layout.train.data_parallel x "
+        f"engine.micro_batch_size = {together}"
+    )
+    return rule, "leave it null, or lower engine.micro_batch_size", job.mini_batch_size
+
+
+RULES.must(
+    "engine.forward_micro_batch_size",
+    divide(
+        lambda job: job.samples // job.actor.data_parallel,
+        "the {} completions of one replica",
+        remedy="leave it null",
+    ),
+    "base_training_engine.py",
+    when=lambda job: job.engine.forward_micro_batch_size is not None,
+)
+RULES.must(
+    "engine.seq_length",
+    at_least(
+        lambda job: job.sample_length,
+        "tokenize.max_prompt_length + rollout.max_tokens",
+        remedy="leave it null, or shorten them",
+    ),
+    _VALIDATE,
+    name="longest_sample",
+    value=lambda job: job.seq_length,
+)
+RULES.must(
+    "engine.max_model_len",
+    at_least(lambda job: job.seq_length, "seq_length", remedy="leave it null"),
+    f"{_VALIDATE}: Sequence length exceeds vLLM",
+    value=lambda job: job.max_model_len,
+)
+RULES.must(
+    "engine.seq_length",
+    at_most(
+        "model.max_position_embeddings", remedy="shorten tokenize.max_prompt_length or rollout.max_tokens"
+    ),
+    "vllm config.py",
+    name="positions",
+    value=lambda job: max(job.seq_length, job.max_model_len),
+)
+RULES.include(recipe.RULES, lambda job: job)

@@ -10,10 +10,11 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindspeed_rl import checkpoints, rules
+from stages.base.errors import InputError
+from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
+from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
 from stages.engines.mindspeed_rl.start import TRAIN_NAME
 from stages.engines.mindspeed_rl.start import train as start
@@ -61,9 +62,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job, places = Job.of(context.config), places_of(context.work)
-    problems = rules.check(job, sft_enabled=False, nodes=1)  # the pipeline knows the machines
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     stand_in(context.inputs["fetch"], places.tokenizer)
     link_mcore(context.inputs["weights"] / "mcore", places.weights)
     link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)

@@ -34,7 +34,7 @@ def train_config(job: Job, places: Places, resume: bool) -> Values:
         reward = Path(job.engine.reward_load) if job.engine.reward_load else places.weights
         separate["reward_config"] = _loads(job, reward)
     megatron = family_of(job.model).megatron
-    assert megatron is not None  # check_family
+    assert megatron is not None  # stages.models.families.RULES
     return {
         "model": {job.model.name: megatron(job.model)},
         "megatron_training": _megatron(job, places),

@@ -1,43 +1,17 @@
 import subprocess
 import sys
 
-import pytest
-
-from stages.fetch.config import check_dataset, external_files, split_files
-from tests.stages.fetch.settings import FIXTURE, arith_values, dataset, gsm8k_values, model
+from stages.fetch.config import DATASET, external_files, split_files
+from tests.stages.fetch.settings import FIXTURE, dataset, gsm8k_values, model
 
 
 def paths(**changes):
-    return [problem.path for problem in check_dataset(dataset(**changes))]
+    return [problem.path for problem in DATASET.check(dataset(**changes))]
 
 
 def test_the_shipped_datasets_are_sound():
     assert paths() == []
     assert paths(path=str(FIXTURE)) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"path": None, "source": "local"}, ["dataset.path"]),
-        ({"path": None, "test_path": "x.jsonl"}, ["dataset.test_path"]),
-        ({"arith": None}, ["dataset.arith"]),
-        ({"train_rows": None}, ["dataset.train_rows"]),
-        ({"test_path": "x.jsonl"}, ["dataset.test_path"]),
-        ({"arith": {"min_addends": 5, "max_addends": 3, "worked_share": 0.4}}, ["dataset.arith.min_addends"]),
-    ],
-)
-def test_contradictions_are_named(changes, expected):
-    assert paths(**changes) == expected
-
-
-def test_a_path_with_builtin_problems_is_refused_rather_than_ignored():
-    from stages.base.reader import read
-    from stages.fetch.config import DatasetConfig
-
-    (problem,) = check_dataset(read(DatasetConfig, arith_values(path="/data")))
-    assert problem.path == "dataset.path"
-    assert "source=local" in str(problem)
 
 
 def test_files_of_a_directory_and_of_a_pair(tmp_path):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load
-from stages.base.errors import Problem
 from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.reader import part
 from stages.engines.mindformers_files import NUMPY, SAFETENSORS, checkout
@@ -76,11 +75,6 @@ def derive(values: dict[str, Any]) -> None:
     split |= {"format": "ckpt", "roles": list(ROLES)}
 
 
-def problems(run: Sections, cards_per_node: int) -> Iterator[Problem]:
-    """Rules of the script."""
-    yield from rules.check(job(run), run.sft.enabled)
-
-
 def notes(run: Sections) -> tuple[str, ...]:
     """What a plan should say besides its stages."""
     return tuple(rules.notes(job(run)))
@@ -121,7 +115,8 @@ KNOWN = Known(
 ENGINE = Engine(
     name="mindrlhf_one_stage",
     stages=stages,
-    problems=problems,
+    rules=rules.RULES,
+    subject=lambda run, cards_per_node: job(run),
     programs=(GRPO,),
     checkouts=(
         Checkout(

@@ -14,9 +14,9 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import ConfigError, InputError
-from stages.engines.mindrlhf.one_stage import rules
+from stages.base.errors import InputError
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.mindrlhf.one_stage.watch import Watcher
 from stages.engines.model_directory import stand_in, with_ids
@@ -34,9 +34,7 @@ def prepare(context: Context) -> None:
         InputError: an input is missing.
     """
     job = _job(context)
-    problems = rules.check(job, sft_enabled=False)
-    if problems:
-        raise ConfigError(problems)
+    RULES.demand(job)
     places = places_of(context.work, context.inputs)
     for role in ROLES:
         stand_in(context.inputs["weights"] / role, places.weights / role)

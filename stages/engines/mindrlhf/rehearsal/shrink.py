@@ -169,7 +169,7 @@ def _sizes(small: dict[str, Any], batch: int) -> Iterator[tuple[int, int]]:
 def _batch_problems(small: dict[str, Any]) -> bool:
     names = [field.name for field in dataclasses.fields(Job)]
     job = Job.of({name: small[name] for name in names})
-    return any(problem.path in _BATCHES for problem in rules.check(job, sft_enabled=False))
+    return any(problem.path in _BATCHES for problem in rules.RULES.check(job))
 
 
 _BATCHES = ("train.prompts_per_step", "engine.pack_num", "engine.batch_size", "engine.ref_model_batch_size")

@@ -7,8 +7,9 @@ from typing import Any
 
 from pipeline.config.load import load
 from stages.engines.mindformers.finetune_yaml import finetune
-from stages.engines.mindformers.job import Job, Places, check
+from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.rehearsal import shrink
+from stages.engines.mindformers.rules import RULES
 
 PLACES = Places(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))
 RECIPE = [
@@ -40,7 +41,7 @@ def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
 
 def _rendered(values: dict[str, Any]) -> dict[str, Any]:
     job = Job.of(values)
-    assert check(job) == []
+    assert RULES.check(job) == []
     return _flat(finetune(job, PLACES, resume=False))
 
 

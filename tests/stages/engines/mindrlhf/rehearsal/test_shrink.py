@@ -85,7 +85,7 @@ def test_the_models_files_differ_in_size_only(name: str) -> None:
 def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name: str, workers: int) -> None:
     small = _small(name, workers)
     job = _job(small)
-    assert [str(problem) for problem in rules.check(job, sft_enabled=False)] == []
+    assert [str(problem) for problem in rules.RULES.check(job)] == []
     assert job.rollout.num_generations >= 2  # else nothing to compare with
     assert small["dataset"]["train_rows"] == shrink.STEPS * small["train"]["prompts_per_step"]
     assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
@@ -100,9 +100,9 @@ def test_rows_grow_where_many_samples_share_one() -> None:
     packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
     small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
     assert small["tokenize"]["max_prompt_length"] == shrink.PROMPT
-    assert rules.check(_job(small), sft_enabled=False) == []
+    assert rules.RULES.check(_job(small)) == []
     shrink.set_lengths(small, 200)  # longer answers
-    assert rules.check(_job(small), sft_enabled=False) == []
+    assert rules.RULES.check(_job(small)) == []
 
 
 def test_the_recipe_itself_stays_as_it_was() -> None:

@@ -1,0 +1,261 @@
+"""A rule is one row: which key, what must hold, where that stands, and what to do about it.
+
+A table holds the rows of one room. Plan, the stages and the tests read the same tables: plan asks them of a
+run's configuration, a stage of what it is handed, and the tests have a breaking and a keeping case of each
+row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from stages.base.errors import ConfigError, Problem, as_override
+
+T = TypeVar("T")
+P = TypeVar("P")
+F = TypeVar("F", bound=Callable[..., "Broken"])
+Broken = tuple[str, str] | tuple[str, str, object] | None
+"""The rule and the remedy, and the value where it is not what stands at the path; None: it holds."""
+Test = Callable[..., Broken]
+"""Told the value, the subject, and which of `each` it is about."""
+Number = int | str | Callable[..., int]
+"""Itself, the key that holds it, or what makes it of the subject."""
+_STEP = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule."""
+
+    id: str
+    """Room and name."""
+    path: str
+    """The key; {} stands for each of `each`."""
+    test: Test
+    source: str
+    """Where it stands: a file that decides it, a paper, or "ours" and the reason."""
+    each: Callable[[Any], Iterable[object]] | None
+    when: Callable[..., bool] | None
+    value: Callable[..., Any] | None
+    unless: tuple[str, ...]
+
+
+class Rules(Generic[T]):
+    """The rows of one room, about a subject such as a section, a job or a run."""
+
+    def __init__(self, room: str, source: str = "") -> None:
+        """An empty table.
+
+        Args:
+            room: begins the rows' ids.
+            source: of rows that give none of their own.
+        """
+        self._room, self._source = room, source
+        self._rows: dict[str, Row] = {}
+        self._entries: list[Row | tuple[Rules[Any], Callable[[T], Any]]] = []
+
+    def must(
+        self,
+        path: str,
+        test: Test,
+        source: str = "",
+        *,
+        name: str = "",
+        each: Callable[[T], Iterable[object]] | Iterable[object] | None = None,
+        when: Callable[..., bool] | None = None,
+        value: Callable[..., Any] | None = None,
+        unless: tuple[str, ...] = (),
+    ) -> None:
+        """Add a row.
+
+        Args:
+            path: the key; {} stands for each of `each`.
+            test: what must hold: be, at_most, multiple_of ...
+            source: where that stands; told in parentheses.
+            name: ends the id; the key's own unless given.
+            each: what the row is asked about, one after the other.
+            when: whether it is asked at all, told the subject and which of `each`.
+            value: what holds in the key's place, told the same; what stands there unless given.
+            unless: names of earlier rows whose finding it would only repeat.
+        """
+        name = name or _STEP.findall(path)[-1]
+        if name in self._rows or not set(unless) <= set(self._rows):
+            raise ValueError(f"{self._room}.{name}: named twice, or after a row that is not there")
+        items = each if each is None or callable(each) else lambda subject, items=tuple(each): items
+        row = Row(f"{self._room}.{name}", path, test, source or self._source, items, when, value, unless)
+        self._rows[name] = row
+        self._entries.append(row)
+
+    def row(self, path: str, source: str = "", **more: Any) -> Callable[[F], F]:
+        """Make a function a row: its name ends the id; told the subject, and which of `each`."""
+
+        def add(function: F) -> F:
+            name = function.__name__.strip("_")
+            self.must(path, lambda value, *asked: function(*asked), source, name=name, **more)
+            return function
+
+        return add
+
+    def include(self, table: Rules[P], part: Callable[[T], P | None]) -> None:
+        """Ask the rows of another table too, of a part of the subject; of None nothing is asked."""
+        self._entries.append((table, part))
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, in order, those of included tables too."""
+        for entry in self._entries:
+            yield from (entry,) if isinstance(entry, Row) else entry[0].rows()
+
+    def check(self, subject: T) -> list[Problem]:
+        """Every rule that `subject` breaks."""
+        problems: list[Problem] = []
+        broken: dict[str, list[tuple[object, ...]]] = {}
+        for entry in self._entries:
+            if not isinstance(entry, Row):
+                table, part = entry
+                if (about := part(subject)) is not None:
+                    problems += table.check(about)
+                continue
+            for item in ((),) if entry.each is None else [(one,) for one in entry.each(subject)]:
+                earlier = [found for name in entry.unless for found in broken.get(name, ())]
+                if any(found in ((), item) or not item for found in earlier):
+                    continue
+                if entry.when is None or entry.when(subject, *item):
+                    path = entry.path.format(*item)
+                    value = entry.value(subject, *item) if entry.value else value_at(subject, path)
+                    if found := entry.test(value, subject, *item):
+                        broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
+                        rule, remedy, *other = found
+                        shown = other[0] if other else value
+                        problems.append(Problem(path, shown, f"{rule} ({entry.source})", remedy, entry.id))
+        return problems
+
+    def demand(self, subject: T) -> None:
+        """Refuse `subject` with every rule that it breaks.
+
+        Raises:
+            ConfigError: it breaks one.
+        """
+        if problems := self.check(subject):
+            raise ConfigError(problems)
+
+
+def value_at(subject: object, path: str) -> Any:
+    """What stands at a key, lists as YAML writes them; None where nothing does.
+
+    The first step may name the subject itself, where that is one section.
+    """
+    first, *steps = _STEP.findall(path)
+    for step in [first, *steps] if hasattr(subject, first) else steps:
+        if isinstance(subject, tuple):
+            subject = subject[int(step)]
+        else:
+            subject = subject.get(step) if isinstance(subject, Mapping) else getattr(subject, step, None)
+    return list(subject) if isinstance(subject, tuple) else subject
+
+
+def be(wanted: object, why: str = "", remedy: str = "") -> Test:
+    """The value must be `wanted`, or what that function makes of the subject."""
+
+    def test(value: object, *asked: Any) -> Broken:
+        one = wanted(*asked) if callable(wanted) else wanted
+        if value == (list(one) if isinstance(one, tuple) else one):
+            return None
+        shown = as_override(one) or "''"
+        return _told(f"must be {shown}", why), remedy or f"set it to {shown}"
+
+    return test
+
+
+def at_most(most: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
+    """The value must not exceed a number, called `told`."""
+
+    def test(value: int, *asked: Any) -> Broken:
+        number, name = _number(most, told, asked)
+        return (
+            None
+            if value <= number
+            else (_told(f"must be at most {name}", why), remedy or f"use at most {number}")
+        )
+
+    return test
+
+
+def at_least(least: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
+    """The value must not be below a number, called `told`."""
+
+    def test(value: int, *asked: Any) -> Broken:
+        number, name = _number(least, told, asked)
+        return (
+            None if value >= number else (_told(f"must be at least {name}", why), remedy or f"use {number}")
+        )
+
+    return test
+
+
+def multiple_of(parts: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
+    """A number, called `told`, must divide the value."""
+
+    def test(value: int, *asked: Any) -> Broken:
+        number, name = _number(parts, told, asked)
+        if value % number == 0:
+            return None
+        return _told(f"must be a multiple of {name}", why), remedy or f"use {-(-value // number) * number}"
+
+    return test
+
+
+def divide(whole: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
+    """The value must divide a number, called `told`."""
+
+    def test(value: int, *asked: Any) -> Broken:
+        number, name = _number(whole, told, asked)
+        if number % value == 0:
+            return None
+        nearest = max(one for one in range(1, min(value, number) + 1) if number % one == 0)
+        return _told(f"must divide {name}", why), remedy or f"use {nearest}"
+
+    return test
+
+
+def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
+    """What is asked of the subject must be true."""
+    return lambda value, *asked: None if holds(*asked) else (rule, remedy)
+
+
+def some(what: str, remedy: str, why: str = "") -> Test:
+    """The list must not be empty."""
+    return lambda value, *asked: None if value else (_told(f"must name at least one {what}", why), remedy)
+
+
+def indices(path: str) -> Callable[[Any], Iterable[object]]:
+    """For `each`: the places of the list at a key of the subject."""
+    return lambda subject: range(len(value_at(subject, path)))
+
+
+def once(path: str, remedy: str = "name it once") -> Test:
+    """One of the list at `path` must not stand before itself."""
+    return lambda value, subject, index: (
+        ("is named twice", remedy) if value in value_at(subject, path)[:index] else None
+    )
+
+
+def required(because: str, remedy: str) -> Test:
+    """Something must stand there."""
+    return lambda value, *asked: None if value is not None else (f"is required {because}", remedy)
+
+
+def _number(number: Number, told: str, asked: tuple[Any, ...]) -> tuple[int, str]:
+    """A limit, and how it is told."""
+    count = value_at(asked[0], number) if isinstance(number, str) else number
+    count = count(*asked) if callable(count) else count
+    name = told or (number if isinstance(number, str) else "")
+    if "{}" in name:
+        return count, name.format(count)
+    return count, f"{name}{' = ' if ' ' in name else '='}{count}" if name else str(count)
+
+
+def _told(rule: str, why: str) -> str:
+    return f"{rule}: {why}" if why else rule

@@ -1,0 +1,70 @@
+"""What mindformers asks of a supervised run; rules of every engine stand in pipeline/config/rules.py."""
+
+from __future__ import annotations
+
+from stages.base.rules import Broken, Rules, at_most, be, multiple_of
+from stages.engines.mindformers.job import Job
+from stages.engines.mindformers_files import home_fault
+from stages.engines.mindrlhf.layout_rules import MINDFORMERS, Laid, sequence_parts
+from stages.models.families import family_of, trained_by
+
+RULES = Rules[Job]("mindformers")
+RULES.must(
+    "mindformers.batch_size",
+    multiple_of(lambda job: job.together, "data_parallel x mindformers.examples_per_card"),
+    "base_trainer.py, _check_global_batch_size_for_auto_parallel",
+)
+
+
+@RULES.row("mindformers.batch_size", "MindSpore's cell_wrapper.py, PipelineCell", unless=("batch_size",))
+def _filled(job: Job) -> Broken:
+    stages = job.layout.pipeline_stage
+    if job.micro_batches >= stages:
+        return None
+    rule = f"at least pipeline_stage={stages} micro-batches of {job.together} examples fill the pipeline"
+    return rule, f"use {stages * job.together}"
+
+
+RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout}, job.seq_length))
+RULES.must(
+    "layout.train.vocab_emb_dp",
+    be(False, "mindformers sets it so in a pipeline"),
+    "core/parallel_config.py",
+    when=lambda job: job.layout.pipeline_stage > 1,
+    value=lambda job: job.layout.vocab_emb_dp,
+)
+RULES.must(
+    "tokenize.sft_length",
+    multiple_of(
+        lambda job: sequence_parts(job.layout),
+        why="rows are cut over context_parallel and use_seq_parallel's cards",
+    ),
+    "ours: MindSpore cuts evenly",
+)
+RULES.must(
+    "tokenize.sft_length",
+    at_most("model.max_position_embeddings"),
+    "ours: trained so",
+    name="positions",
+)
+
+
+@RULES.row("engine.sft", "ours: stages/models")
+def _family(job: Job) -> Broken:
+    family = family_of(job.model)
+    if "mindformers" in family.engines:
+        return None
+    rule = f"trains {trained_by('mindformers')} models, no {family.title}"
+    return rule, "set engine.sft=off", "mindformers"
+
+
+RULES.must(
+    "tokenize.compat",
+    be("none", "with engine.sft=mindformers: its ids of answers are not Qwen2.5's"),
+    "rlhf_data.py",
+)
+
+
+@RULES.row("mindformers.home", "ours: the arguments that it is given")
+def _home(job: Job) -> Broken:
+    return home_fault(job.mindformers.home) if job.mindformers.home is not None else None

@@ -1,0 +1,37 @@
+"""What no outside engine's GRPO does: keys of `train` that it would pass over, so that they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stages.base.rules import Rules, be
+
+PLAIN: Mapping[str, tuple[object, str]] = {
+    "loss_type": ("grpo", "averages within each completion, then over completions"),
+    "scale_advantages": (True, "always divides by the group's standard deviation"),
+    "importance_sampling_level": ("token", "weighs token by token"),
+    "use_bias_correction_kl": (False, "does not correct its KL term"),
+    "mask_truncated_completions": (False, "trains on completions that were cut off, too"),
+    "resample_rounds": (0, "samples each step once"),
+    "validate_every": (0, "has no check on held-out prompts; evaluate has"),
+    "max_kl": (None, "does not stop by KL"),
+    "resume_from": (None, "goes on from no other run's checkpoint"),
+}
+"""Key -> what alone is done, and how that is told."""
+LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completions"
+"""What upstream's function of the loss decides."""
+
+
+def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:
+    """Add a row for each key.
+
+    Args:
+        rules: the engine's table.
+        engine: its name, for people.
+        places: where its code does what PLAIN says -> keys.
+    """
+    for source, keys in places.items():
+        for key in keys.split():
+            wanted, why = PLAIN[key]
+            rules.must(f"train.{key}", be(wanted, f"{engine} {why}"), source)
