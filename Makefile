@@ -36,7 +36,7 @@ upstream:
 	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR))
 
 test-upstream: $(VENV)/.test upstream
-	$(BIN)/python -m pytest tests/upstream -m $(MARKER)
+	$(PYTEST) tests/upstream -m $(MARKER)
 
 check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff check .
