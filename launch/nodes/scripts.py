@@ -179,7 +179,7 @@ def check(start: Start) -> list[str]:
 def installed(start: Start) -> list[str]:
     """What every node must have of its own or see; the program first."""
     paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
-    return paths if start.python is None else [paths[0], start.python, *paths[1:]]
+    return paths if start.python is None else [*paths[:1], start.python, *paths[1:]]
 
 
 def _alone(marked: str, first: int, last: int) -> list[str]:

@@ -12,11 +12,11 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.base.reader import read
+from stages.engines import mindformers_checkpoints as checkpoints
 from stages.engines import small_model
 from stages.engines.mindformers import rehearsal
 from stages.engines.mindformers.stage import PART
-from stages.engines.mindrlhf import checkpoints
-from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindformers_checkpoints import Moment
 from stages.engines.mindrlhf.rehearsal import places, proofs, shim
 from stages.engines.rehearsal import Proof
 from stages.models.config import ModelConfig

@@ -20,9 +20,9 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store.store import Store
 from stages.base.reader import read
+from stages.engines import mindformers_checkpoints as checkpoints
 from stages.engines import small_model
-from stages.engines.mindrlhf import checkpoints
-from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindformers_checkpoints import Moment
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink
 from stages.engines.rehearsal import Proof

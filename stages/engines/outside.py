@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from stages.base.context import Context
 
 START_FILE = "start.json"
+NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+"""Of a log's line."""
+Row = dict[str, float]
+"""Our metrics of a step, by name."""
 Tell = Callable[[float, float, str], None]
 """Step, total, message."""
 

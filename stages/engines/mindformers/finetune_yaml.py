@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindrlhf.checkpoints import PREFIXES
-from stages.engines.mindrlhf.grpo_yaml import parallel_config
-from stages.engines.mindrlhf.model_yaml import recompute_config, training
+from stages.engines.mindformers_checkpoints import PREFIXES
+from stages.engines.mindformers_model import parallel_config, recompute_config, training
 from stages.models.families import network_of
 
 Values = dict[str, Any]

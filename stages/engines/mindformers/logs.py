@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stages.engines.mindrlhf.logs import NUMBER, Row
+from stages.engines.outside import NUMBER, Row
 
 FINISHED = "Training Over!"
 _STEP = re.compile(

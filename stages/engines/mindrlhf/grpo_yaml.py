@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.layout import RoleLayout
+from stages.engines.mindformers_model import parallel_config
 from stages.engines.mindrlhf.contract import keys
 from stages.engines.mindrlhf.job import Job, Places
 
@@ -214,20 +215,6 @@ def _generate(job: Job, places: Places) -> Values:
             "min_tokens": rollout.min_tokens,
             "min_p": 0.0 if rollout.min_p is None else rollout.min_p,
         },
-    }
-
-
-def parallel_config(layout: RoleLayout) -> Values:
-    """The section that counts: each worker overwrites its model YAML's parallel_config with it."""
-    return {
-        "data_parallel": layout.data_parallel,
-        "model_parallel": layout.model_parallel,
-        "pipeline_stage": layout.pipeline_stage,
-        "expert_parallel": layout.expert_parallel,
-        "use_seq_parallel": layout.use_seq_parallel,
-        "micro_batch_num": layout.micro_batch_num,
-        "vocab_emb_dp": layout.vocab_emb_dp,
-        "context_parallel": layout.context_parallel,
     }
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stages.engines.outside import NUMBER, Row
+
 FINISHED = "run grpo train end"
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 _PLAN = re.compile(r"Start training epoch num:(\d+), step num:(\d+)")
 _BEGIN = re.compile(r"epoch: (\d+), step: (\d+) start\s*$")
 _METRICS = re.compile(r"total step \d+ metrics: \{(.*)\}")
@@ -38,8 +39,6 @@ NAMES = {
 
 OF_THE_UPDATE = frozenset({"loss", "lr", "grad_norm", "overflow", "kl", "clip_fraction", "updates"})
 """Numbers that only the last pipeline stage knows."""
-
-Row = dict[str, float]
 
 
 @dataclass

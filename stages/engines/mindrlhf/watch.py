@@ -9,8 +9,8 @@ from typing import Any
 
 from stages.base.follow import Follower, Silence
 from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader, Row
-from stages.engines.outside import Tell
+from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader
+from stages.engines.outside import Row, Tell
 from stages.grpo.metrics import StepLog
 
 PATIENCE_S = 30.0

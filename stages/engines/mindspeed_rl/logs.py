@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+from stages.engines.outside import NUMBER, Row
+
 _ITERATION = re.compile(r"\biteration: (\d+) / (\d+) \|(.*)")
 _PAIR = re.compile(rf"([\w./-]+) : ({NUMBER})(?=\s|\||$)")
 COLOURS = re.compile("\x1b\\[[0-9;]*m")
@@ -42,8 +43,6 @@ SCORES = {"grpo/score/mean": "reward", "grpo/score/max": "reward_max", "grpo/sco
 """05a90d7 has only these: the sum of the weighted verifiers."""
 RATES = {"e2e_tps": "tokens_per_s", "vllm_tps": "rollout_tokens_per_s", "update_tps": "train_tokens_per_s"}
 """Per card there, of the whole run here; prompts count, too."""
-
-Row = dict[str, float]
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.engines.mindrlhf.grpo_yaml import parallel_config
-from stages.engines.mindrlhf.model_yaml import predicting, recompute_config, sampling, training
+from stages.engines.mindformers_model import parallel_config, predicting, recompute_config, sampling, training
 from stages.engines.mindrlhf.one_stage.job import Job
 from stages.models.families import network_of
 

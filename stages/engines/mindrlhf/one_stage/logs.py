@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from stages.engines.mindrlhf.logs import NUMBER, UPDATE, Row, means, of_update
+from stages.engines.mindrlhf.logs import UPDATE, means, of_update
 from stages.engines.mindrlhf.one_stage.config import Window
+from stages.engines.outside import NUMBER, Row
 
 _BEGIN = {
     "32599d0": re.compile(r"Make experience begin at "),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindformers_checkpoints import Moment
 from stages.engines.rehearsal import Proof
 from stages.grpo.metrics import read_rows
 from stages.models.families import weights_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from stages.engines.mindrlhf.checkpoints import Moment
+from stages.engines.mindformers_checkpoints import Moment
 from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import Proof

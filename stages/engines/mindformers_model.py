@@ -1,0 +1,76 @@
+"""What mindformers reads of a model and its layout, whichever program hands it over.
+
+Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stages.base.layout import RoleLayout
+from stages.grpo.config import RolloutConfig
+from stages.models.config import ModelConfig
+from stages.models.families import network_of
+from stages.models.family import Role
+from stages.models.layouts import stages_of_layers
+
+Values = dict[str, Any]
+
+
+def parallel_config(layout: RoleLayout) -> Values:
+    """A role's parallel_config; with mindrlhf each worker overwrites its model YAML's with it."""
+    return {
+        "data_parallel": layout.data_parallel,
+        "model_parallel": layout.model_parallel,
+        "pipeline_stage": layout.pipeline_stage,
+        "expert_parallel": layout.expert_parallel,
+        "use_seq_parallel": layout.use_seq_parallel,
+        "micro_batch_num": layout.micro_batch_num,
+        "vocab_emb_dp": layout.vocab_emb_dp,
+        "context_parallel": layout.context_parallel,
+    }
+
+
+def training(model: ModelConfig, layout: RoleLayout, seq_length: int) -> Values:
+    """model_config of a role that is trained, or scored as in training."""
+    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
+    return network.shape(role) | network.training(role)
+
+
+def predicting(model: ModelConfig, layout: RoleLayout, seq_length: int, sampled: Values) -> Values:
+    """model_config of generation, with `sampling`'s keys."""
+    role, network = Role(model, layout, seq_length, model.token_ids), network_of(model)
+    return network.shape(role) | network.predicting(role, sampled)
+
+
+def sampling(rollout: RolloutConfig, block_size: int, num_blocks: int) -> Values:
+    """How mindformers generates."""
+    return {
+        "block_size": block_size,
+        "num_blocks": num_blocks,
+        "max_decode_length": rollout.max_tokens,
+        "min_decode_length": rollout.min_tokens,
+        "repetition_penalty": rollout.repetition_penalty,
+        "temperature": rollout.temperature,
+        "top_k": rollout.top_k or 0,
+        "top_p": 1.0 if rollout.top_p is None else rollout.top_p,
+        "do_sample": True,
+    }
+
+
+def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
+    """Layers whose activations are computed again: one number per pipeline stage, or a plain yes or no."""
+    stages = stages_of_layers(model, layout)
+    per_stage = [stages.count(stage) for stage in range(layout.pipeline_stage)]
+    several = layout.pipeline_stage > 1
+
+    def layers(wanted: bool) -> bool | list[int]:
+        return per_stage if wanted and several else wanted
+
+    return {
+        "recompute": layers(layout.recompute),
+        "select_recompute": layers(layout.select_recompute),
+        "parallel_optimizer_comm_recompute": False,
+        "mp_comm_recompute": True,
+        "recompute_slice_activation": False,
+    }
