@@ -1,5 +1,5 @@
 # make run    the whole pipeline on this machine's CPU, from nothing to a GRPO-trained model
-# make test   the tests, in two processes (WORKERS=1: in one)
+# make test   the tests, in three processes, of which some wait (WORKERS=1: in one)
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt
 
 MARKER ?= upstream
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
@@ -36,7 +36,7 @@ upstream:
 	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR))
 
 test-upstream: $(VENV)/.test upstream
-	$(BIN)/python -m pytest tests/upstream -m $(MARKER)
+	$(PYTEST) tests/upstream -m $(MARKER)
 
 check: $(VENV)/.test $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -18,7 +18,11 @@ UMASK = os.umask(0o022)
 os.umask(UMASK)
 MACHINES = re.compile(r"(_nodes|launch/test_(nodes|slurm|ray))\.py$")
 """Files whose tests' addresses and daemons are this machine's: one process runs them."""
-LONGEST = re.compile(r"tests/(e2e|launch|stages/grpo)/|/test_(browser|sft|users_files)\.py$")
+UPSTREAM_RUNS = re.compile(r"upstream/mindrlhf/test_(run|standin)\.py$")
+"""Files that look at the same runs of mindrlhf, of minutes each."""
+LONGEST = re.compile(
+    r"tests/(e2e|launch|stages/grpo)/|/test_(browser|sft|users_files|learning|variants|training)\.py$"
+)
 """Files that are begun first, so that no process waits for another at the end."""
 
 
@@ -50,7 +54,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "machines" if MACHINES.search(file) else file
+            together = (shared.pattern for shared in (MACHINES, UPSTREAM_RUNS) if shared.search(file))
+            return next(together, file)
 
     return ByFile(config, log)
 

@@ -27,7 +27,8 @@ from stages.engines.mindspeed_rl.rehearsal import places, shrink
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
 from stages.engines.mindspeed_rl.train import places_of
-from stages.engines.mindspeed_rl.train_yaml import dump, train_config
+from stages.engines.mindspeed_rl.train_yaml import train_config
+from stages.engines.outside import dump
 from stages.engines.rehearsal import Proof
 from stages.models.config import ModelConfig
 from stages.weights.tensors import load

@@ -1,4 +1,4 @@
-"""Somebody else's program that does a stage's work: how it is started, and what is asked of its module.
+"""Somebody else's program that does a stage's work: prepare, start, watch, prove, bring home.
 
 stages.base.graph.Program names a module with the functions of Module.
 """
@@ -9,11 +9,14 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import yaml
+
 from launch.nodes.start import Start
+from stages.grpo.metrics import TensorBoard, read_rows
 
 if TYPE_CHECKING:
     from stages.base.context import Context
@@ -36,6 +39,12 @@ def write_start(work: Path, start: Start, results: Path | None = None, **told: A
     earlier = {str(file): _state(file) for file in files if file.is_file()}
     content = {"start": dataclasses.asdict(start), "earlier": earlier, **told}
     (work / START_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def begun(work: Path) -> dict[str, Any]:
+    """What `write_start` wrote, and under "logs" the directory of the attempt's logs."""
+    content: dict[str, Any] = json.loads((work / START_FILE).read_text(encoding="utf-8"))
+    return content
 
 
 def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
@@ -62,6 +71,51 @@ def move_in(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """YAML text in the order of the keys."""
+    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def write_result(output: Path, result: Mapping[str, Any]) -> None:
+    """Write result.json."""
+    (output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def bring_ranks(files: Sequence[Path], output: Path) -> None:
+    """Trained weights, a file of each rank, into the artifact."""
+    for rank, source in enumerate(files):
+        target = output / "train" / f"rank_{rank}" / source.name
+        target.parent.mkdir(parents=True)
+        move_in(source, target)
+
+
+def bring_home(context: Context, resumed_from: Any, checkpoint: str, contract: str, **more: Any) -> None:
+    """Metrics, completions, rendered files and result of a grpo run into the artifact.
+
+    Args:
+        context: the stage's; metrics.jsonl has grown in its work directory.
+        resumed_from: what the run went on from; None: it began.
+        checkpoint: name of the final one.
+        contract: the program's.
+        more: what else the result says.
+    """
+    rows = read_rows(context.work / "metrics.jsonl")
+    TensorBoard(context.output / "tensorboard", rows).close()
+    for name in ("metrics.jsonl", "completions.jsonl"):
+        if (context.work / name).exists():
+            shutil.copyfile(context.work / name, context.output / name)
+    shutil.copytree(context.work / "configs", context.output / "configs")
+    result = {
+        "steps": rows[-1]["step"] if rows else 0,
+        "final_reward": rows[-1].get("reward") if rows else None,
+        "resumed_from": resumed_from,
+        "checkpoint": checkpoint,
+        "contract": contract,
+    }
+    write_result(context.output, {**result, **more})
 
 
 class Watch(Protocol):

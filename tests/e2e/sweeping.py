@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,12 +100,13 @@ def count(store: Path) -> Counter[str]:
     return Counter(Path(name).parent.name for name in artifacts(store))
 
 
-def busiest(store: Path, built: Iterable[str]) -> int:
-    """Most artifacts that were being built at one moment, by their manifests; each stage takes a card."""
+def busiest(store: Path) -> int:
+    """Most cards that were in use at one moment, by the manifests of the stages that compute on one each."""
     moments = []
-    for name in built:
-        manifest = json.loads((store / name / "manifest.json").read_text())
-        moments += [(manifest["started"], 1), (manifest["ended"], -1)]
+    for file in store.glob("[!.]*/*/manifest.json"):
+        manifest = json.loads(file.read_text())
+        if manifest["stage"] in ("sft", "grpo", "evaluate"):
+            moments += [(manifest["started"], 1), (manifest["ended"], -1)]
     return max(itertools.accumulate(change for _, change in sorted(moments)))
 
 

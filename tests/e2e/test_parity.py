@@ -11,6 +11,7 @@ from tests.e2e.conftest import Finished
 PROMPTS = 8
 
 
+@pytest.mark.long  # in the default suite, by answers: test_serving.py
 @pytest.mark.parity
 def test_the_exported_model_is_the_trained_model(finished: tuple[Path, Finished], capsys) -> None:
     ms = pytest.importorskip("mindspore")

@@ -68,6 +68,7 @@ def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> N
     assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
 
 
+@pytest.mark.long  # in the default suite, what decides it: test_scripts.py
 @pytest.mark.slurm
 def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path: Path) -> None:
     """As after preemption; the queue is waited in, and what the first start left running is ended."""

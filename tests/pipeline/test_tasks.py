@@ -41,6 +41,15 @@ def test_a_stage_is_one_task_for_all_whose_fingerprint_is_the_same(tmp_path: Pat
     assert len(shown["fingerprint"]) == 16 and json.loads(shown["overrides"]) == [store]
 
 
+def test_luigi_is_told_the_cards_of_what_computes_and_how_many_there_are(tmp_path: Path) -> None:
+    luigi.configuration.get_config().set("resources", "cards", "0")
+    graph = of("RunGRPO", f"store={tmp_path}").deps()
+    taken = {task.task_family: task.resources for task in graph if isinstance(task, tasks.StageTask)}
+    wanted = {"Sft": {"cards": 1}, "Grpo": {"cards": 2}, "Evaluate": {"cards": 1}}
+    assert {name: told for name, told in taken.items() if told} == wanted
+    assert luigi.configuration.get_config().get("resources", "cards") == "2"
+
+
 def test_a_named_stage_is_built_with_what_it_needs_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

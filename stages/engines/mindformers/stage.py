@@ -23,8 +23,8 @@ from stages.engines.mindformers.start import start, write_config
 from stages.engines.mindformers.watch import Watcher
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.checkpoints import Moment
-from stages.engines.model_directory import with_ids
-from stages.engines.outside import START_FILE, Tell, is_new, says, write_start
+from stages.engines.model_directory import job_of
+from stages.engines.outside import Tell, begun, is_new, says, write_result, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -45,7 +45,7 @@ def prepare(context: Context) -> None:
         ConfigError: a rule is broken.
         InputError: an input is missing, or has fewer examples than one update takes.
     """
-    job = _job(context)
+    job = job_of(Job, context)
     RULES.demand(job)
     fresh = places_of(context.work, context.inputs["tokenize"])
     _forget(_last(job, context.inputs["tokenize"]), fresh)
@@ -77,11 +77,6 @@ def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Pat
 def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
     """Follow a run."""
     return Watcher(logs, work, Job.of(config), tell)
-
-
-def _job(context: Context) -> Job:
-    job = Job.of(context.config)
-    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
 
 
 def places_of(work: Path, records: Path) -> Places:
@@ -150,10 +145,10 @@ def collect(context: Context) -> None:
     Raises:
         InputError: the proof is missing, whatever the exit code was.
     """
-    job = _job(context)
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    job = job_of(Job, context)
+    told = begun(context.work)
     output = places_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(begun["logs"]), output, job.layout.cards, begun["earlier"])
+    moment = prove(Path(told["logs"]), output, job.layout.cards, told["earlier"])
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
@@ -174,10 +169,10 @@ def collect(context: Context) -> None:
         "steps": rows[-1]["step"] if rows else 0,
         "loss": rows[-1]["loss"] if rows else None,
         "stopped": "epochs",
-        "resumed_from": begun["resumed"],
+        "resumed_from": told["resumed"],
         "checkpoint": str(moment),
     }
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(context.output, result)
 
 
 def prove(logs: Path, output: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:

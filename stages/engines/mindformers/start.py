@@ -8,7 +8,7 @@ from launch.nodes.start import Start
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers_files import MAIN
-from stages.engines.mindrlhf.start import dump
+from stages.engines.outside import dump
 
 HOME_UNKNOWN = "/path/to/mindformers"
 """Stands in --dry-run's files where mindformers.home is not set."""

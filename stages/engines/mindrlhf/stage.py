@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
@@ -19,9 +18,8 @@ from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
-from stages.engines.model_directory import add_index, stand_in, with_ids
-from stages.engines.outside import START_FILE, Tell, is_new, move_in, says, write_start
-from stages.grpo.metrics import TensorBoard, read_rows
+from stages.engines.model_directory import add_index, job_of, stand_in
+from stages.engines.outside import Tell, begun, bring_home, bring_ranks, is_new, says, write_start
 from stages.models.families import family_of
 from stages.weights.strategy.stage import write_strategy
 
@@ -39,7 +37,7 @@ def prepare(context: Context) -> None:
         ConfigError: a rule is broken.
         InputError: an input is missing.
     """
-    job = _job(context)
+    job = job_of(Job, context)
     RULES.demand(job)
     places = link_inputs(job, context)
     write_configs(job, places)
@@ -99,32 +97,13 @@ def collect(context: Context) -> None:
     Raises:
         InputError: the proof is missing, whatever the exit code was.
     """
-    job = _job(context)
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    job, told = job_of(Job, context), begun(context.work)
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(begun["logs"]), root, workers, begun["earlier"])
-    for rank in range(workers):
-        source = checkpoints.file(root, "train", rank, moment)
-        target = context.output / "train" / f"rank_{rank}" / source.name
-        target.parent.mkdir(parents=True)
-        move_in(source, target)
+    moment = prove(Path(told["logs"]), root, workers, told["earlier"])
+    bring_ranks([checkpoints.file(root, "train", rank, moment) for rank in range(workers)], context.output)
     _strategy(job, context)
-    rows = read_rows(context.work / "metrics.jsonl")
-    board = TensorBoard(context.output / "tensorboard", rows)
-    board.close()
-    for name in ("metrics.jsonl", "completions.jsonl"):
-        if (context.work / name).exists():
-            shutil.copyfile(context.work / name, context.output / name)
-    shutil.copytree(context.work / "configs", context.output / "configs")
-    result = {
-        "steps": rows[-1]["step"] if rows else 0,
-        "final_reward": rows[-1].get("reward") if rows else None,
-        "resumed_from": json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8")),
-        "checkpoint": str(moment),
-        "contract": job.version,
-        "not_logged": NOT_LOGGED,
-    }
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    resumed = json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8"))
+    bring_home(context, resumed, str(moment), job.version, not_logged=NOT_LOGGED)
 
 
 def prove(logs: Path, root: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
@@ -153,8 +132,3 @@ def _strategy(job: Job, context: Context) -> None:
         shutil.copytree(own, context.output / "train_strategy")
     elif family_of(job.model).weights is not None:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
-
-
-def _job(context: Context) -> Job:
-    job = Job.of(context.config)
-    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))

@@ -7,13 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from launch.nodes.start import Start
 from stages.engines.mindrlhf import checkpoints
 from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs
+from stages.engines.outside import dump
 
 RESUME_CONFIG = "grpo_config_resume.yaml"
 HOME_UNKNOWN = "/path/to/mindrlhf"
@@ -43,12 +42,6 @@ def resumed(places: Places) -> Places:
 def all_configs(job: Job, places: Places, resume: bool) -> dict[str, dict[str, Any]]:
     """File name -> content of every YAML file."""
     return {"grpo_config.yaml": grpo_config(job, places, resume), **model_configs(job, places)}
-
-
-def dump(values: dict[str, Any]) -> str:
-    """YAML text in the order of the keys."""
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    return text
 
 
 def start(job: Job, places: Places) -> Start:

@@ -8,7 +8,6 @@ Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import zipfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.base.layout import RoleLayout
+from stages.engines.outside import move_in
 
 TRACKER = "latest_checkpointed_iteration.txt"
 WEIGHTS = "model_optim_rng.pt"
@@ -122,10 +122,7 @@ def bring_home(place: Path, target: Path, layout: RoleLayout) -> None:
     for rank in ranks(layout):
         source, file = place / rank / WEIGHTS, target / place.name / rank / WEIGHTS
         file.parent.mkdir(parents=True)
-        try:
-            os.link(source, file)
-        except OSError:
-            shutil.copyfile(source, file)
+        move_in(source, file)
     said = place.name if place.name == RELEASE else str(int(place.name.removeprefix("iter_")))
     (target / TRACKER).write_text(said, encoding="utf-8")
 

@@ -6,7 +6,6 @@ conversion makes, and nobody would notice before loading.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, write_start
+from stages.engines.outside import Tell, write_result, write_start
 from stages.models.config import ModelConfig
 
 
@@ -66,4 +65,4 @@ def collect(context: Context) -> None:
         "pipeline_model_parallel_size": layout.pipeline_stage,
         "checkpoint": place.name,
     }
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(context.output, result)

@@ -6,7 +6,6 @@ own and no tokenizer: what goes into the artifact has the fetched model's files,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import START_FILE, Tell, is_new, write_start
+from stages.engines.outside import Tell, begun, is_new, write_start
 from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS
@@ -72,8 +71,7 @@ def collect(context: Context) -> None:
         InputError: a tensor is missing, left over, of another shape, or not finite.
     """
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    earlier = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))["earlier"]
-    place = result_of(context.work / "hf", earlier)
+    place = result_of(context.work / "hf", begun(context.work)["earlier"])
     tensors = renamed(open_directory(place), name_map(model), model, place)
     _require_finite(tensors, place)
     progress = to_context(context, "export")

@@ -23,9 +23,8 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
-from stages.engines.mindspeed_rl.train_yaml import dump
 from stages.engines.mindspeed_rl.watch import Watcher
-from stages.engines.outside import START_FILE, Tell, write_start
+from stages.engines.outside import Tell, begun, dump, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine
@@ -124,11 +123,11 @@ def collect(context: Context) -> None:
     Raises:
         InputError: files are missing, or do not hold all rows.
     """
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
+    told = begun(context.work)
     files = data_files(context.work / "out" / PREFIX)
     counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
-    if set(counts.values()) != {begun["rows"]}:
-        rule = f"must hold the {begun['rows']} rows that were given to preprocess_data.py: {counts}"
+    if set(counts.values()) != {told["rows"]}:
+        rule = f"must hold the {told['rows']} rows that were given to preprocess_data.py: {counts}"
         raise InputError(files[0].parent, None, rule, "read its log")
     for file in files:
         shutil.copyfile(file, context.output / file.name)
@@ -141,7 +140,7 @@ def collect(context: Context) -> None:
         cards |= _examples(context, encoder, train, read_train)
     result = {
         "files": cards,
-        "train": {"rows": begun["rows"], "left_out": begun["left_out"], "prefix": PREFIX},
+        "train": {"rows": told["rows"], "left_out": told["left_out"], "prefix": PREFIX},
         "prompt_type": engine_of(context.config).prompt_type,
     }
     text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +18,11 @@ from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
 from stages.engines.mindspeed_rl.start import TRAIN_NAME
 from stages.engines.mindspeed_rl.start import train as start
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
-from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
+from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import START_FILE, Tell, is_new, write_start
-from stages.grpo.metrics import TensorBoard, read_rows
+from stages.engines.outside import Tell, begun, bring_home, dump, is_new, write_start
+from stages.grpo.metrics import read_rows
 
 
 def places_of(work: Path) -> Places:
@@ -99,26 +98,13 @@ def collect(context: Context) -> None:
         InputError: the proof is missing, whatever the exit code was.
     """
     job, places = Job.of(context.config), places_of(context.work)
-    begun = json.loads((context.work / START_FILE).read_text(encoding="utf-8"))
-    if begun["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
+    told = begun(context.work)
+    if told["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
         place = checkpoints.directory(places.checkpoints, job.train.steps)  # ended before it was killed
     else:
-        place = prove(Path(begun["logs"]), places.checkpoints, job, begun["earlier"])
+        place = prove(Path(told["logs"]), places.checkpoints, job, told["earlier"])
     checkpoints.bring_home(place, context.output / "mcore", job.actor)
-    rows = read_rows(context.work / "metrics.jsonl")
-    TensorBoard(context.output / "tensorboard", rows).close()
-    for name in ("metrics.jsonl", "completions.jsonl"):
-        if (context.work / name).exists():
-            shutil.copyfile(context.work / name, context.output / name)
-    shutil.copytree(places.configs, context.output / "configs")
-    result = {
-        "steps": rows[-1]["step"],
-        "final_reward": rows[-1].get("reward"),
-        "resumed_from": begun["resumed"],
-        "checkpoint": place.name,
-        "contract": job.version,
-    }
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    bring_home(context, told["resumed"], place.name, job.version)
 
 
 def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:

@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.models.families import family_of
 
@@ -85,12 +83,6 @@ def runtime_env(job: Job) -> Values:
         }
     )
     return {"env_vars": {**shipped, **own, **job.engine.runtime_env}}
-
-
-def dump(values: Values) -> str:
-    """YAML text in the order of the keys."""
-    text: str = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-    return text
 
 
 def _megatron(job: Job, places: Places) -> Values:

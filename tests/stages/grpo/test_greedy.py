@@ -14,7 +14,10 @@ ENDS = (1, 7, 30, 55)
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize(("tied", "min_tokens", "penalty"), [(True, 0, 1.0), (False, 6, 1.4)])
+@pytest.mark.parametrize(
+    ("tied", "min_tokens", "penalty"),
+    [pytest.param(True, 0, 1.0, marks=pytest.mark.long), (False, 6, 1.4)],
+)
 def test_greedy_decoding_equals_transformers_generate(tied, min_tokens, penalty):
     """32 prompts of 1 to 12 tokens, four stop ids, with and without a least length and a penalty."""
     model = small.model_config(tie_word_embeddings=tied, num_hidden_layers=3, vocab_size=160)

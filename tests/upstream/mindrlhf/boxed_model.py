@@ -26,10 +26,11 @@ SUFFIX = "\nPut the final answer in \\boxed{}.\n"
 ADDENDS = ArithConfig(min_addends=2, max_addends=3, worked_share=0.0)
 BATCH, LEARNING_RATE = 64, 2e-3
 STEPS = 250
-"""Of supervised training: of 256 questions 0.75 greedy answers are right then, and 0.30 sampled ones, so that
-rewards vary and there is something left to learn."""
-RIGHT = 0.7
-"""Share of right sums in the training text."""
+"""Of supervised training."""
+ANSWERED = 0.45
+"""Share of questions that the training text answers; to the others it says `\\boxed{?}`. So rewards vary, and
+what there is to learn, to answer, is the same for every question: a few hundred completions can teach it.
+Wrong sums instead would leave one error a question, which so few cannot tell from noise, whoever trains."""
 
 
 def make(directory: Path) -> Path:
@@ -47,8 +48,10 @@ def make(directory: Path) -> Path:
     model = read(ModelConfig, compose(["model=tiny"])["model"], "model")
     build_model(model, iter([text for row in _rows(3000) for text in row]), 0, part)
     _train(part)
-    shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
+    try:
+        part.rename(target)
+    except OSError:  # another process was first, with the same
+        shutil.rmtree(part)
     return target
 
 
@@ -63,14 +66,14 @@ def special_ids(model: Path) -> list[str]:
 
 
 def _rows(count: int) -> list[tuple[str, str]]:
-    """Questions as engine=mindrlhf asks them, and answers, of which some are wrong."""
+    """Questions as engine=mindrlhf asks them, and answers, of which some say nothing."""
     source = random.Random(0)
     rows = []
     for _ in range(count):
         addends = [
             source.randint(1, 9) for _ in range(source.randint(ADDENDS.min_addends, ADDENDS.max_addends))
         ]
-        said = sum(addends) + (0 if source.random() < RIGHT else source.choice([-1, 1]))
+        said = sum(addends) if source.random() < ANSWERED else "?"
         question = arith.ask(source.choice(arith.NAMES), addends, source.choice(arith.THINGS))
         rows.append((question + SUFFIX, f"\\boxed{{{said}}}"))
     return rows

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.start import all_configs, dump
+from stages.engines.mindrlhf.start import all_configs
+from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, places
 from tests.upstream.conftest import Find
 

@@ -19,8 +19,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.start import all_configs, arguments, dump
+from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
+from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, places
 from tests.upstream.conftest import Find
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.outside import rows
+from tests.e2e.outside import result, rows
 from tests.upstream.mindrlhf.conftest import Upstream
 from tests.upstream.mindrlhf.runs import finish
 
@@ -34,7 +34,7 @@ def test_forty_steps_raise_greedy_accuracy(upstream: Upstream, tmp_path: Path) -
     ).done
     before, after = (float(done.result[name]) for name in ("accuracy_sft", "accuracy_grpo"))
     print(f"greedy accuracy on 256 questions: {before} before, {after} after {STEPS} steps")
-    assert 0.1 < before < 0.9
+    assert before < 0.5 and result(tmp_path / "store", "evaluate")["mean_at_k"]["sft"] > 0.1
     assert after > before + 3 * (0.25 / 256) ** 0.5, done.stderr
     rewards = [row["reward"] for row in rows(tmp_path / "store", "grpo")]
     assert len(rewards) == STEPS and sum(rewards[-10:]) > sum(rewards[:10])

@@ -17,7 +17,8 @@ import pytest
 from launch.process import msrun
 from stages.engines.mindrlhf.rehearsal import shim
 from stages.engines.mindrlhf.stage import places_of
-from stages.engines.mindrlhf.start import all_configs, dump
+from stages.engines.mindrlhf.start import all_configs
+from stages.engines.outside import dump
 from stages.grpo.algorithm.grpo import group_advantages
 from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.grpo import small

@@ -18,7 +18,8 @@ from stages.engines.mindspeed_rl import engine
 from stages.engines.mindspeed_rl.job import Job, Places
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
 from stages.engines.mindspeed_rl.train import places_of
-from stages.engines.mindspeed_rl.train_yaml import dump, train_config
+from stages.engines.mindspeed_rl.train_yaml import train_config
+from stages.engines.outside import dump
 from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = pytest.mark.upstream

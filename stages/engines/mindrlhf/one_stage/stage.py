@@ -5,7 +5,6 @@ The script saves weights once, at its end: a run that was stopped begins anew.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from collections.abc import Mapping
@@ -19,9 +18,8 @@ from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
 from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.mindrlhf.one_stage.watch import Watcher
-from stages.engines.model_directory import stand_in, with_ids
-from stages.engines.outside import Tell, move_in, write_start
-from stages.grpo.metrics import TensorBoard, read_rows
+from stages.engines.model_directory import job_of, stand_in
+from stages.engines.outside import Tell, bring_home, bring_ranks, write_start
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
@@ -33,7 +31,7 @@ def prepare(context: Context) -> None:
         ConfigError: a rule is broken.
         InputError: an input is missing.
     """
-    job = _job(context)
+    job = job_of(Job, context)
     RULES.demand(job)
     places = places_of(context.work, context.inputs)
     for role in ROLES:
@@ -62,11 +60,6 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
     return Watcher(logs, work, Job.of(config), tell)
 
 
-def _job(context: Context) -> Job:
-    job = Job.of(context.config)
-    return dataclasses.replace(job, model=with_ids(job.model, context.inputs["fetch"]))
-
-
 def places_of(work: Path, inputs: Mapping[str, Path]) -> Places:
     """Where the files of a run lie."""
     return Places(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
@@ -78,25 +71,11 @@ def collect(context: Context) -> None:
     Raises:
         InputError: the proof is missing, whatever the exit code was.
     """
-    job = _job(context)
+    job = job_of(Job, context)
     files = prove(job, context.work / "checkpoints")
-    for rank, source in enumerate(files):
-        target = context.output / "train" / f"rank_{rank}" / source.name
-        target.parent.mkdir(parents=True)
-        move_in(source, target)
+    bring_ranks(files, context.output)
     write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")
-    rows = read_rows(context.work / "metrics.jsonl")
-    TensorBoard(context.output / "tensorboard", rows).close()
-    shutil.copyfile(context.work / "metrics.jsonl", context.output / "metrics.jsonl")
-    shutil.copytree(context.work / "configs", context.output / "configs")
-    result = {
-        "steps": rows[-1]["step"] if rows else 0,
-        "final_reward": rows[-1].get("reward") if rows else None,
-        "resumed_from": None,
-        "checkpoint": files[0].stem,
-        "contract": job.window,
-    }
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    bring_home(context, None, files[0].stem, job.window)
 
 
 def prove(job: Job, root: Path) -> list[Path]:

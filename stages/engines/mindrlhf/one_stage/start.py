@@ -10,7 +10,8 @@ from launch.nodes.start import Start
 from stages.engines.mindrlhf.one_stage import contract, entry
 from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
 from stages.engines.mindrlhf.one_stage.job import Job, Places
-from stages.engines.mindrlhf.start import HOME_UNKNOWN, dump
+from stages.engines.mindrlhf.start import HOME_UNKNOWN
+from stages.engines.outside import dump
 
 
 def write_configs(job: Job, places: Places) -> None:

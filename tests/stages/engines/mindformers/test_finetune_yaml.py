@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engines.mindformers.finetune_yaml import finetune
-from stages.engines.mindrlhf.start import dump
+from stages.engines.outside import dump
 from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 from tests.stages.engines.mindrlhf.test_rendering import POWERS, SIZES, flat
 

@@ -16,7 +16,8 @@ from pipeline.run.summary import result_line
 from pipeline.store.store import Store
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.start import all_configs, arguments, dump, start
+from stages.engines.mindrlhf.start import all_configs, arguments, start
+from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
 from tests.stages.engines.mindrlhf.test_rendering import check_keys, check_samples
 

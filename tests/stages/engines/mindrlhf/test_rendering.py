@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.start import all_configs, arguments, dump, start
+from stages.engines.mindrlhf.start import all_configs, arguments, start
+from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
 
 SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*

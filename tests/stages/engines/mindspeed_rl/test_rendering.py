@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job
-from stages.engines.mindspeed_rl.train_yaml import dump, runtime_env, train_config
+from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
+from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
 
 SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*

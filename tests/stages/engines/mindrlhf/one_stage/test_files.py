@@ -18,7 +18,7 @@ from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
 from stages.engines.mindrlhf.one_stage.stage import collect
 from stages.engines.mindrlhf.one_stage.start import write_configs
-from stages.engines.mindrlhf.start import dump
+from stages.engines.outside import dump
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PLACES, SEVEN, job_of
