@@ -113,23 +113,16 @@ class Rules(Generic[T]):
         problems: list[Problem] = []
         broken: dict[str, list[tuple[object, ...]]] = {}
         for entry in self._entries:
-            if not isinstance(entry, Row):
-                table, part = entry
-                if (about := part(subject)) is not None:
-                    problems += table.check(about)
-                continue
-            for item in ((),) if entry.each is None else [(one,) for one in entry.each(subject)]:
-                earlier = [found for name in entry.unless for found in broken.get(name, ())]
-                if any(found in ((), item) or not item for found in earlier):
-                    continue
-                if entry.when is None or entry.when(subject, *item):
-                    path = entry.path.format(*item)
-                    value = entry.value(subject, *item) if entry.value else value_at(subject, path)
-                    if found := entry.test(value, subject, *item):
+            if isinstance(entry, Row):
+                for item in ((),) if entry.each is None else [(one,) for one in entry.each(subject)]:
+                    earlier = [found for name in entry.unless for found in broken.get(name, ())]
+                    if any(found in ((), item) or not item for found in earlier):
+                        continue
+                    if problem := _ask(entry, subject, item):
                         broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
-                        rule, remedy, *other = found
-                        shown = other[0] if other else value
-                        problems.append(Problem(path, shown, f"{rule} ({entry.source})", remedy, entry.id))
+                        problems.append(problem)
+            elif (about := entry[1](subject)) is not None:
+                problems += entry[0].check(about)
         return problems
 
     def demand(self, subject: T) -> None:
@@ -140,6 +133,17 @@ class Rules(Generic[T]):
         """
         if problems := self.check(subject):
             raise ConfigError(problems)
+
+
+def _ask(row: Row, subject: object, item: tuple[object, ...]) -> Problem | None:
+    if row.when is not None and not row.when(subject, *item):
+        return None
+    path = row.path.format(*item)
+    value = row.value(subject, *item) if row.value else value_at(subject, path)
+    if (found := row.test(value, subject, *item)) is None:
+        return None
+    rule, remedy, *other = found
+    return Problem(path, other[0] if other else value, f"{rule} ({row.source})", remedy, row.id)
 
 
 def value_at(subject: object, path: str) -> Any:
@@ -169,55 +173,38 @@ def be(wanted: object, why: str = "", remedy: str = "") -> Test:
     return test
 
 
-def at_most(most: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
-    """The value must not exceed a number, called `told`."""
+def _compare(
+    holds: Callable[[int, int], bool], words: str, nearest: Callable[[int, int], object]
+) -> Callable[..., Test]:
+    """What makes tests of a value and a number.
 
-    def test(value: int, *asked: Any) -> Broken:
-        number, name = _number(most, told, asked)
-        return (
-            None
-            if value <= number
-            else (_told(f"must be at most {name}", why), remedy or f"use at most {number}")
-        )
+    These take the number, what it is called, why it is so, and the remedy, unless that is the nearest.
+    """
 
-    return test
+    def compare(number: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
+        def test(value: int, *asked: Any) -> Broken:
+            count, name = _number(number, told, asked)
+            if holds(value, count):
+                return None
+            return _told(f"must {words} {name}", why), remedy or f"use {nearest(value, count)}"
 
+        return test
 
-def at_least(least: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
-    """The value must not be below a number, called `told`."""
-
-    def test(value: int, *asked: Any) -> Broken:
-        number, name = _number(least, told, asked)
-        return (
-            None if value >= number else (_told(f"must be at least {name}", why), remedy or f"use {number}")
-        )
-
-    return test
+    return compare
 
 
-def multiple_of(parts: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
-    """A number, called `told`, must divide the value."""
-
-    def test(value: int, *asked: Any) -> Broken:
-        number, name = _number(parts, told, asked)
-        if value % number == 0:
-            return None
-        return _told(f"must be a multiple of {name}", why), remedy or f"use {-(-value // number) * number}"
-
-    return test
-
-
-def divide(whole: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
-    """The value must divide a number, called `told`."""
-
-    def test(value: int, *asked: Any) -> Broken:
-        number, name = _number(whole, told, asked)
-        if number % value == 0:
-            return None
-        nearest = max(one for one in range(1, min(value, number) + 1) if number % one == 0)
-        return _told(f"must divide {name}", why), remedy or f"use {nearest}"
-
-    return test
+at_most = _compare(lambda value, most: value <= most, "be at most", lambda value, most: f"at most {most}")
+at_least = _compare(lambda value, least: value >= least, "be at least", lambda value, least: least)
+multiple_of = _compare(
+    lambda value, parts: value % parts == 0,
+    "be a multiple of",
+    lambda value, parts: -(-value // parts) * parts,
+)
+divide = _compare(
+    lambda value, whole: whole % value == 0,
+    "divide",
+    lambda value, whole: max(one for one in range(1, min(value, whole) + 1) if whole % one == 0),
+)
 
 
 def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:

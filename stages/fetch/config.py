@@ -130,9 +130,7 @@ DATASET.must(
     when=_of("builtin", "url", "modelscope"),
 )
 DATASET.must(
-    "dataset.arith",
-    required("when dataset.source=builtin", "choose dataset=arith"),
-    when=_of("builtin"),
+    "dataset.arith", required("when dataset.source=builtin", "choose dataset=arith"), when=_of("builtin")
 )
 DATASET.must(
     "dataset.arith.min_addends",
@@ -154,9 +152,7 @@ DATASET.must(
     when=_of("url", "modelscope"),
 )
 DATASET.must(
-    "dataset.hub",
-    required("when dataset.source=modelscope", "give {id, revision}"),
-    when=_of("modelscope"),
+    "dataset.hub", required("when dataset.source=modelscope", "give {id, revision}"), when=_of("modelscope")
 )
 
 
@@ -205,16 +201,9 @@ def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
 MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 """Where a model comes from; they look at no file."""
 MODEL.must(
-    "model.path",
-    required("with model.source=local", "give a Hugging Face directory"),
-    when=_of("local"),
+    "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_of("local")
 )
-MODEL.must(
-    "model.path",
-    _ignored("model"),
-    name="ignored_path",
-    when=_of("builtin", "modelscope"),
-)
+MODEL.must("model.path", _ignored("model"), name="ignored_path", when=_of("builtin", "modelscope"))
 MODEL.must(
     "model.vocab_size",
     at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),
@@ -223,8 +212,7 @@ MODEL.must(
 MODEL.must(
     "model.hub",
     required(
-        "with model.source=modelscope",
-        "give {base, instruct, id, revision}, or a directory as model.path",
+        "with model.source=modelscope", "give {base, instruct, id, revision}, or a directory as model.path"
     ),
     when=_of("modelscope"),
 )

@@ -133,11 +133,7 @@ TRAINER = Rules[Training]("trainer")
 """What engine=local's grpo refuses."""
 TRAINER.must(
     "layout.{}",
-    be(
-        1,
-        "engine=local is data_parallel x model_parallel only",
-        "use a layout with dp and mp only",
-    ),
+    be(1, "engine=local is data_parallel x model_parallel only", "use a layout with dp and mp only"),
     "ours: stages/grpo/parallel.py",
     name="two_degrees",
     each=[

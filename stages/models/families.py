@@ -86,10 +86,7 @@ class Trained:
 RULES = Rules[Trained]("family", "ours: stages/models")
 
 
-@RULES.row(
-    "model.{}",
-    each=[family.section for family in FAMILIES.values() if family.section is not None],
-)
+@RULES.row("model.{}", each=[family.section for family in FAMILIES.values() if family.section is not None])
 def _section(trained: Trained, section: str) -> Broken:
     own = family_of(trained.model)
     family = next(family for family in FAMILIES.values() if family.section == section)

@@ -173,7 +173,7 @@ def test_an_invalid_configuration_ends_with_two_before_anything_runs(tmp_path: P
     failed = run(tmp_path / "store", "layout=dp1_mp3_pp1", "train.warmup_steps=9")
     assert failed.exit_code == 2
     assert "layout.train.model_parallel=3: must divide" in failed.stderr
-    assert "train.warmup_steps=9: at most train.steps=4" in failed.stderr
+    assert "train.warmup_steps=9: must be at most train.steps=4" in failed.stderr
     assert not (tmp_path / "store").exists()
 
 

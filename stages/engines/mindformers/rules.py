@@ -42,10 +42,7 @@ RULES.must(
     "ours: MindSpore cuts evenly",
 )
 RULES.must(
-    "tokenize.sft_length",
-    at_most("model.max_position_embeddings"),
-    "ours: trained so",
-    name="positions",
+    "tokenize.sft_length", at_most("model.max_position_embeddings"), "ours: trained so", name="positions"
 )
 
 

@@ -201,10 +201,7 @@ def _replicas(job: Job) -> list[tuple[str, int]]:
 @RULES.row(
     "train.prompts_per_step",
     f"{_VALIDATE}: global_batch_size",
-    each=lambda job: [
-        *_replicas(job),
-        ("layout.generate.data_parallel", job.layout.generate.data_parallel),
-    ],
+    each=lambda job: [*_replicas(job), ("layout.generate.data_parallel", job.layout.generate.data_parallel)],
 )
 def _whole_replicas(job: Job, replica: tuple[str, int]) -> Broken:
     prompts, (name, count) = job.train.prompts_per_step, replica

@@ -27,7 +27,7 @@ def test_the_stage_refuses_before_it_computes(tmp_path, monkeypatch):
     values = load(["evaluate.num_samples=4", "evaluate.k=4"]).plain()
     values["evaluate"]["k"] = 5
     context = Context("evaluate", values, {}, tmp_path, tmp_path, tmp_path / "progress")
-    with pytest.raises(ConfigError, match=r"evaluate\.k=5: at most evaluate\.num_samples=4"):
+    with pytest.raises(ConfigError, match=r"evaluate\.k=5: must be at most evaluate\.num_samples=4"):
         run(context)
 
 

@@ -83,9 +83,7 @@ RULES.must(
 
 
 @RULES.row(
-    "train.prompts_per_step",
-    "utils/configs.py, init_grpo_dataset",
-    unless=("one_batch", "prompts_per_step"),
+    "train.prompts_per_step", "utils/configs.py, init_grpo_dataset", unless=("one_batch", "prompts_per_step")
 )
 def _updates(job: Job) -> Broken:
     update = job.samples_per_update
@@ -139,12 +137,7 @@ for _path, _wanted, _why, _source in (
     ("train.schedule", "cosine", "its rate falls as a cosine", "utils/utils.py, LearningRate"),
     ("train.num_iterations", 1, "it trains once on each step's completions", "grpo_one_stage.py"),
     ("train.max_grad_norm", 1.0, "its training cell clips at 1.0", "wrapper.py"),
-    (
-        "train.weight_decay",
-        0.1,
-        "it decays by 0.1 whatever is asked",
-        "utils/configs.py, set_weight_decay",
-    ),
+    ("train.weight_decay", 0.1, "it decays by 0.1 whatever is asked", "utils/configs.py, set_weight_decay"),
     ("rollout.min_p", None, "mindformers' generation knows no min_p", "generation_config.py"),
 ):
     RULES.must(_path, be(_wanted, _why), _source)
