@@ -19,7 +19,7 @@ class Problem:
     remedy: str = ""
     """What to type or change."""
     id: str = field(default="", compare=False)
-    """The row that it broke (stages/rules.py), which is not told."""
+    """The row that it broke (stages/base/rules.py), which is not told."""
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"
