@@ -189,7 +189,7 @@ mindformers.vocab_emb_dp  layout.train.vocab_emb_dp=true
 mindformers.sft_length  layout.train.use_seq_parallel=true tokenize.sft_length=1025  ->  layout.train.use_seq_parallel=true tokenize.sft_length=1028
 mindformers.positions  tokenize.sft_length=32769  ->  tokenize.sft_length=32768
 mindformers.compat  tokenize.compat=mindrlhf
-mindformers.home  mindformers.home=/nowhere  ->  mindformers.home=/work/house-rules/tests/data/mindformers_standin
+mindformers.home  mindformers.home=/nowhere
 """,
     MINDSPEED_RL: """
 family.trained  model=deepseek_v3
