@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 MARKER ?= upstream
 WORKERS ?= 3
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
 .PHONY: run test test-long upstream test-upstream check bench fuzz setup clean
@@ -35,6 +35,7 @@ upstream:
 	@test -n "$(PYTHON)" || { echo "error: python3.11 or python3.10 with venv is needed"; exit 1; }
 	$(PYTHON) tests/upstream/fill.py $(addprefix --mirror=,$(MIRROR))
 
+test-upstream: WORKERS = 2 # a process of mindrlhf takes gigabytes
 test-upstream: $(VENV)/.test upstream
 	$(PYTEST) tests/upstream -m $(MARKER)
 
