@@ -156,16 +156,6 @@ DATASET.must(
 )
 
 
-for _key, _fault in (("id", id_fault), ("revision", revision_fault)):
-    DATASET.must(
-        f"dataset.hub.{_key}",
-        lambda value, config, fault=_fault: fault(value),
-        "ModelScope's are of this form",
-        when=_of("modelscope"),
-        unless=("hub",),
-    )
-
-
 def _files(config: DatasetConfig) -> list[str]:
     return [split for split, _ in remote_files(config)]
 
@@ -218,13 +208,18 @@ MODEL.must(
 )
 
 
-for _key, _fault in (("id", id_fault), ("revision", revision_fault)):
-    MODEL.must(
-        f"model.hub.{_key}",
+for _table, _section, _key, _fault, _value in (
+    (DATASET, "dataset", "id", id_fault, None),
+    (DATASET, "dataset", "revision", revision_fault, None),
+    (MODEL, "model", "id", id_fault, lambda config: config.hub_id),  # follows from base and instruct
+    (MODEL, "model", "revision", revision_fault, None),
+):
+    _table.must(
+        f"{_section}.hub.{_key}",
         lambda value, config, fault=_fault: fault(value),
         "ModelScope's are of this form",
         when=_of("modelscope"),
-        value=(lambda config: config.hub_id) if _key == "id" else None,
+        value=_value,
         unless=("hub",),
     )
 
