@@ -25,7 +25,8 @@ LAYOUTS = {
 def strategies(root, cards):
     """A run's strategy directory for one card, or for two that share every matrix."""
     out = root / f"strategies_{cards}"
-    write_strategy(MODEL, compose(LAYOUTS[cards]).layout.train, out / "train_strategy")
+    if not out.exists():  # workers that run side by side read one directory, and write none
+        write_strategy(MODEL, compose(LAYOUTS[cards]).layout.train, out / "train_strategy")
     return out
 
 
