@@ -58,6 +58,8 @@ trainer.enable_parallel_optimizer  layout.train.enable_parallel_optimizer=true
 local.qkv_concat  model.qkv_concat=true
 family.trained  model=deepseek_v3 model.path=/m
 family.section  model.family=deepseek_v3
+family.qkv_concat  model=tiny_qwen3 model.qkv_concat=true
+shape.high_freq_factor  model=tiny_llama model.rope_scaling.high_freq_factor=1.0  ->  model=tiny_llama
 trainer.cards  layout.reference.data_parallel=2
 trainer.shares  layout.train.micro_batch_num=3  ->  layout.train.micro_batch_num=4
 local.format  split.format=ckpt
@@ -192,6 +194,7 @@ mindformers.compat  tokenize.compat=mindrlhf
 mindformers.home  mindformers.home=/nowhere
 """,
     MINDSPEED_RL: """
+family.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 family.trained  model=deepseek_v3
 mindspeed_rl.qkv_concat  model.qkv_concat=true
 run.weights_of_sft  sft.enabled=true
