@@ -53,15 +53,12 @@ def weights_of(shape: Shape, qkv_concat: bool = False) -> list[Weight]:
     """Every parameter that mindformers has of a model, in the model's order.
 
     Raises:
-        ConfigError: of its family they are not known, or not fused.
+        ConfigError: of its family they are not known.
     """
     family = family_of(shape)
     if family.weights is None:
         rule = f"names and strategies of {with_weights()} models are known, and no others"
         raise ConfigError([Problem("model.family", family.name, rule)])
-    if qkv_concat and not family.fuses:
-        rule = f"mindformers stores {family.title} with q, k and v apart"
-        raise ConfigError([Problem("model.qkv_concat", True, rule, "set it to false")])
     return list(family.weights(shape, qkv_concat))
 
 
