@@ -47,6 +47,7 @@ ids.eos_token_id  model.eos_token_id=[]  ->  model.eos_token_id=[511]
 ids.token_id  model.bos_token_id=512  ->  model.bos_token_id=511
 ids.token_id  model.eos_token_id=[0,-1]  ->  model.eos_token_id=[0,511]
 ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
+tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
 run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
 run.kind  tokenize=text
 evaluate.k  evaluate.k=9  ->  evaluate.k=9 evaluate.num_samples=9
