@@ -46,7 +46,7 @@ class Target:
             graph: all stages in order, those that are left out too.
 
         Raises:
-            ConfigError: a name is no stage's or left out of this graph, or `force` names what is not asked for.
+            ConfigError: a name is no stage's or left out of this graph, or `force` names another.
         """
         problems = [] if not (self.until and self.only) else [_both(self.until)]
         typed = (

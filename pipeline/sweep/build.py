@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline.config.compose import Composer
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
 from pipeline.plan.brought import fitting, take_in
@@ -64,6 +65,8 @@ def expand(
     asked = asdict(target or WHOLE) | {"brought": [str(path.absolute()) for path in brought]}
     arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in asked.items() if value]
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if not any(override.startswith("hydra/sweeper=") for override in overrides):
+        arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
     arguments += [*_search(overrides, plan_only, target), *overrides]
@@ -150,6 +153,7 @@ class Sweep:
         self._target = target or WHOLE
         self._cards, self._plan_only = cards, plan_only
         self._config_dir = Path(config_dir) if config_dir else None
+        self._composer: Composer | None = None
         self._points: list[Point] = []
         self._started = time.time()
         self._store: Store | None = None
@@ -208,7 +212,11 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            plan, self._store = prepare_plan(point.overrides, self._config_dir, target=self._target)
+            self._composer = self._composer or Composer(self._config_dir)
+            compose = self._composer.compose
+            plan, self._store = prepare_plan(
+                point.overrides, self._config_dir, target=self._target, compose=compose
+            )
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
             return None
