@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import remote
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
@@ -36,14 +37,18 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    overrides = [remote.as_override(override) for override in overrides]
     structural = tuple(override for override in overrides if not VALUE.match(override))
     try:
         config = copy.deepcopy(_choices(structural, config_dir, _state(config_dir)))
         _set_values(config, [override for override in overrides if VALUE.match(override)])
         resolved: Any = OmegaConf.to_container(config, resolve=True)
-        return dict(resolved)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+    refused = list(remote.problems(resolved.get("remote")))
+    if refused:  # here: a secret in an address must not reach the cache of composed configurations
+        raise ConfigError(refused)
+    return dict(resolved)
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,8 +138,15 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
         return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
     return Problem(
-        "overrides", " ".join(overrides), " ".join(lines[:3]), "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY"
+        "overrides",
+        _without_passwords(" ".join(overrides)),
+        _without_passwords(" ".join(lines[:3])),
+        "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
     )
+
+
+def _without_passwords(text: str) -> str:
+    return re.sub(r"//[^/@\s]+@", "//…@", text)
 
 
 def _keys(values: Any, prefix: str = "") -> list[str]:

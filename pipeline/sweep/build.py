@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline.config.remote import as_override
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
@@ -53,7 +54,7 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, plan_only), *overrides]
+    arguments += [*_search(overrides, plan_only), *map(as_override, overrides)]
     points: list[Point] = []
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
     typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
