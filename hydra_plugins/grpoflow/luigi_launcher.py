@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 OURS = (
     "hydra/launcher=", "hydra.launcher.", "hydra/job_logging=", "hydra/hydra_logging=", "hydra.searchpath=",
-    "hydra.sweep.dir=", "hydra.mode=",
+    "hydra.sweep.dir=", "hydra.mode=", "hydra/sweeper=grid",
 )  # fmt: skip
 """Hydra's options that say how points run; all others (a sweeper and its search space) choose points."""
 

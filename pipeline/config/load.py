@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,13 +38,22 @@ class Config(Sections):
         return asdict(self)
 
 
-def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+Compose = Callable[[Sequence[str]], dict[str, Any]]
+
+
+def load(overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None) -> Config:
     """Compose, derive, type and check a configuration.
+
+    Args:
+        overrides: Hydra's.
+        config_dir: the user's own config groups.
+        compose: how many points are composed; None: by the cache on disk.
 
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
-    config = read(Config, derive(give_way(compose_cached(overrides, config_dir), overrides)))
+    values = compose(overrides) if compose else compose_cached(overrides, config_dir)
+    config = read(Config, derive(give_way(values, overrides)))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
@@ -53,7 +62,7 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
 
 def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Shorten a warm-up that nobody typed where fewer steps were typed: only what is typed can contradict."""
-    changed = copy.deepcopy(dict(values))
+    changed = dict(values)
     typed = {override.lstrip("+").partition("=")[0] for override in overrides}
     for name in ("sft", "train"):
         section = changed.get(name)
@@ -61,7 +70,7 @@ def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
             continue
         steps, warmup = section.get("steps"), section.get("warmup_steps")
         if isinstance(steps, int) and isinstance(warmup, int):
-            section["warmup_steps"] = min(warmup, max(steps, 0))
+            changed[name] = {**section, "warmup_steps": min(warmup, max(steps, 0))}
     return changed
 
 

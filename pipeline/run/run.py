@@ -13,7 +13,7 @@ from typing import Any
 from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import load
+from pipeline.config.load import Compose, load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
@@ -28,7 +28,11 @@ LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
-    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    deep: bool = False,
+    weights: bool = True,
+    compose: Compose | None = None,
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -37,20 +41,23 @@ def prepare_plan(
         config_dir: the user's own config groups.
         deep: read the user's files again, whatever their times say.
         weights: model.path must hold them; False: config.json and tokenizer are enough.
+        compose: as `load` takes it.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir)
+    config = load(overrides, config_dir, compose)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
-    planned = plan(config, digest, _names(overrides, config_dir))
+    planned = plan(
+        config, digest, _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
+    )
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
 
 
-def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+def _names(overrides: Sequence[str], compose: Compose) -> dict[str, str]:
     """The names that count where an override gives another one: those of the chosen groups.
 
     They are labels, but stand in the fingerprints of stores in use.
@@ -58,7 +65,7 @@ def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
     others = [one for one in overrides if not LABEL.match(one)]
     if len(others) == len(overrides):
         return {}
-    values = compose_cached(others, config_dir)
+    values = compose(others)
     return {section: str(values[section]["name"]) for section in ("model", "dataset")}
 
 

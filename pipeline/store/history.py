@@ -169,8 +169,11 @@ def _event(line: str) -> dict[str, Any] | None:
     return None
 
 
-def _texts(values: Iterable[Any], form: str = ".*") -> bool:
-    return all(isinstance(value, str) and re.fullmatch(form, value, re.DOTALL) for value in values)
+STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
+
+
+def _texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
+    return all(isinstance(value, str) and (form is None or form.fullmatch(value)) for value in values)
 
 
 def _is_text(value: Any) -> bool:
@@ -182,7 +185,7 @@ EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "overrides": lambda value: isinstance(value, list) and _texts(value),
         "config": lambda value: isinstance(value, dict),
         "artifacts": lambda value: (
-            isinstance(value, dict) and _texts(value, r"\w+") and _texts(value.values(), r"\w+/[0-9a-f]+")
+            isinstance(value, dict) and _texts(value, STAGE) and _texts(value.values(), ARTIFACT)
         ),
     },
     "finished": {"result": lambda value: isinstance(value, dict)},
@@ -201,7 +204,7 @@ def is_event(value: Any) -> bool:
         return False
     when = value.get("time_s")
     is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < END_OF_TIME
-    is_name = re.fullmatch(r"[\w-]+", value["run"]) is not None  # it names a file, too
+    is_name = RUN.fullmatch(value["run"]) is not None  # it names a file, too
     carried = EVENTS.get(value["event"])
     if carried is None or not is_time or not is_name:
         return False

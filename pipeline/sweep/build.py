@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline.config.compose import Composer
 from pipeline.config.remote import as_override
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
@@ -52,6 +53,8 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
     launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
     arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if not any(override.startswith("hydra/sweeper=") for override in overrides):
+        arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
     arguments += [*_search(overrides, plan_only), *map(as_override, overrides)]
@@ -123,6 +126,7 @@ class Sweep:
         self._wanted = list(wanted)
         self._cards, self._plan_only = cards, plan_only
         self._config_dir = Path(config_dir) if config_dir else None
+        self._composer: Composer | None = None
         self._points: list[Point] = []
         self._started = time.time()
         self._store: Store | None = None
@@ -166,7 +170,9 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            plan, self._store = prepare_plan(point.overrides, self._config_dir)
+            self._composer = self._composer or Composer(self._config_dir)
+            compose = self._composer.compose
+            plan, self._store = prepare_plan(point.overrides, self._config_dir, compose=compose)
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
             return None

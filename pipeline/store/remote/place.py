@@ -250,9 +250,9 @@ class Place:
         import fsspec
 
         if self.scheme in ("sftp", "ssh"):
-            from pipeline.store.remote.sftp import KnownHosts
+            from pipeline.store.remote.sftp import known_hosts
 
-            return KnownHosts
+            return known_hosts()
         try:
             return fsspec.get_filesystem_class(self.scheme)
         except (ImportError, ValueError) as error:
