@@ -50,6 +50,8 @@ class Record:
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
+    target: str = ""
+    """--until STAGE or --only STAGES; empty: the whole graph."""
 
     @property
     def outcome(self) -> str:
@@ -215,6 +217,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
+        records[run].target = event["target"] if _is_text(event.get("target")) else ""
         return
     known = records.get(run)
     if known is None:

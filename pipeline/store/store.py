@@ -5,6 +5,7 @@
     STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one (attempt.py)
     STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
     STORE/.quarantine/...            what was found damaged
+    STORE/.editions/STAGE-DIGITS+N   built anew for the Nth time (run --force); the last one is current
     STORE/runs.jsonl                 history, one line per event
 
 Commit: digest and fsync every file, manifest last, fsync the directory, one rename, fsync the
@@ -148,6 +149,30 @@ class Store:
     def log_dir(self, key: Key) -> Path:
         """Logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat
+
+    def edition(self, first: Key) -> int:
+        """How often an artifact was built anew; 0: never."""
+        number = 0
+        while self._edition(first, number + 1).exists():
+            number += 1
+        return number
+
+    def set_edition(self, first: Key, number: int) -> None:
+        """Let plans take what was built anew for the `number`th time, from now on.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        mark = self._edition(first, number)
+        try:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            fsync_directory(mark.parent)
+        except OSError as error:
+            raise StoreError.of(error, mark) from error
+
+    def _edition(self, first: Key, number: int) -> Path:
+        return self.root / ".editions" / f"{first.flat}+{number}"
 
     def problem(self, key: Key, deep: bool = False) -> str | None:
         """None when the artifact is whole, otherwise what is wrong with it.
