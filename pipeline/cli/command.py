@@ -21,7 +21,7 @@ OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from 
   layout=dp2_mp1_pp1              any layout by its name
   store=/data/store               another artifact store
 groups: model layout dataset fetch tokenize reward engine rollout sft train evaluate export launcher
-  experiment"""
+  remote experiment"""
 
 
 class Commands:

@@ -84,12 +84,17 @@ class Manifest:
             StoreError: it is missing or malformed.
         """
         try:
-            manifest = cls(**read_json(file))
-            manifest._check()
+            return cls.of(read_json(file))
         except FileNotFoundError as error:
             raise StoreError(f"manifest missing: {file}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(f"manifest corrupt: {file} ({error})") from error
+
+    @classmethod
+    def of(cls, values: Any) -> Manifest:
+        """A manifest from its JSON value; ValueError, TypeError or KeyError where it cannot be one."""
+        manifest = cls(**values)
+        manifest._check()
         return manifest
 
     def _check(self) -> None:
@@ -251,6 +256,8 @@ class Store:
     def commit(self, staging: Path, manifest: Manifest) -> Path:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
 
+        A manifest that names files already was compared with them while they were written.
+
         Raises:
             NoResult: the stage did not write what its artifact must hold.
             StoreError: the stage wrote outside its directory, or the disk is full.
@@ -258,7 +265,7 @@ class Store:
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
-            files = settle(staging, MANIFEST)
+            files = settle(staging, MANIFEST, manifest.files)
             lack = lacking(key.stage, manifest.config, {name: entry["size"] for name, entry in files.items()})
             if lack is not None or not files:
                 raise NoResult(f"ended with exit code 0, but without {lack or 'any file'}")

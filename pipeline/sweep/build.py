@@ -22,6 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipeline.config.compose import Composer
+from pipeline.config.remote import as_override
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
 from pipeline.plan.brought import fitting, take_in
@@ -69,7 +70,7 @@ def expand(
         arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, plan_only, target), *overrides]
+    arguments += [*_search(overrides, plan_only, target), *map(as_override, overrides)]
     points: list[Point] = []
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
     typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
