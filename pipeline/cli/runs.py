@@ -87,7 +87,7 @@ def runs(options: Namespace) -> int:
     table = _table("run", "state", "took", "accuracy", "overrides", "kept")
     for record in records[older:]:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
-        overrides = " ".join(record.overrides)
+        overrides = " ".join([record.target, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     console().print(table)
     if older:
@@ -147,6 +147,8 @@ def show(options: Namespace) -> int:
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
     print(f"state      {record.outcome}, took {record.took or 'unknown'}")
     print(f"overrides  {' '.join(record.overrides) or '(none)'}")
+    if record.target:
+        print(f"target     {record.target}")
     if record.message:
         print(f"message    {record.message}")
     for key, value in record.result.items():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import remote
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
@@ -50,6 +51,14 @@ class Composer:
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """As the function of that name."""
+        overrides = [remote.as_override(override) for override in overrides]
+        values = self._compose(overrides)
+        refused = list(remote.problems(values.get("remote")))
+        if refused:  # here: a secret in an address must not reach the cache of composed configurations
+            raise ConfigError(refused)
+        return values
+
+    def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         from hydra.errors import HydraException  # here, because importing Hydra takes as long as a no-op run
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
@@ -233,8 +242,15 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
         return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
     return Problem(
-        "overrides", " ".join(overrides), " ".join(lines[:3]), "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY"
+        "overrides",
+        _without_passwords(" ".join(overrides)),
+        _without_passwords(" ".join(lines[:3])),
+        "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
     )
+
+
+def _without_passwords(text: str) -> str:
+    return re.sub(r"//[^/@\s]+@", "//…@", text)
 
 
 def _keys(values: Any, prefix: str = "") -> list[str]:

@@ -14,7 +14,9 @@ from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
+from stages.base.identity import NotInIdentity
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 from stages.sections import Sections
@@ -29,6 +31,7 @@ class Config(Sections):
     cards: Annotated[int, Ge(1), Le(2048)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
     launcher: LauncherConfig
+    remote: Annotated[RemoteConfig, NotInIdentity()]
 
     def plain(self) -> dict[str, Any]:
         """Plain data with normalised types: what is fingerprinted and handed to stages."""
