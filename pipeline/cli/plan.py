@@ -7,9 +7,9 @@ from argparse import Namespace
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_target, target_of
 from pipeline.errors import Exit
-from pipeline.plan import cautions, explain
+from pipeline.plan import brought, cautions, explain
 from pipeline.run.run import prepare_plan
 from pipeline.terminal import console
 
@@ -21,7 +21,9 @@ def register(commands: Commands) -> None:
         plan,
         "show what a run would do and why; starts nothing (exit 10: work pending)",
         "train.beta=0.02",
+        "--until split",
     )
+    add_target(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
         "--deep", action="store_true", help="read your own files again, whatever their times say"
@@ -30,8 +32,12 @@ def register(commands: Commands) -> None:
 
 def plan(options: Namespace) -> int:
     """What a run would do, and why."""
-    planned, store = prepare_plan(options.overrides, options.config_dir, options.deep)
-    rows = explain.explain(planned, store, environment.problems())
+    planned, store = prepare_plan(
+        options.overrides, options.config_dir, options.deep, target=target_of(options)
+    )
+    taken = brought.fitting([planned], options.brought) if options.brought else {}
+    places = {spec.key: directory for directory, spec in taken.items()}
+    rows = explain.explain(planned, store, environment.problems(), places)
     roles = engines.of(planned.config.engine.name).memory(planned.config)
     warnings = cautions.warnings(planned, store, roles)
     if options.json:

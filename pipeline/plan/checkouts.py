@@ -5,7 +5,7 @@ from __future__ import annotations
 from launch.machine.checks import Check
 from pipeline.errors import ConfigError
 from stages.base.engine import Checkout
-from stages.engines.mindformers_files import fits
+from stages.engines.mindformers.checkout import fits
 
 
 def check(checkout: Checkout, home: str | None, have: str | None = None) -> Check:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from launch.machine import checks
 from pipeline.errors import Problem
 from stages.base.engine import Window
-from stages.engines.mindformers_files import KNOWN
+from stages.engines.mindformers.checkout import KNOWN
 
 REHEARSAL: tuple[Window, ...] = (
     *KNOWN.packages,

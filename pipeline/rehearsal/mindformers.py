@@ -12,13 +12,12 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.mindrlhf import tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.base.reader import read
-from stages.engines import mindformers_checkpoints as checkpoints
 from stages.engines import small_model
-from stages.engines.mindformers import rehearsal
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.rehearsal import places, proofs, shim, shrink
 from stages.engines.mindformers.stage import PART
-from stages.engines.mindformers_checkpoints import Moment
-from stages.engines.mindrlhf.rehearsal import places, proofs, shim
-from stages.engines.rehearsal import Proof
+from stages.engines.rehearsal import Proof, moved
 from stages.models.config import ModelConfig
 
 KILLED_AFTER = 2
@@ -33,8 +32,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         rule = "is required: a rehearsal executes it"
         yield Problem("mindformers.home", None, rule, "give the checkout's directory")
     else:
-        named: dict[places.Repository, str] = {"mindformers": "mindformers.home"}
-        yield from places.check({"mindformers": Path(settings.home)}, None, named)
+        yield from moved(Path(settings.home), "mindformers.home", places.PLACES, places.COMMIT)
     if settings.container:
         rule = "a rehearsal starts mindformers on this machine, where its replacements lie"
         yield Problem("mindformers.container", list(settings.container), rule, "rehearse inside")
@@ -53,7 +51,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     tokenizer = tokenizer_directory(plan)
     assert tokenizer is not None  # refusals
     model, script = scratch / "model", scratch / "script.json"
-    small = rehearsal.shrink(config.plain(), model, script)
+    small = shrink.shrink(config.plain(), model, script)
     small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
     shim.write_script(script, ())
     planned = stages.plan(small)

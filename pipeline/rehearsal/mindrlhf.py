@@ -20,12 +20,15 @@ from pipeline.rehearsal.machine import missing_packages
 from pipeline.rehearsal.scratch import Scratch
 from pipeline.store.store import Store
 from stages.base.reader import read
-from stages.engines import mindformers_checkpoints as checkpoints
 from stages.engines import small_model
-from stages.engines.mindformers_checkpoints import Moment
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.rehearsal import places as mindformers_places
+from stages.engines.mindformers.rehearsal import shim
+from stages.engines.mindformers.rehearsal.proofs import of_resume
 from stages.engines.mindrlhf.engine import ENGINE, job
-from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shim, shrink
-from stages.engines.rehearsal import Proof
+from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shrink
+from stages.engines.rehearsal import Proof, moved
 from stages.models.config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
@@ -62,11 +65,11 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         rule = f"one worker takes about {needed:.1f} GiB of memory, and {_free() / 2**30:.1f} GiB are free"
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
     if not missing and engine.contract != "auto":
-        homes: dict[places.Repository, Path] = {
-            "mindrlhf": Path(str(engine.mindrlhf_home)),
-            "mindformers": Path(str(engine.mindformers_home)),
-        }
-        yield from places.check(homes, engine.contract)
+        own, below = Path(str(engine.mindrlhf_home)), Path(str(engine.mindformers_home))
+        yield from moved(own, "engine.mindrlhf_home", places.PLACES, engine.contract)
+        yield from moved(
+            below, "engine.mindformers_home", mindformers_places.PLACES, mindformers_places.COMMIT
+        )
 
 
 def tokenizer_directory(plan: Plan) -> Path | None:
@@ -102,7 +105,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     yield Proof("checkpoint complete", "proven" if moment else "failed", told)
     moments = _first_moments(planned, stages, moment)
     grpo = stages.build(planned, "grpo")
-    yield proofs.of_resume(grpo, moment)
+    yield of_resume(grpo, moment)
     yield from proofs.of_training(grpo, len(known), _cause(planned, stages), moments)
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")

@@ -29,7 +29,7 @@ from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
 from stages.engines.mindspeed_rl.train import places_of
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
-from stages.engines.rehearsal import Proof
+from stages.engines.rehearsal import Proof, moved
 from stages.models.config import ModelConfig
 from stages.weights.tensors import load
 
@@ -61,7 +61,9 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     if engine.mindspeed_rl_home is not None:
         yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
         assert engine.contract != "auto"
-        yield from places.moved(Path(engine.mindspeed_rl_home), engine.contract)
+        yield from moved(
+            Path(engine.mindspeed_rl_home), "engine.mindspeed_rl_home", places.PLACES, engine.contract
+        )
     chosen = checks.interpreter(engine.python)
     needed = ("torch", "transformers", "datasets", "hydra-core", "tensordict", "ray", "numpy")
     found = None if chosen is None else checks.versions(chosen, list(needed))

@@ -13,22 +13,28 @@ from typing import Any
 from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import load
+from pipeline.config.load import Compose, load
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import Plan, anew, plan
+from pipeline.plan.target import Target
 from pipeline.run import notify, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 
 LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
-    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    deep: bool = False,
+    weights: bool = True,
+    target: Target | None = None,
+    compose: Compose | None = None,
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -37,20 +43,39 @@ def prepare_plan(
         config_dir: the user's own config groups.
         deep: read the user's files again, whatever their times say.
         weights: model.path must hold them; False: config.json and tokenizer are enough.
+        target: what is asked for; None: the whole graph.
+        compose: as `load` takes it.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir)
+    config = load(overrides, config_dir, compose)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
-    planned = plan(config, digest, _names(overrides, config_dir))
+    forced = target.force if target else ()
+
+    def edition(first: Key) -> int:
+        return _next(store.root, first) if first.stage in forced else store.edition(first)
+
+    labels = _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
+    planned = plan(config, digest, labels, target, edition)
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
 
 
-def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+@functools.cache
+def _next(root: Path, first: Key) -> int:
+    """The edition that this process builds: the same for all points of a sweep, whenever they are planned.
+
+    What the store does not have whole is built in any case, and need not have another name.
+    """
+    store = Store(root)
+    number = store.edition(first)
+    return number + (store.problem(anew(first, number)) is None)
+
+
+def _names(overrides: Sequence[str], compose: Compose) -> dict[str, str]:
     """The names that count where an override gives another one: those of the chosen groups.
 
     They are labels, but stand in the fingerprints of stores in use.
@@ -58,24 +83,21 @@ def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
     others = [one for one in overrides if not LABEL.match(one)]
     if len(others) == len(overrides):
         return {}
-    values = compose_cached(others, config_dir)
+    values = compose(others)
     return {section: str(values[section]["name"]) for section in ("model", "dataset")}
 
 
 class Run:
     """A run in this process: leased from its start to the process's end."""
 
-    def __init__(
-        self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "", target: str | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "") -> None:
         """Check that this machine can run `plan`, and begin.
 
         Args:
-            plan: the whole graph.
+            plan: the graph, and what of it is asked for.
             store: where artifacts are.
             overrides: what the history keeps of the command line.
             label: stands before what is told of it.
-            target: the stage to stop after; None: the last.
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
@@ -83,21 +105,19 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self.built = plan if target is None else plan.up_to(target)
-        """What it builds of the plan."""
         self._tried = False
         self.id = history.new_run_id()
-        names = [spec.name for spec in self.built.specs]
+        names = [spec.name for spec in plan.asked]
         cached = [name for name in names if self.is_complete(name)]
         if len(cached) < len(names):
             _check_environment()
-            if target is None or any(spec.program is not None for spec in self.built.specs):
+            if not plan.target.is_part or any(spec.program is not None for spec in plan.asked):
                 missing = list(engines.needs(plan.config))
                 if missing:
                     raise ConfigError(missing)
             if not label:  # a sweep tells once what is true of many points
                 _warn(plan, store)
-            if any(spec.computes for spec in self.built.specs):
+            if any(spec.computes for spec in plan.asked):
                 self._tried = self._try_rewards()
         store.open()
         with leases.exclusive(store.root):
@@ -107,10 +127,19 @@ class Run:
                 self.id,
                 "started",
                 overrides=list(overrides),
+                target=str(plan.target),
                 config=plan.config.plain(),
-                artifacts={spec.name: str(spec.key) for spec in self.built.specs},
+                artifacts={spec.name: str(spec.key) for spec in plan.asked},
             )
         self.display = Display(names, cached, label)
+        for name in cached:
+            self._keep_edition(name)
+
+    def _keep_edition(self, stage: str) -> None:
+        """What was built anew counts for all plans from now on; until it is whole, the one before does."""
+        spec = self.plan.spec(stage)
+        if spec.first is not None:
+            self.store.set_edition(spec.first, spec.edition)
 
     def _try_rewards(self) -> bool:
         """Whether the user's own rewards need not be tried any more."""
@@ -139,9 +168,13 @@ class Run:
             self._failed(stage, str(error))
             raise
         except KeyboardInterrupt:
-            message = "interrupted; finished stages and checkpoints are kept: type the same command to go on"
+            again = "type the same command to go on"
+            if self.plan.target.force and all(map(self.is_complete, self.plan.target.force)):
+                again += ", without --force: that is done"
+            message = f"interrupted; finished stages and checkpoints are kept: {again}"
             self._failed(stage, message, "interrupted")
             raise
+        self._keep_edition(stage)
         self.display.finish(stage, "done" if ran else "cached")
 
     def has_told_its_end(self) -> bool:
@@ -172,11 +205,11 @@ class Run:
         if not self.display.label:  # a point of a sweep has its line in the sweep's table
             # With several workers a stage's end was seen by another process than this one.
             states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
-            summary.show(self.built, self.store, states, console())
-        result = summary.results(self.built, self.store)
+            summary.show(self.plan, self.store, states, console())
+        result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
         self._notify("finished", result=result)
-        print(summary.result_line(self.built, self.store, self.id), flush=True)
+        print(summary.last_line(self.plan, self.store, self.id), flush=True)
 
 
 def _warn(plan: Plan, store: Store) -> None:

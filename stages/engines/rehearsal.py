@@ -1,11 +1,20 @@
-"""What a rehearsal says: one proof after another."""
+"""What rehearsals of every engine share: proofs, places of upstream, variables of their processes."""
 
 from __future__ import annotations
 
+import ast
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+from stages.base.errors import Problem
+from stages.base.layout import ROLES
 
 State = Literal["proven", "failed", "unproven"]
+VARIABLE = "GRPOFLOW_REHEARSAL"
+"""Where it is not set, nothing of a rehearsal's directories on PYTHONPATH does anything."""
 
 
 @dataclass(frozen=True)
@@ -18,3 +27,85 @@ class Proof:
     """proven: it was seen; failed: it was seen not to hold; unproven: this machine cannot show it."""
     told: str
     """What was seen, with figures; of a failure its likely cause; of what is unproven why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Words of a checkout that a rehearsal replaces, or stands on.
+
+    Whoever edits a checkout, or takes another commit, may move them. A replacement that misses its place
+    would leave a rehearsal that proves something else than it says: so it is refused.
+    """
+
+    file: str
+    within: str
+    """Qualified name of the class or function that must hold them; empty: the module."""
+    words: str
+    why: str
+    """What stands on it."""
+    lines: Mapping[str, int | None]
+    """Commit -> line, as it was read; None: it has no such place. What is checked survives a shifted line."""
+
+
+def moved(home: Path, setting: str, places: Sequence[Place], version: str) -> Iterator[Problem]:
+    """Places that are not where a rehearsal needs them.
+
+    Args:
+        home: the checkout that is executed.
+        setting: what names it in the configuration.
+        places: what to look for.
+        version: its contract, which decides the places that it has.
+    """
+    for place in places:
+        file = home / place.file
+        if place.lines.get(version) and (missing := _missing(file, place)):
+            name = f"{place.within or 'the module'}: {place.words}"
+            where = f"{place.why}; {version}:{place.lines[version]}"
+            rule = f"{file}: {missing}; a rehearsal stands on it ({where})"
+            remedy = f"rehearse with an unedited checkout; or see what became of `{name}`"
+            yield Problem(setting, str(home), rule, remedy)
+
+
+def _missing(file: Path, place: Place) -> str:
+    """What is not there; empty: all is."""
+    try:
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source)
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        return f"cannot be read ({error})"
+    node: ast.AST = tree
+    for name in filter(None, place.within.split(".")):
+        found = [child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == name]
+        if not found:
+            return f"has no {place.within}"
+        node = found[0]
+    text = source if node is tree else ast.get_source_segment(source, node) or ""
+    return "" if place.words in text else f"{place.within or 'it'} has no `{place.words.strip()}`"
+
+
+def environment(on_path: Path, own: Mapping[str, str], **more: str) -> dict[str, str]:
+    """engine.env of a rehearsal.
+
+    Args:
+        on_path: directory that goes first on PYTHONPATH.
+        own: the recipe's engine.env.
+        more: variables besides.
+    """
+    path = [str(on_path), *filter(None, [own.get("PYTHONPATH")])]
+    return {**own, "PYTHONPATH": os.pathsep.join(path), **more}
+
+
+def whole_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:
+    """Every role dpN: a CPU cuts no tensor."""
+    one = dict.fromkeys(
+        ("model_parallel", "pipeline_stage", "context_parallel", "expert_parallel", "micro_batch_num"), 1
+    )
+    roles: dict[str, Any] = {
+        role: {**layout[role], **one, "data_parallel": workers, "offset": ()} for role in ROLES
+    }
+    return {**layout, **roles, "name": f"dp{workers}_mp1_pp1"}
+
+
+def on_this_machine(settings: dict[str, Any]) -> None:
+    """Leave out files that a program's settings source on a card's machine."""
+    settings["env_scripts"] = tuple(file for file in settings["env_scripts"] if Path(file).exists())

@@ -8,6 +8,7 @@ No estimate of this module was ever measured on an NPU.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -99,6 +100,7 @@ class Elements:
     layers: int
 
 
+@functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
 def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tuple[Elements, ...]:
     """Elements per card, for each pipeline stage.
 

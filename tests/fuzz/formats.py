@@ -298,7 +298,7 @@ def meta(root: Path) -> None:
 
 
 def read_meta(root: Path) -> Any:
-    from stages.engines.mindformers_checkpoints import prepare_resume
+    from stages.engines.mindformers.checkpoints import prepare_resume
 
     return prepare_resume(root, 2)
 

@@ -114,7 +114,7 @@ mindrlhf.qkv_concat  model.qkv_concat=true
 run.weights_of_sft  sft.enabled=true
 mindrlhf_layouts.pipeline_stage  layout.generate.pipeline_stage=2 layout.generate.data_parallel=1
 mindrlhf_layouts.micro_batch_num  layout.train.micro_batch_num=1
-mindformers_layouts.no_experts  layout.train.expert_parallel=2
+engine_layouts.no_experts  layout.train.expert_parallel=2
 mindrlhf.reshard_model_parallel  engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=4  ->  engine.enable_reshard_optimizer=true layout=dp4_mp2_pp1 layout.generate.model_parallel=2
 mindrlhf_layouts.seq_length  engine.seq_length=2049 layout.train.use_seq_parallel=true  ->  engine.seq_length=2052 layout.train.use_seq_parallel=true
 mindrlhf.prompts_per_step  train.prompts_per_step=3  ->  train.prompts_per_step=4
@@ -202,8 +202,8 @@ run.weights_of_sft  sft.enabled=true
 mindspeed_rl.model_parallel  model.vocab_size=152065
 mindspeed_rl.generation_is_not_cut  layout.generate.pipeline_stage=2 layout.generate.data_parallel=2 layout.generate.model_parallel=2
 mindspeed_rl.generation_is_not_cut  layout.generate.context_parallel=2 layout.generate.data_parallel=2 layout.generate.model_parallel=2
-mindspeed_rl.no_experts  layout.generate.expert_parallel=2
-mindspeed_rl.no_experts  layout.train.expert_parallel=2
+engine_layouts.no_experts  layout.generate.expert_parallel=2
+engine_layouts.no_experts  layout.train.expert_parallel=2
 mindspeed_rl.ulysses  layout=dp1_mp2_pp1_cp4  ->  layout=dp1_mp2_pp1_cp2
 mindspeed_rl.vocab_emb_dp  layout.train.vocab_emb_dp=true
 mindspeed_rl.enable_parallel_optimizer  layout.train.opt_offload=true layout.train.enable_parallel_optimizer=false  ->  layout.train.opt_offload=true layout.train.enable_parallel_optimizer=true

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Engine
 from stages.base.graph import Program, Stage, growth
+from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.rules import RULES
-from stages.engines.mindformers_files import KNOWN, checkout
 from stages.models.layouts import warnings
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from stages.engines.mindformers.checkpoints import PREFIXES
 from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindformers_checkpoints import PREFIXES
-from stages.engines.mindformers_model import parallel_config, recompute_config, training
+from stages.engines.mindformers.model_sections import parallel_config, recompute_config, training
 from stages.models.families import network_of
 
 Values = dict[str, Any]

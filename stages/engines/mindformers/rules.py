@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
+from stages.engines.layout_rules import Laid
+from stages.engines.mindformers import layout_rules
+from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers_files import home_fault
-from stages.engines.mindrlhf.layout_rules import MINDFORMERS, Laid, sequence_parts
+from stages.engines.mindformers.layout_rules import sequence_parts
 from stages.models.families import family_of, trained_by
 
 RULES = Rules[Job]("mindformers")
@@ -25,7 +27,7 @@ def _filled(job: Job) -> Broken:
     return rule, f"use {stages * job.together}"
 
 
-RULES.include(MINDFORMERS, lambda job: Laid(job.model, {"train": job.layout}, job.seq_length))
+RULES.include(layout_rules.RULES, lambda job: Laid(job.model, {"train": job.layout}, job.seq_length))
 RULES.must(
     "layout.train.vocab_emb_dp",
     be(False, "mindformers sets it so in a pipeline"),

@@ -16,13 +16,13 @@ from typing import Any
 from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines import mindformers_checkpoints as checkpoints
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.logs import FINISHED
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers.start import start, write_config
 from stages.engines.mindformers.watch import Watcher
-from stages.engines.mindformers_checkpoints import Moment
 from stages.engines.model_directory import job_of
 from stages.engines.outside import Tell, begun, is_new, says, write_result, write_start
 from stages.grpo.metrics import read_rows

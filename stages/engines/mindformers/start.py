@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from launch.nodes.start import Start
+from stages.engines.mindformers.checkout import MAIN
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindformers_files import MAIN
 from stages.engines.outside import dump
 
 HOME_UNKNOWN = "/path/to/mindformers"

@@ -12,7 +12,7 @@ from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.layout import ROLES
 from stages.base.reader import part
 from stages.base.rules import Broken, Rules
-from stages.engines.mindformers_files import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
+from stages.engines.mindformers.checkout import CANN, DRIVER, NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.layout import RoleLayout
-from stages.engines.mindformers_model import parallel_config
+from stages.engines.mindformers.model_sections import parallel_config
 from stages.engines.mindrlhf.contract import keys
 from stages.engines.mindrlhf.job import Job, Places
 

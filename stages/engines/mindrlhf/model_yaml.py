@@ -9,7 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from stages.base.layout import RoleLayout
-from stages.engines.mindformers_model import parallel_config, predicting, recompute_config, sampling, training
+from stages.engines.mindformers.model_sections import (
+    parallel_config,
+    predicting,
+    recompute_config,
+    sampling,
+    training,
+)
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.models.families import network_of

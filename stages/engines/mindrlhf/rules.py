@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from stages.base.layout import ROLES
 from stages.base.rules import Broken, Rules, Test, at_least, at_most, be, divide, multiple_of
+from stages.engines.layout_rules import Laid
 from stages.engines.mindrlhf import generation_rules, layout_rules
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
 from stages.engines.plain_grpo import LOSS, plain
@@ -53,8 +54,8 @@ def _contract_of_tutorial(job: Job) -> Broken:
 
 
 RULES.include(
-    layout_rules.MINDRLHF,
-    lambda job: layout_rules.Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
+    layout_rules.RULES,
+    lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
 )
 # What resharding's numbering of the generation's cards takes for granted, besides no pipeline:
 RULES.must(

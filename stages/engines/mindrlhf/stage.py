@@ -11,8 +11,8 @@ from typing import Any
 from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines import mindformers_checkpoints as checkpoints
-from stages.engines.mindformers_checkpoints import Moment
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.rules import RULES

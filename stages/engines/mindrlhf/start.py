@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.nodes.start import Start
-from stages.engines import mindformers_checkpoints as checkpoints
+from stages.engines.mindformers import checkpoints
 from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs

@@ -11,7 +11,7 @@ from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
-from stages.engines.mindformers_files import NUMPY, SAFETENSORS
+from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
 from stages.engines.mindspeed_rl import contract, earnable, rules
 from stages.engines.mindspeed_rl import memory as cards
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine

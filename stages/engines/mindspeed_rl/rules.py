@@ -12,12 +12,15 @@ from pathlib import Path
 
 from stages.base.layout import Role
 from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
+from stages.engines import layout_rules
+from stages.engines.layout_rules import Laid
 from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
-from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"
+_CUT: tuple[Role, ...] = ("train", "generate")
+"""Roles with a layout of their own."""
 RULES = Rules[Job]("mindspeed_rl")
 
 
@@ -114,11 +117,10 @@ RULES.must(
 )
 
 
-@RULES.row("layout.{}.expert_parallel", "ours: stages/models", each=("train", "generate"))
-def _no_experts(job: Job, role: Role) -> Broken:
-    if job.layout.role(role).expert_parallel == 1:
-        return None
-    return f"{family_of(job.model).title} has no experts", "set it to 1"
+RULES.include(
+    layout_rules.RULES,
+    lambda job: Laid(job.model, {role: job.layout.role(role) for role in _CUT}, job.seq_length),
+)
 
 
 # Key-value heads need not divide: MindSpeed-LLM repeats them before the exchange unless it is told not to

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.engines.mindrlhf.rehearsal import shim
+from stages.engines.mindformers.rehearsal import shim
 from tests.e2e.outside import DATA
 from tests.upstream.conftest import Find
 from tests.upstream.mindrlhf import boxed_model

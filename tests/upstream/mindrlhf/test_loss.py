@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from launch.process import msrun
-from stages.engines.mindrlhf.rehearsal import shim
+from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindrlhf.stage import places_of
 from stages.engines.mindrlhf.start import all_configs
 from stages.engines.outside import dump

@@ -7,18 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from stages.engines.mindrlhf.config import VERSIONS, Version
-from stages.engines.mindrlhf.rehearsal.places import PLACES, check
+from stages.engines.mindformers.rehearsal import places as mindformers
+from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.rehearsal import places as mindrlhf
+from stages.engines.rehearsal import moved
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_places_are_where_they_were_read(checkout: Callable[[str], Path], version: Version) -> None:
-    homes = {"mindrlhf": checkout(f"mindrlhf-{version}"), "mindformers": checkout("mindformers-051d65f")}
-    assert list(check(homes, version)) == []
-    for place in PLACES:
-        for commit, line in place.lines.items():
-            if commit in (version, "051d65f"):
-                text = (homes[place.repository] / place.file).read_text(encoding="utf-8")
-                assert place.words in text.splitlines()[line - 1], place
+@pytest.mark.parametrize(
+    ("name", "version", "places"),
+    [
+        *(("mindrlhf", version, mindrlhf.PLACES) for version in VERSIONS),
+        ("mindformers", mindformers.COMMIT, mindformers.PLACES),
+    ],
+)
+def test_places_are_where_they_were_read(
+    checkout: Callable[[str], Path], name: str, version: str, places: tuple
+) -> None:
+    home = checkout(f"{name}-{version}")
+    assert list(moved(home, "", places, version)) == []
+    for place in places:
+        if line := place.lines.get(version):
+            text = (home / place.file).read_text(encoding="utf-8")
+            assert place.words in text.splitlines()[line - 1], place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stages.base.engine import Checkout, Engine, Known, Load
 from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.reader import part
-from stages.engines.mindformers_files import NUMPY, SAFETENSORS, checkout
+from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.one_stage import contract, rules
 from stages.engines.mindrlhf.one_stage import memory as cards

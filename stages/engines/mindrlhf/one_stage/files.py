@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from stages.engines.mindformers_model import parallel_config, predicting, recompute_config, sampling, training
+from stages.engines.mindformers.model_sections import (
+    parallel_config,
+    predicting,
+    recompute_config,
+    sampling,
+    training,
+)
 from stages.engines.mindrlhf.one_stage.job import Job
 from stages.models.families import network_of
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of
+from stages.engines.layout_rules import Laid
 from stages.engines.mindrlhf import layout_rules
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
@@ -55,8 +56,8 @@ RULES.must(
     value=lambda job: job.layout.train.cards,
 )
 RULES.include(
-    layout_rules.MINDRLHF,
-    lambda job: layout_rules.Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
+    layout_rules.RULES,
+    lambda job: Laid(job.model, {role: job.layout.role(role) for role in ROLES}, job.seq_length),
 )
 RULES.must(
     "layout.{}.enable_parallel_optimizer",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from stages.base.context import Context
-from stages.engines.mindrlhf.rehearsal.shim import Ids
+from stages.engines.mindformers.rehearsal.shim import Ids
 from stages.fetch.jsonl import Row
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig

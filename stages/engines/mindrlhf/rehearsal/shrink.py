@@ -9,19 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import ROLES
+from stages.engines.mindformers.rehearsal import shim
+from stages.engines.mindformers.rehearsal.shrink import STEPS, small_shape
 from stages.engines.mindrlhf import rules
-from stages.engines.mindrlhf.job import Job
-from stages.engines.mindrlhf.rehearsal import shim
+from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
+from stages.engines.rehearsal import on_this_machine, whole_layout
 
-STEPS = 3
-"""Two before the run is killed, one after."""
-HIDDEN, LAYERS, HEADS, WIDE = 64, 2, 2, 128
 MAX_TOKENS = 32
 HELD_OUT = 4
 """Prompts that evaluate answers."""
-ROW = 2048
-"""mindformers' shortest row with compressed masks (modules/transformer/transformer.py:1261)."""
 PROMPT = 256
 """Prompts of so many tokens must fit, however many samples share a row."""
 RENDERED = frozenset(
@@ -87,7 +83,7 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     small["cards"] = workers
     engine, train, rollout = small["engine"], small["train"], small["rollout"]
     engine["env"] = shim.environment(script, engine["env"])
-    engine["env_scripts"] = tuple(file for file in engine["env_scripts"] if Path(file).exists())
+    on_this_machine(engine)
     engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
     train["checkpoint_every"] = 1
     tokenize, tokens = small["tokenize"], min(rollout["max_tokens"], MAX_TOKENS)
@@ -108,42 +104,13 @@ def set_lengths(small: dict[str, Any], tokens: int) -> None:
 
 
 def _prompt(own: int, tokens: int, pack_num: int) -> int:
-    """Longest prompt: the run's, or what rows of ROW tokens leave, if that is enough for a question."""
-    return min(own, max(PROMPT, ROW // pack_num - tokens - 1))
+    """Longest prompt: the run's, or what the shortest rows leave, if that is enough for a question."""
+    return min(own, max(PROMPT, SHORTEST_ROW // pack_num - tokens - 1))
 
 
 def _row(pack_num: int, prompt: int, tokens: int) -> int:
     """pack_num of the longest samples, in whole 128 (job.py: divisible by every parallel degree in use)."""
-    return max(ROW, -(-pack_num * (prompt + tokens + 1) // 128) * 128)
-
-
-def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:
-    """The keys of the model section that a small model changes, grouped heads as the own ones."""
-    grouped = model["num_key_value_heads"] < model["num_attention_heads"]
-    return {
-        "source": "local",
-        "path": path,
-        "tokenizer_path": None,
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": HEADS // 2 if grouped else HEADS,
-        "intermediate_size": WIDE,
-    }
-
-
-def whole_layout(layout: dict[str, Any], workers: int) -> dict[str, Any]:
-    """Every role dpN: a CPU cuts no tensor."""
-    one = {
-        "data_parallel": workers,
-        "model_parallel": 1,
-        "pipeline_stage": 1,
-        "context_parallel": 1,
-        "expert_parallel": 1,
-        "micro_batch_num": 1,
-        "offset": (),
-    }
-    return {**layout, "name": f"dp{workers}_mp1_pp1", **{role: {**layout[role], **one} for role in ROLES}}
+    return max(SHORTEST_ROW, -(-pack_num * (prompt + tokens + 1) // 128) * 128)
 
 
 def _least_samples(small: dict[str, Any], workers: int) -> dict[str, Any]:

@@ -8,22 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import ROLES
 from stages.engines.mindspeed_rl.rehearsal import shim
+from stages.engines.rehearsal import on_this_machine, whole_layout
 
 ROWS, HELD_OUT = 2000, 4
 """Rows of the user's training data that preprocess_data.py reads, and of the held-out ones."""
 _PER_HEAD, _WIDE = 8, 16
 """Hidden size per head; intermediate size per tensor-parallel part."""
-_ONE: dict[str, Any] = {
-    "data_parallel": 1,
-    "model_parallel": 1,
-    "pipeline_stage": 1,
-    "context_parallel": 1,
-    "expert_parallel": 1,
-    "micro_batch_num": 1,
-    "offset": (),
-}
 
 
 def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
@@ -41,7 +32,7 @@ def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
     }
     engine = small["engine"]
     engine["env"] = shim.environment(engine["env"])
-    engine["env_scripts"] = tuple(file for file in engine["env_scripts"] if Path(file).exists())
+    on_this_machine(engine)
     engine |= {"container": (), "sft": "off"}
     rows = small["dataset"]["train_rows"]
     small["dataset"] |= {"train_rows": min(rows or ROWS, ROWS), "test_rows": HELD_OUT}
@@ -69,8 +60,7 @@ def shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
 def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of train_grpo.py here: every role on one card, which Ray only counts."""
     alone = copy.deepcopy(dict(small))
-    roles: dict[str, Any] = {role: small["layout"][role] | _ONE for role in ROLES}
-    alone["layout"] |= {**roles, "name": "dp1_mp1_pp1"}
+    alone["layout"] = whole_layout(small["layout"], workers=1)
     alone["cards"] = 1
     more = ("--num-cpus=8", "--object-store-memory=80000000", "--include-dashboard=false")
     alone["engine"] |= {

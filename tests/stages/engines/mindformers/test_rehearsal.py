@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.config.load import load
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindformers.rehearsal import shrink
+from stages.engines.mindformers.rehearsal.shrink import shrink
 from stages.engines.mindformers.rules import RULES
 
 PLACES = Places(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 
 from launch.nodes.start import Start
 from stages.base.errors import InputError
-from stages.engines import mindformers_checkpoints as checkpoints
-from stages.engines.mindformers_checkpoints import Moment, moments, prepare_resume
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.checkpoints import Moment, moments, prepare_resume
 from stages.engines.mindrlhf.stage import prove
 from stages.engines.model_directory import add_index, stand_in
 from stages.engines.outside import START_FILE, write_start

@@ -12,7 +12,7 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
-from pipeline.run.summary import result_line
+from pipeline.run.summary import last_line
 from pipeline.store.store import Store
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job
@@ -103,7 +103,7 @@ def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path)
     assert made.skipped.keys() == skipped | {"sft"}
     assert all("Qwen2" in made.skipped[stage] for stage in skipped)
     assert made.spec("grpo").inputs.keys() == {"fetch", "tokenize"}
-    line = result_line(made, Store(tmp_path), "r1")
+    line = last_line(made, Store(tmp_path), "r1")
     assert line.startswith("result run=r1 report=") and "accuracy" not in line
 
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stages.engines.mindspeed_rl.rehearsal.places import PLACES, moved
-from stages.engines.mindspeed_rl.rehearsal.shim import ENGINE, ON_PATH, VARIABLE, environment
+from stages.engines.mindspeed_rl.rehearsal.shim import ENGINE, ON_PATH, environment
+from stages.engines.rehearsal import VARIABLE
 
 TORCH = """
 from types import SimpleNamespace
@@ -80,25 +80,3 @@ def test_the_recipe_s_own_path_stays_behind_the_shim() -> None:
     assert found["PYTHONPATH"] == f"{ON_PATH}:/msadapter"
     assert found["LD_PRELOAD"] == "/lib/libjemalloc.so.2" and found[VARIABLE] == ENGINE
     assert environment({})["PYTHONPATH"] == str(ON_PATH)
-
-
-def lay_out(home: Path, version: str) -> None:
-    for place in PLACES:
-        if version in place.lines:
-            file = home / place.file
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text((file.read_text() if file.exists() else "") + f"    {place.words}\n")
-
-
-def test_a_checkout_whose_places_moved_is_refused_by_file_and_words(tmp_path: Path) -> None:
-    for version in ("05a90d7", "667a547"):
-        home = tmp_path / version
-        lay_out(home, version)
-        assert list(moved(home, version)) == []
-        edited = home / "mindspeed_rl/workers/scheduler/launcher_ms.py"
-        edited.write_text("import acl as runtime\n")
-        (problem,) = moved(home, version)
-        assert problem.value == str(edited) and "`import acl` (line 25" in problem.rule
-        edited.unlink()
-        (problem,) = moved(home, version)
-        assert "No such file" in problem.rule

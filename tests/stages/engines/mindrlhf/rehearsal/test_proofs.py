@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from stages.engines.mindformers_checkpoints import Moment
+from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.rehearsal.proofs import of_resume
 from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
 from stages.engines.rehearsal import Proof
@@ -99,7 +100,7 @@ def test_it_must_go_on_from_the_checkpoint_that_was_whole(
     tmp_path: Path, resumed: list[int] | None, state: str
 ) -> None:
     (tmp_path / "result.json").write_text(json.dumps({"resumed_from": resumed, "steps": 3}))
-    assert proofs.of_resume(tmp_path, Moment(0, 2)).state == state
+    assert of_resume(tmp_path, Moment(0, 2)).state == state
 
 
 SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False, 4)

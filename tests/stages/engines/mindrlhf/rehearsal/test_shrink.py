@@ -12,7 +12,8 @@ from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs
-from stages.engines.mindrlhf.rehearsal import shim, shrink
+from stages.engines.mindrlhf.rehearsal import shrink
+from stages.engines.rehearsal import VARIABLE
 
 ROOT = Path("/run")
 PLACES = Places(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
@@ -114,9 +115,9 @@ def test_the_recipe_itself_stays_as_it_was() -> None:
 def test_the_engines_processes_get_the_shim_besides_their_own_variables() -> None:
     recipe = [*RECIPES["7b"], "+engine.env.HCCL_X=1"]
     small = shrink.shrink(load(recipe).plain(), 1, Path("/small"), Path("/script.json"))
-    assert small["engine"]["env"][shim.VARIABLE] == "/script.json"
+    assert small["engine"]["env"][VARIABLE] == "/script.json"
     assert small["engine"]["env"]["HCCL_X"] == "1"
-    assert str(shim.ON_PATH) in small["engine"]["env"]["PYTHONPATH"]
+    assert "on_path" in small["engine"]["env"]["PYTHONPATH"]
 
 
 def test_workers_are_what_layout_memory_and_processors_allow() -> None:

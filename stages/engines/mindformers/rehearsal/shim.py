@@ -1,15 +1,14 @@
-"""What a rehearsal adds to the processes of mindrlhf: a directory on PYTHONPATH, a variable, a script."""
+"""What a rehearsal adds to the processes of mindrlhf and mindformers: a directory on PYTHONPATH, a script."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from stages.engines import rehearsal
+
 ON_PATH = Path(__file__).with_name("on_path")
-VARIABLE = "GRPOFLOW_REHEARSAL"
-"""Names the script; where it is not set, nothing in ON_PATH does anything."""
 Ids = Sequence[int]
 
 
@@ -17,11 +16,10 @@ def environment(script: Path, own: Mapping[str, str]) -> dict[str, str]:
     """engine.env of a rehearsal.
 
     Args:
-        script: file that `write_script` writes; it may come later.
+        script: file that `write_script` writes, which the variable names; it may come later.
         own: the recipe's engine.env.
     """
-    path = [str(ON_PATH), *filter(None, [own.get("PYTHONPATH")])]
-    return {**own, "PYTHONPATH": os.pathsep.join(path), VARIABLE: str(script.absolute())}
+    return rehearsal.environment(ON_PATH, own, **{rehearsal.VARIABLE: str(script.absolute())})
 
 
 def write_script(script: Path, answers: Iterable[tuple[Ids, Ids]]) -> None:

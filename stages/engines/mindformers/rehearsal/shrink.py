@@ -1,4 +1,4 @@
-"""run_mindformer.py's recipe, small; what stands in for a card is mindrlhf's shim."""
+"""run_mindformer.py's recipe, small: what says size becomes small, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from stages.engines.mindrlhf.rehearsal import shim
-from stages.engines.mindrlhf.rehearsal.shrink import STEPS, small_shape, whole_layout
+from stages.engines.mindformers.rehearsal import shim
+from stages.engines.rehearsal import on_this_machine, whole_layout
 
+STEPS = 3
+"""Two before the run is killed, one after."""
+HIDDEN, LAYERS, HEADS, WIDE = 64, 2, 2, 128
 ROW = 256
 """Longest row; longer examples are left out, as tokenize does."""
 
@@ -27,9 +30,24 @@ def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
     small["cards"] = 1
     settings = small["mindformers"]
     settings["env"] = shim.environment(script, settings["env"])
-    settings["env_scripts"] = tuple(file for file in settings["env_scripts"] if Path(file).exists())
+    on_this_machine(settings)
     settings["batch_size"] = min(settings["batch_size"], 2 * settings["examples_per_card"])
     settings |= {"epochs": 1, "checkpoint_every": 1}
     small["tokenize"]["sft_length"] = min(small["tokenize"]["sft_length"], ROW)
     small["dataset"] |= {"train_rows": STEPS * settings["batch_size"], "test_rows": 1}
     return small
+
+
+def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:
+    """The keys of the model section that a small model changes, grouped heads as the own ones."""
+    grouped = model["num_key_value_heads"] < model["num_attention_heads"]
+    return {
+        "source": "local",
+        "path": path,
+        "tokenizer_path": None,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": HEADS // 2 if grouped else HEADS,
+        "intermediate_size": WIDE,
+    }

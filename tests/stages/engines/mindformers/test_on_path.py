@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.engines.mindrlhf.rehearsal import shim
+from stages.engines.mindformers.rehearsal import shim
+from stages.engines.rehearsal import VARIABLE
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def _python(code: str, tmp_path: Path, **more: str) -> str:
 def test_nothing_is_hooked_where_the_variable_is_not_set(tmp_path: Path) -> None:
     code = "import sys; print('grpoflow_cpu' in sys.modules)"
     assert _python(code, tmp_path) == "False"
-    assert _python(code, tmp_path, **{shim.VARIABLE: "script.json"}) == "True"
+    assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "True"
 
 
 def test_a_module_is_changed_before_its_importer_sees_it(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_a_module_is_changed_before_its_importer_sees_it(tmp_path: Path) -> None
 
 def test_vllm_is_found_by_its_version_and_only_where_we_rehearse(tmp_path: Path) -> None:
     code = "import importlib.metadata as m; print(m.version('vllm'), m.version('numpy') != '')"
-    assert _python(code, tmp_path, **{shim.VARIABLE: "script.json"}) == "0.8.4 True"
+    assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "0.8.4 True"
 
 
 def test_the_users_own_pythonpath_stays(tmp_path: Path) -> None:

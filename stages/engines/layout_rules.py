@@ -1,0 +1,37 @@
+"""What every engine asks of layouts, whatever its network is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stages.base.layout import RoleLayout
+from stages.base.rules import Broken, Rules
+from stages.models.config import ModelConfig
+from stages.models.families import family_of
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A model on the cards of its roles."""
+
+    model: ModelConfig
+    layout: Mapping[str, RoleLayout]
+    """By role."""
+    seq_length: int
+    """Of a row in training."""
+
+    def experts(self) -> int:
+        """Of one layer; 0: none."""
+        count = family_of(self.model).num_experts
+        return count(self.model) if count else 0
+
+
+RULES = Rules[Laid]("engine_layouts")
+
+
+@RULES.row("layout.{}.expert_parallel", "ours: stages/models", each=lambda laid: laid.layout)
+def _no_experts(laid: Laid, role: str) -> Broken:
+    if laid.experts() or laid.layout[role].expert_parallel == 1:
+        return None
+    return f"{family_of(laid.model).title} has no experts", "set it to 1"
