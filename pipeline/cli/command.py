@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
 from pipeline.config.load import derive, load
 from pipeline.errors import StoreError
 from pipeline.plan.target import Target
@@ -107,7 +108,8 @@ def store_of(options: Namespace) -> Store:
 
 def values_of(options: Namespace) -> dict[str, Any]:
     """The plain configuration, for commands that need but parts of it."""
-    return derive(compose_cached(options.overrides, options.config_dir))
+    composed = compose_cached(options.overrides, options.config_dir)
+    return derive(alone(composed, options.overrides))
 
 
 def exported(root: Path, record: Record) -> Path:
