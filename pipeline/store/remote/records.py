@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from filelock import FileLock
 
-from pipeline.errors import StoreError
+from pipeline.errors import RemoteError, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.store.remote.place import Place, RemoteError
+from pipeline.store.remote.place import Place
 from pipeline.store.store import Store
 
 ROOM, KIND = "runs", ".jsonl"
