@@ -96,7 +96,7 @@ def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | 
     sharing: dict[Key, list[int]] = {}
     for point in points:
         if point.number in plans:
-            for spec in plans[point.number].specs:
+            for spec in plans[point.number].asked:
                 sharing.setdefault(spec.key, []).append(point.number)
     if store is None:  # every point is invalid
         return
@@ -121,7 +121,7 @@ def _each_artifact(
     """A row for each artifact."""
     rows: dict[Key, explain.Row] = {}
     for plan in plans.values():
-        for spec, row in zip(plan.specs, explain.explain(plan, store), strict=True):
+        for spec, row in zip(plan.asked, explain.explain(plan, store), strict=True):
             rows.setdefault(spec.key, row)
     shown = _table(
         f"{len(plans)} points, one graph", "stage", "state", "points", "cards", "last took", "reason"
@@ -141,7 +141,7 @@ def _each_stage(
     """A row for each stage, with the counts of its artifacts; how long one takes, by the first point's."""
     typical: dict[str, explain.Row] = {}
     for plan in plans.values():
-        if not {spec.name for spec in plan.specs} <= typical.keys():
+        if not {spec.name for spec in plan.asked} <= typical.keys():
             typical = {row.stage: row for row in explain.explain(plan, store)} | typical
     counts: dict[str, Counter[str]] = {}
     left = []
