@@ -85,19 +85,8 @@ def has(tmp_path: Path, store: str, stage: str) -> bool:
     return there.problem(plan.spec(stage).key) is None
 
 
-ALL = [
-    "fetch",
-    "fetch_dataset",
-    "convert",
-    "tokenize",
-    "strategy",
-    "split",
-    "sft",
-    "grpo",
-    "evaluate",
-    "export",
-    "report",
-]
+PREPARED = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"]
+ALL = [*PREPARED, "sft", "grpo", "evaluate", "export", "report"]
 Runs = Callable[..., tuple[list[str], dict[str, str], str]]
 
 
