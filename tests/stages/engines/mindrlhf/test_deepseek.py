@@ -92,7 +92,7 @@ def test_every_rule_has_a_config_that_breaks_it(overrides: list[str], message: s
 
 
 def test_the_local_engine_refuses_it() -> None:
-    with pytest.raises(ConfigError, match="engine=local trains Qwen2 models"):
+    with pytest.raises(ConfigError, match="engine=local trains Qwen2, Qwen3 and Llama 3 models"):
         load(["model=deepseek_v3", "model.path=/models/deepseek"])
 
 
@@ -119,5 +119,5 @@ def test_strategies_of_it_are_refused() -> None:
     from stages.models.layouts import parameter_layouts
 
     job = tutorial()
-    with pytest.raises(ConfigError, match="strategies of Qwen2 models are known"):
+    with pytest.raises(ConfigError, match="strategies of Qwen2, Qwen3 and Llama 3 models are known"):
         parameter_layouts(job.model, job.layout.train)
