@@ -10,9 +10,9 @@ REQUIRED = {
 
 
 class Section:
-    """A section: attributes are the known keys, with their defaults."""
+    """A section: a class's attributes are the known keys that tests ask for, with their defaults."""
 
-    def update(self, values):
+    def __init__(self, values):
         for key, value in values.items():
             if not hasattr(self, key.replace("-", "_")):
                 raise ValueError(f"{type(self).__name__} has no key {key}")
@@ -85,6 +85,3 @@ def check(roles, actor, options, rollout, *, head):
     npus, tensor = options.actor_resource["num_npus"], rollout.infer_tensor_parallel_size
     require(npus % tensor == 0, f"{npus} NPUs / infer_tensor_parallel_size {tensor}")
     require(actor.global_batch_size % (npus // tensor) == 0, f"global_batch_size / {npus // tensor} engines")
-    for key in ("actor_logprob", "ref", "reward", "adv", "actor_update"):
-        size = getattr(options, f"{key}_dispatch_size")
-        require(not size or completions % size == 0, f"{completions} completions / {key}_dispatch_size")
