@@ -16,6 +16,7 @@ from luigi.configuration import get_config
 
 from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import StageSpec
+from pipeline.plan.target import Target
 from pipeline.run import signals
 from pipeline.run.progress import count
 from pipeline.run.run import Run, prepare_plan
@@ -25,6 +26,9 @@ from pipeline.store.store import DIGITS
 TELL_EVERY_S = 1.0
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
+UNTIL = "stop after this stage: what comes before it in the graph's order is built too"
+ONLY = "build these stages (with commas between) and what they read, and nothing else"
+FORCE = "build these stages anew although they are in the store; what reads them follows"
 RETURN_CODES = (
     "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
 )  # fmt: skip
@@ -75,12 +79,12 @@ class OverridesParameter(luigi.Parameter):
         return json.dumps(shlex.split(stripped))
 
 
-_runs: dict[tuple[str, str | None, str | None], Run] = {}
+_runs: dict[tuple[str, str | None, Target], Run] = {}
 
 
-def adopt(overrides: str, config_dir: str | None, run: Run, target: str | None = None) -> None:
-    """Let the task of these parameters be `run`, which is prepared already."""
-    _runs[overrides, config_dir, target] = run
+def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
+    """Let the task of these parameters, and of the run's target, be `run`, which is prepared already."""
+    _runs[overrides, config_dir, run.plan.target] = run
 
 
 def adopted() -> list[Run]:
@@ -88,20 +92,20 @@ def adopted() -> list[Run]:
     return list(_runs.values())
 
 
-def prepare(overrides: str, config_dir: str | None, target: str | None = None) -> Run:
+def prepare(overrides: str, config_dir: str | None, target: Target) -> Run:
     """Compose and plan once per process and parameters; ends the process on invalid input.
 
     Args:
         overrides: canonical JSON list.
         config_dir: directory with the user's own config groups.
-        target: the stage to stop after; None: the whole graph.
+        target: what of the graph is asked for.
     """
     if (overrides, config_dir, target) not in _runs:
         signals.install()
         try:
             parsed = json.loads(overrides)
-            plan, store = prepare_plan(parsed, Path(config_dir) if config_dir else None)
-            run = Run(plan, store, parsed, target=target)
+            plan, store = prepare_plan(parsed, Path(config_dir) if config_dir else None, target=target)
+            run = Run(plan, store, parsed)
         except ConfigError as error:
             for problem in error.problems:
                 print(f"error: {problem}", file=sys.stderr)
@@ -109,7 +113,7 @@ def prepare(overrides: str, config_dir: str | None, target: str | None = None) -
         except REPORTED as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(Exit.INVALID)
-        adopt(overrides, config_dir, run, target)
+        adopt(overrides, config_dir, run)
         get_config().set("resources", "cards", str(plan.config.cards))
     return _runs[overrides, config_dir, target]
 
@@ -132,7 +136,7 @@ class StageTask(luigi.Task):
         """Luigi's, with the fingerprint that follows from the overrides where none is given."""
         values = dict(super().get_param_values(params, args, kwargs))
         if not values["fingerprint"]:
-            run = prepare(values["overrides"], values["config_dir"], cls.stage)
+            run = prepare(values["overrides"], values["config_dir"], Target(only=(cls.stage,)))
             values["fingerprint"] = run.plan.spec(cls.stage).key.fingerprint[:DIGITS]
         return list(values.items())
 
@@ -143,7 +147,7 @@ class StageTask(luigi.Task):
 
     @property
     def _run(self) -> Run:
-        return self._of or prepare(self.overrides, self.config_dir, self.stage)
+        return self._of or prepare(self.overrides, self.config_dir, Target(only=(self.stage,)))
 
     def within(self, run: Run) -> StageTask:
         """Itself, as a part of the graph of `run`."""
@@ -274,21 +278,26 @@ class RunGRPO(luigi.Task):
         luigi --module pipeline RunGRPO
         luigi --module pipeline RunGRPO --overrides 'seed=1 train.beta=0.02'
         luigi --module pipeline RunGRPO --overrides '["layout=dp2_mp1_pp1", "store=/data/store"]'
+        luigi --module pipeline RunGRPO --until split                     (and go on later, perhaps elsewhere)
         luigi --module pipeline Split --overrides 'layout=dp2_mp1_pp1'    (split, and what it needs)
     """
 
     overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
     config_dir: str | None = luigi.OptionalParameter(default=None, description=CONFIG_DIR)
+    until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
+    only: str = luigi.Parameter(default="", description=ONLY)
+    force: str = luigi.Parameter(default="", description=FORCE)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._prepared = prepare(self.overrides, self.config_dir)
+        target = Target.of(self.until, [self.only], [self.force])
+        self._prepared = prepare(self.overrides, self.config_dir, target)
         self._told = False
 
     def requires(self) -> list[StageTask]:
         """Every stage, not only the last: a whole report must not hide a damaged upstream."""
         run = self._prepared
-        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.specs]
+        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.asked]
 
     def complete(self) -> bool:
         """False until this process has told the result: a run with nothing to do tells it, too."""

@@ -1,7 +1,7 @@
 """hydra/launcher=luigi: all points of a sweep in one Luigi build, so that what they share runs once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 OURS = (
     "hydra/launcher=", "hydra.launcher.", "hydra/job_logging=", "hydra/hydra_logging=", "hydra.searchpath=",
-    "hydra.sweep.dir=", "hydra.mode=",
+    "hydra.sweep.dir=", "hydra.mode=", "hydra/sweeper=grid",
 )  # fmt: skip
 """Hydra's options that say how points run; all others (a sweeper and its search space) choose points."""
 
@@ -27,6 +27,12 @@ class LuigiLauncherConf:
     """Show the merged graph and start nothing."""
     config_dir: str | None = None
     """Directory with config groups of the user's own."""
+    until: str | None = None
+    only: list[str] = field(default_factory=list)
+    force: list[str] = field(default_factory=list)
+    """What of the graph is asked for, of every point."""
+    brought: list[str] = field(default_factory=list)
+    """Directories of artifacts that points may take."""
 
 
 ConfigStore.instance().store(
@@ -37,20 +43,32 @@ ConfigStore.instance().store(
 class LuigiLauncher(Launcher):
     """Turns override lists into points of one sweep; a sweeper may hand over several batches."""
 
-    def __init__(self, cards: int | None, plan_only: bool, config_dir: str | None) -> None:
-        self._options = (cards, plan_only, config_dir)
+    def __init__(
+        self,
+        cards: int | None,
+        plan_only: bool,
+        config_dir: str | None,
+        until: str | None = None,
+        only: Sequence[str] = (),
+        force: Sequence[str] = (),
+        brought: Sequence[str] = (),
+    ) -> None:
+        self._options, self._target = (cards, plan_only, config_dir), (until, only, force)
+        self._brought = list(brought)
         self._sweep: Any = None
         self._tell: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         """Called once by Hydra; what runs are Luigi's tasks, and the task function is told the points."""
+        from pipeline.plan.target import Target
         from pipeline.sweep.build import Sweep
 
         wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
         options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
         # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
         wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
-        self._sweep, self._tell = Sweep(wanted, *self._options), task_function
+        self._sweep = Sweep(wanted, *self._options, Target.of(*self._target), self._brought)
+        self._tell = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Run a batch; a point's value is its held-out accuracy, for sweepers that search."""
@@ -61,7 +79,7 @@ class LuigiLauncher(Launcher):
 
 def _returned(point: Any, number: int) -> JobReturn:
     """What a sweeper is told; nothing where there is no result, which Optuna counts as a failed trial."""
-    value = point.result["accuracy_grpo"] if point.state == "finished" else None
+    value = point.result.get("accuracy_grpo") if point.state == "finished" else None
     job = JobReturn(overrides=point.overrides, working_dir="", task_name=str(number))
     job.status, job.return_value = JobStatus.COMPLETED, value
     return job

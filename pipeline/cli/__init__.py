@@ -13,6 +13,7 @@ COMMANDS = {
     "layouts": "layouts", "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights",
     "convert": "weights", "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
     "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
+    "push": "push", "pull": "pull", "remote": "remote",
 }  # fmt: skip
 """Module of each command."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import derive, load
 from pipeline.errors import StoreError
+from pipeline.plan.target import Target
 from pipeline.store.history import Record
 from pipeline.store.store import Store
 
@@ -20,7 +21,7 @@ OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from 
   layout=dp2_mp1_pp1              any layout by its name
   store=/data/store               another artifact store
 groups: model layout dataset fetch tokenize reward engine rollout sft train evaluate export launcher
-  experiment"""
+  remote experiment"""
 
 
 class Commands:
@@ -61,6 +62,44 @@ def add_run(parser: argparse.ArgumentParser, default: str) -> None:
     parser.set_defaults(run_is_optional=True)
 
 
+def add_target(parser: argparse.ArgumentParser) -> None:
+    """Add what of the graph is asked for."""
+    parser.add_argument(
+        "--until", metavar="STAGE", help="every stage of the graph up to this one, in its order"
+    )
+    again = "may be repeated, or name several with commas"
+    parser.add_argument(
+        "--only",
+        metavar="STAGE",
+        action="append",
+        default=[],
+        help=f"this stage and what it reads, and nothing else; {again}",
+    )
+    parser.add_argument(
+        "--force",
+        metavar="STAGE",
+        action="append",
+        default=[],
+        help="build this stage anew although the store has it; what reads it follows. The earlier artifact "
+        f"stays, and counts until the new one is whole; {again}",
+    )
+    parser.add_argument(
+        "--from",
+        dest="brought",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="take this artifact of another store (STORE/STAGE/FINGERPRINT) in place of building it; it must "
+        "be whole and one of this plan's; may be repeated",
+    )
+
+
+def target_of(options: Namespace) -> Target:
+    """What of the graph is asked for."""
+    return Target.of(options.until, options.only, options.force)
+
+
 def store_of(options: Namespace) -> Store:
     """The store that the overrides name."""
     return Store(Path(load(options.overrides, options.config_dir).store).absolute())
@@ -79,8 +118,8 @@ def exported(root: Path, record: Record) -> Path:
     """
     directory = root / record.artifacts.get("export", "export/none")
     if not directory.is_dir():
-        exports = "export" in record.artifacts
-        reason = f"run {record.id} is {record.state}" if exports else "its engine exports none"
+        why = f"it was run with {record.target}" if record.target else "its engine exports none"
+        reason = f"run {record.id} is {record.state}" if "export" in record.artifacts else why
         raise StoreError(f"{directory}: no exported model ({reason}); see `grpoflow runs`")
     return directory
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import sys
 from argparse import Namespace
 from pathlib import Path
 from warnings import filterwarnings
 
-from pipeline.cli.command import Commands
+from pipeline.cli.command import Commands, add_target, target_of
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.plan import brought
 from pipeline.run.run import prepare_plan
 from pipeline.store import ui_address
 
@@ -19,8 +21,14 @@ from pipeline.store import ui_address
 def register(commands: Commands) -> None:
     """Add `run`."""
     parser = commands.add(
-        "run", run, "run what is not in the store yet, from fetch to report", "seed=1 train.beta=0.02"
+        "run",
+        run,
+        "run what is not in the store yet, from fetch to report",
+        "seed=1 train.beta=0.02",
+        "--until split model=qwen2_5_7b   # weights and data now, cards later",
+        "--force grpo",
     )
+    add_target(parser)
     parser.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
     parser.add_argument("--ui", action="store_true", help="show its tasks in the store's `grpoflow ui`")
     parser.add_argument(
@@ -34,10 +42,16 @@ def run(options: Namespace) -> int:
     """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
     if options.dry_run:
         return dry_run(options)
+    target = target_of(options)
+    if options.brought:
+        planned, store = prepare_plan(options.overrides, options.config_dir, target=target)
+        for told in brought.take_in(store, [planned], options.brought):
+            print(told, file=sys.stderr, flush=True)
     from luigi.cmdline import luigi_run
 
     # pipeline itself is imported already, without its tasks
     arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
+    arguments += [f"--{option}={names}" for option, names in target.options().items() if names]
     arguments.append(f"--workers={options.workers}")
     if options.config_dir is not None:
         arguments.append(f"--config-dir={options.config_dir}")
@@ -82,7 +96,7 @@ def _tell_what_luigi_left(place: ui_address.Place | None) -> None:
     from pipeline.tasks import adopted
 
     for run in adopted():
-        missing = [spec for spec in run.built.specs if not run.is_complete(spec.name)]
+        missing = [spec for spec in run.plan.asked if not run.is_complete(spec.name)]
         if not missing or run.has_told_its_end():
             continue
         needed = max(spec.workers for spec in missing)
@@ -94,8 +108,8 @@ def dry_run(options: Namespace) -> int:
     """Write what an engine would be started with; start nothing."""
     from pipeline.engines import program
 
-    planned, store = prepare_plan(options.overrides, options.config_dir)
-    if all(spec.program is None for spec in planned.specs):
+    planned, store = prepare_plan(options.overrides, options.config_dir, target=target_of(options))
+    if all(spec.program is None for spec in planned.asked):
         rule = "is for engines that are programs of their own; engine=local has no files to write"
         raise ConfigError([Problem("--dry-run", None, rule, "see grpoflow plan --json for its commands")])
     scripts, ready = program.write_files(planned, store)

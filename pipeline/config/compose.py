@@ -10,13 +10,16 @@ import difflib
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import remote
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
 VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
+ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*\w+\s*(,\s*[\w./-]*\s*)?\}")  # names no key
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -32,18 +35,124 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     Raises:
         ConfigError: an override is malformed, or names a choice or a key that does not exist.
     """
-    from hydra.errors import HydraException  # here, because importing Hydra takes as long as a no-op run
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    return Composer(config_dir).compose(overrides)
 
-    structural = tuple(override for override in overrides if not VALUE.match(override))
-    try:
-        config = copy.deepcopy(_choices(structural, config_dir, _state(config_dir)))
-        _set_values(config, [override for override in overrides if VALUE.match(override)])
-        resolved: Any = OmegaConf.to_container(config, resolve=True)
-        return dict(resolved)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+
+class Composer:
+    """`compose` for many override lists at one time: files and environment are read once.
+
+    A point of a sweep costs no more than setting its values where these are scalars that nothing in the
+    configuration refers to; all else is Hydra's and OmegaConf's.
+    """
+
+    def __init__(self, config_dir: Path | None = None) -> None:
+        self._config_dir, self._state = config_dir, _state(config_dir)
+        self._resolved: dict[tuple[str, ...], Resolved | None] = {}
+
+    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        """As the function of that name."""
+        overrides = [remote.as_override(override) for override in overrides]
+        values = self._compose(overrides)
+        refused = list(remote.problems(values.get("remote")))
+        if refused:  # here: a secret in an address must not reach the cache of composed configurations
+            raise ConfigError(refused)
+        return values
+
+    def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
+        from hydra.errors import HydraException  # here, because importing Hydra takes as long as a no-op run
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        structural = tuple(override for override in overrides if not VALUE.match(override))
+        values = [override for override in overrides if VALUE.match(override)]
+        try:
+            config = _choices(structural, self._config_dir, self._state)
+            if structural not in self._resolved:
+                self._resolved[structural] = Resolved.of(config)
+            resolved = self._resolved[structural]
+            quick = None if resolved is None else resolved.changed(values)
+            if quick is not None:
+                return quick
+            config = copy.deepcopy(config)
+            _set_values(config, values)
+            whole: Any = OmegaConf.to_container(config, resolve=True)
+            return dict(whole)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError([_explain(str(error), overrides, self._config_dir)]) from error
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A composition with every reference resolved."""
+
+    values: dict[str, Any]
+    named: frozenset[str]
+    """What references name: keys among other words."""
+
+    @classmethod
+    def of(cls, config: Any) -> Resolved | None:
+        """Resolve `config`, an OmegaConf container; None: it cannot be before values are set."""
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        raw: Any = OmegaConf.to_container(config, resolve=False)
+        texts = [ENVIRONMENT.sub("", leaf) for leaf in _leaves(raw) if isinstance(leaf, str) and "${" in leaf]
+        if any(re.search(r"\$\{\s*\.", text) for text in texts):  # relative to where it stands
+            return None
+        try:
+            values: Any = OmegaConf.to_container(config, resolve=True)
+        except OmegaConfBaseException:
+            return None
+        return cls(values, frozenset(word for text in texts for word in re.findall(r"[\w.]+", text)))
+
+    def changed(self, overrides: Sequence[str]) -> dict[str, Any] | None:
+        """The values with some set; None: that takes OmegaConf."""
+        changed = dict(self.values)
+        for override in overrides:
+            simple = _scalar(override)
+            if simple is None or any(_touch(simple[0], word) for word in self.named):
+                return None
+            *parents, name = simple[0].split(".")
+            section = changed
+            for parent in parents:
+                if not isinstance(section.get(parent), dict):
+                    return None
+                section[parent] = section = dict(section[parent])
+            if name not in section or isinstance(section[name], (dict, list)):
+                return None
+            section[name] = simple[1]
+        return copy.deepcopy(changed)
+
+
+def _touch(key: str, other: str) -> bool:
+    """Whether one of two dotted keys holds the other."""
+    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+
+
+def _leaves(values: Any) -> Iterator[Any]:
+    """What stands in mappings and lists and is neither."""
+    if isinstance(values, (dict, list)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from _leaves(value)
+    else:
+        yield values
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _scalar(override: str) -> tuple[str, Any] | None:
+    """Key and value of KEY=VALUE whose value is a scalar without references; None: it is something else.
+
+    Raises:
+        HydraException: malformed.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_override(override)
+    value = None if parsed.is_sweep_override() else parsed.value()
+    scalar = isinstance(value, (bool, int, float, str, type(None)))
+    if parsed.is_sweep_override() or not scalar or (isinstance(value, str) and "${" in value):
+        return None
+    return parsed.key_or_group, value
 
 
 @functools.lru_cache(maxsize=64)
@@ -133,8 +242,15 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         options = [line for line in lines[1:] if re.fullmatch(r"[\w.-]+", line)]
         return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
     return Problem(
-        "overrides", " ".join(overrides), " ".join(lines[:3]), "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY"
+        "overrides",
+        _without_passwords(" ".join(overrides)),
+        _without_passwords(" ".join(lines[:3])),
+        "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
     )
+
+
+def _without_passwords(text: str) -> str:
+    return re.sub(r"//[^/@\s]+@", "//…@", text)
 
 
 def _keys(values: Any, prefix: str = "") -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,9 @@ from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
+from stages.base.identity import NotInIdentity
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 from stages.sections import Sections
@@ -29,19 +31,29 @@ class Config(Sections):
     cards: Annotated[int, Ge(1), Le(2048)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
     launcher: LauncherConfig
+    remote: Annotated[RemoteConfig, NotInIdentity()]
 
     def plain(self) -> dict[str, Any]:
         """Plain data with normalised types: what is fingerprinted and handed to stages."""
         return asdict(self)
 
 
-def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
+Compose = Callable[[Sequence[str]], dict[str, Any]]
+
+
+def load(overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None) -> Config:
     """Compose, derive, type and check a configuration.
+
+    Args:
+        overrides: Hydra's.
+        config_dir: the user's own config groups.
+        compose: how many points are composed; None: by the cache on disk.
 
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
-    config = read(Config, derive(give_way(compose_cached(overrides, config_dir), overrides)))
+    values = compose(overrides) if compose else compose_cached(overrides, config_dir)
+    config = read(Config, derive(give_way(values, overrides)))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
@@ -50,7 +62,7 @@ def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
 
 def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Shorten a warm-up that nobody typed where fewer steps were typed: only what is typed can contradict."""
-    changed = copy.deepcopy(dict(values))
+    changed = dict(values)
     typed = {override.lstrip("+").partition("=")[0] for override in overrides}
     for name in ("sft", "train"):
         section = changed.get(name)
@@ -58,7 +70,7 @@ def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
             continue
         steps, warmup = section.get("steps"), section.get("warmup_steps")
         if isinstance(steps, int) and isinstance(warmup, int):
-            section["warmup_steps"] = min(warmup, max(steps, 0))
+            changed[name] = {**section, "warmup_steps": min(warmup, max(steps, 0))}
     return changed
 
 

@@ -86,7 +86,7 @@ def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
         where they will be.
     """
     written, complete = [], True
-    for spec in (spec for spec in plan.specs if spec.program is not None):
+    for spec in (spec for spec in plan.asked if spec.program is not None):
         module, work, inputs = _module(spec), store.work_dir(spec.key), _inputs(spec, store)
         ready = all(store.problem(key) is None for key in spec.inputs.values())
         work.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,10 +13,13 @@ from rich.table import Table
 from pipeline.config.load import Config
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
-from pipeline.store.store import Manifest, Store
+from pipeline.store.store import Key, Manifest, Store
 from pipeline.terminal import elapsed
 from stages.base.identity import identity
 from stages.models.memory import RoleMemory, shown
+
+if TYPE_CHECKING:
+    from pipeline.plan.shared import Shared
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Row:
 
     stage: str
     state: str
-    """CACHED (nothing to do), RUN, or BLOCKED (it or an input of it cannot run on this machine now)."""
+    """CACHED (nothing to do), REMOTE (is pulled, or stays there), RUN, or
+    BLOCKED (it or an input of it cannot run on this machine now)."""
     reason: str
     """Why it runs or cannot; empty when it is cached."""
     fingerprint: str
@@ -38,36 +43,51 @@ class Row:
     """How long the nearest earlier artifact took."""
 
 
-def explain(plan: Plan, store: Store, environment: Sequence[str] = ()) -> list[Row]:
-    """One row per stage that is not skipped, in order.
+def explain(
+    plan: Plan,
+    store: Store,
+    environment: Sequence[str] = (),
+    brought: Mapping[Key, Path] | None = None,
+    shared: Shared | None = None,
+) -> list[Row]:
+    """One row per stage that is asked for, in order.
 
     Args:
         plan: what to explain.
         store: where finished artifacts are.
         environment: what this machine lacks for running stages, one line each.
+        brought: artifacts that would be taken from elsewhere.
+        shared: what a remote has of it.
     """
     rows: list[Row] = []
     running: set[str] = set()
     blocked: set[str] = set()
-    for spec in plan.specs:
+    for spec in plan.asked:
         problem = store.problem(spec.key)
         nearest = _nearest(spec, store)
         reason = "" if problem is None else _reason(spec, problem, nearest, running)
+        if problem is not None and spec.name in plan.target.force:
+            reason = "built anew (--force)"
         obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
-        if problem is not None:
+        if problem is not None and brought and spec.key in brought:
+            reason, obstacle = f"taken from {brought[spec.key]}", None
+        from_remote = None if shared is None or problem is None else shared.reason(spec.name)
+        if from_remote is not None:
+            reason, obstacle = from_remote, None
+        elif problem is not None:
             running.add(spec.name)
         if obstacle is not None:
             blocked.add(spec.name)
         rows.append(
             Row(
                 stage=spec.name,
-                state="CACHED" if problem is None else "RUN" if obstacle is None else "BLOCKED",
+                state=_state(problem, obstacle, from_remote),
                 reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
-                bytes_written=spec.bytes_written,
+                bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
                 last_duration_s=None if nearest is None else nearest.ended - nearest.started,
             )
         )
@@ -92,12 +112,14 @@ def as_json(
         }
         for row in rows
     ]
-    stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in plan.skipped.items()]
+    skipped = {} if plan.target.is_part else plan.skipped
+    stages += [{"stage": name, "state": "SKIPPED", "reason": why} for name, why in skipped.items()]
     return {
         "engine": plan.config.engine.name,
         "layout": plan.config.layout.name,
         "cards": plan.config.cards,
         "store": plan.config.store,
+        "target": str(plan.target),
         "stages": stages,
         "memory": [role.to_json() for role in memory],
         "warnings": list(warnings),
@@ -116,7 +138,8 @@ def show(
     config = plan.config
     table = Table(
         title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
-        f"{config.layout.name} on {config.cards} cards · store {config.store}",
+        f"{config.layout.name} on {config.cards} cards · store {config.store}"
+        + (f" · {plan.target}" if plan.target.is_part else ""),
         title_justify="left",
     )
     for column in ("stage", "state", "why", "artifact", "last took"):
@@ -124,7 +147,7 @@ def show(
     for row in rows:
         took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
         table.add_row(row.stage, row.state, row.reason, row.fingerprint[:16], took)
-    for name, why in plan.skipped.items():
+    for name, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
     unit = "worker" if config.engine.name == "local" else "card"
@@ -137,6 +160,18 @@ def show(
         console.print(f"note: {note}")
 
 
+def _state(problem: str | None, obstacle: str | None, from_remote: str | None) -> str:
+    if problem is None:
+        return "CACHED"
+    return "REMOTE" if from_remote else "RUN" if obstacle is None else "BLOCKED"
+
+
+def _bytes(spec: StageSpec, shared: Shared | None) -> int:
+    """What pulling puts on disk; nothing of what stays."""
+    copy = shared.pull.get(spec.name) if shared else None
+    return 0 if copy is None else copy.bytes
+
+
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
     if environment:
         return environment[0]
@@ -147,20 +182,21 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
 def _nearest(spec: StageSpec, store: Store) -> Manifest | None:
     """The earlier artifact of this stage that differs least; the newest of those."""
     manifests = store.manifests(spec.name)
-    return min(manifests, key=lambda manifest: len(_differences(spec, manifest)), default=None)
+    return min(manifests, key=lambda manifest: len(differences(spec, manifest)), default=None)
 
 
 def _reason(spec: StageSpec, problem: str, nearest: Manifest | None, running: set[str]) -> str:
     if problem != "never run" or nearest is None:
         return problem
-    different = _differences(spec, nearest)
+    different = differences(spec, nearest)
     upstream = [key.stage for key in spec.inputs.values() if key.stage in running]
     if not different and upstream:
         return f"input changed: {', '.join(dict.fromkeys(upstream))}"
-    return "; ".join(different[:3]) + (f" and {len(different) - 3} more" if len(different) > 3 else "")
+    more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+    return "; ".join(different[:3]) + more or problem
 
 
-def _differences(spec: StageSpec, manifest: Manifest) -> list[str]:
+def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
     """What tells `spec` from an earlier artifact, most telling first."""
     found = (
         [f"code version {manifest.code_version} → {spec.version}"]

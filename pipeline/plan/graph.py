@@ -6,6 +6,7 @@ follow its fingerprint and with it the place of its artifact.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any
 
 from pipeline import engines
 from pipeline.config.load import Config
-from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import fingerprint, without
+from pipeline.plan.target import WHOLE, Target
 from pipeline.store.store import Key
 from stages.base.graph import Program, Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.report.artifacts import READS
 from stages.rewards import user_code
 from stages.rewards.config import BUILTIN, RewardConfig
 
@@ -49,6 +51,11 @@ class StageSpec:
     bytes_written: int | None
     program: Program | None
     """Does its work; None: we do."""
+    reads: tuple[str, ...] = ()
+    """All the files that it reads of its inputs, besides their manifests; empty: any."""
+    first: Key | None = None
+    """What its artifact was before the stage was built anew, `edition` times; None: it never was."""
+    edition: int = 0
 
     @property
     def name(self) -> str:
@@ -66,25 +73,18 @@ class Plan:
     """Stage -> why it is left out."""
     notes: tuple[str, ...] = ()
     """What the reader of a plan should know besides."""
+    target: Target = WHOLE
+    names: frozenset[str] | None = None
+    """Stages that are asked for; None: all."""
+
+    @property
+    def asked(self) -> tuple[StageSpec, ...]:
+        """The specs of what is asked for, in order."""
+        return tuple(spec for spec in self.specs if self.names is None or spec.name in self.names)
 
     def spec(self, stage: str) -> StageSpec:
         """The spec of one stage."""
         return next(spec for spec in self.specs if spec.name == stage)
-
-    def up_to(self, stage: str) -> Plan:
-        """The part of it that one stage needs, and that stage.
-
-        Raises:
-            ConfigError: the stage is left out.
-        """
-        if stage in self.skipped:
-            rule = f"is left out of this run: {self.skipped[stage]}"
-            raise ConfigError([Problem(stage, None, rule, "choose another stage, or RunGRPO")])
-        needed = {stage}
-        for spec in reversed(self.specs):
-            if spec.name in needed:
-                needed |= {key.stage for key in spec.inputs.values()}
-        return replace(self, specs=tuple(spec for spec in self.specs if spec.name in needed), skipped={})
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
@@ -97,7 +97,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, Stage("report", ("report",), {name: name for name in running}))
+    return (*body, Stage("report", ("report",), {name: name for name in running}, reads=READS))
 
 
 def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -149,21 +149,31 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
 
 
-def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None) -> Plan:
+def plan(
+    config: Config,
+    digest: Digest,
+    names: Mapping[str, str] | None = None,
+    target: Target | None = None,
+    edition: Callable[[Key], int] = lambda key: 0,
+) -> Plan:
     """Fingerprint every stage of a run.
 
     Args:
         config: the checked configuration.
         digest: SHA-256 of a user's file.
         names: model and dataset -> the name that counts, where `config` has another one as a label.
+        target: what is asked for; None: the whole graph.
+        edition: how often an artifact was built anew, this time included.
 
     Raises:
-        ConfigError: a user's file cannot be read.
+        ConfigError: a user's file cannot be read, or `target` names what this graph does not build.
     """
+    graph, target = stages(config), target or WHOLE
+    asked = target.asked(graph)
     values = config.plain()
     specs: dict[str, StageSpec] = {}
     skipped = {}
-    for stage in stages(config):
+    for stage in graph:
         if stage.skipped is not None:
             skipped[stage.name] = stage.skipped
             continue
@@ -178,8 +188,10 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
+        first = Key(stage.name, digits)
+        number = edition(first)
         specs[stage.name] = StageSpec(
-            Key(stage.name, digits),
+            anew(first, number),
             version,
             part,
             inputs,
@@ -188,8 +200,21 @@ def plan(config: Config, digest: Digest, names: Mapping[str, str] | None = None)
             stage.computes,
             stage.bytes_written,
             stage.program,
+            stage.reads,
+            first if number else None,
+            number,
         )
-    return Plan(config, tuple(specs.values()), skipped, engines.notes(config))
+    return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, asked)
+
+
+def anew(first: Key, number: int) -> Key:
+    """The artifact of the same configuration and inputs, built anew for the `number`th time; 0: the first.
+
+    It has a fingerprint, and with it a place, of its own: whoever reads or names an earlier one still may.
+    """
+    if number == 0:
+        return first
+    return Key(first.stage, hashlib.sha256(f"{first.fingerprint}+{number}".encode()).hexdigest())
 
 
 def _named(part: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

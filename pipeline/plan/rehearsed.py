@@ -16,7 +16,7 @@ from pipeline.store import rehearsals
 from pipeline.store.store import Store
 from stages.base.identity import identity
 
-HERE = frozenset({"store", "launcher", "report", "fetch", "cards"})
+HERE = frozenset({"store", "launcher", "report", "fetch", "cards", "remote"})
 """Sections about a machine, or about what follows training."""
 ORIGIN = frozenset({("model", "source"), ("model", "hub"), ("dataset", "source"), ("dataset", "hub")})
 

@@ -33,7 +33,7 @@ def try_rewards(plan: Plan, store: Store) -> bool:
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return True
-    running = [spec for spec in plan.specs if spec.name in READERS and spec.program is None]
+    running = [spec for spec in plan.asked if spec.name in READERS and spec.program is None]
     if all(store.problem(spec.key) is None for spec in running):
         return True
     dataset = plan.spec("fetch_dataset").key

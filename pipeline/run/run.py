@@ -8,27 +8,36 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import load
-from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.config.load import Compose, load
+from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import Plan, StageSpec, anew, plan
+from pipeline.plan.target import Target
 from pipeline.run import notify, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 from pipeline.terminal import console
+
+if TYPE_CHECKING:
+    from pipeline.run.sharing import Sharing
 
 LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
 
 def prepare_plan(
-    overrides: Sequence[str], config_dir: Path | None = None, deep: bool = False, weights: bool = True
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    deep: bool = False,
+    weights: bool = True,
+    target: Target | None = None,
+    compose: Compose | None = None,
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -37,20 +46,39 @@ def prepare_plan(
         config_dir: the user's own config groups.
         deep: read the user's files again, whatever their times say.
         weights: model.path must hold them; False: config.json and tokenizer are enough.
+        target: what is asked for; None: the whole graph.
+        compose: as `load` takes it.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir)
+    config = load(overrides, config_dir, compose)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
-    planned = plan(config, digest, _names(overrides, config_dir))
+    forced = target.force if target else ()
+
+    def edition(first: Key) -> int:
+        return _next(store.root, first) if first.stage in forced else store.edition(first)
+
+    labels = _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
+    planned = plan(config, digest, labels, target, edition)
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
 
 
-def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+@functools.cache
+def _next(root: Path, first: Key) -> int:
+    """The edition that this process builds: the same for all points of a sweep, whenever they are planned.
+
+    What the store does not have whole is built in any case, and need not have another name.
+    """
+    store = Store(root)
+    number = store.edition(first)
+    return number + (store.problem(anew(first, number)) is None)
+
+
+def _names(overrides: Sequence[str], compose: Compose) -> dict[str, str]:
     """The names that count where an override gives another one: those of the chosen groups.
 
     They are labels, but stand in the fingerprints of stores in use.
@@ -58,24 +86,21 @@ def _names(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
     others = [one for one in overrides if not LABEL.match(one)]
     if len(others) == len(overrides):
         return {}
-    values = compose_cached(others, config_dir)
+    values = compose(others)
     return {section: str(values[section]["name"]) for section in ("model", "dataset")}
 
 
 class Run:
     """A run in this process: leased from its start to the process's end."""
 
-    def __init__(
-        self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "", target: str | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "") -> None:
         """Check that this machine can run `plan`, and begin.
 
         Args:
-            plan: the whole graph.
+            plan: the graph, and what of it is asked for.
             store: where artifacts are.
             overrides: what the history keeps of the command line.
             label: stands before what is told of it.
-            target: the stage to stop after; None: the last.
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
@@ -83,21 +108,27 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self.built = plan if target is None else plan.up_to(target)
-        """What it builds of the plan."""
         self._tried = False
+        self.sharing: Sharing | None = None
+        """What it takes from a remote, where it has one."""
         self.id = history.new_run_id()
-        names = [spec.name for spec in self.built.specs]
+        names = [spec.name for spec in plan.asked]
         cached = [name for name in names if self.is_complete(name)]
-        if len(cached) < len(names):
+        if len(cached) < len(names) and plan.config.remote.url:
+            from pipeline.run.sharing import Sharing
+
+            self.sharing = Sharing(plan, store, whole=bool(label))
+        shared = None if self.sharing is None else self.sharing.shared
+        stays = [] if shared is None else list(shared.stays)
+        if len(cached) + len(stays) + (len(shared.pull) if shared else 0) < len(names):
             _check_environment()
-            if target is None or any(spec.program is not None for spec in self.built.specs):
+            if not plan.target.is_part or any(spec.program is not None for spec in plan.asked):
                 missing = list(engines.needs(plan.config))
                 if missing:
                     raise ConfigError(missing)
             if not label:  # a sweep tells once what is true of many points
                 _warn(plan, store)
-            if any(spec.computes for spec in self.built.specs):
+            if any(spec.computes for spec in plan.asked):
                 self._tried = self._try_rewards()
         store.open()
         with leases.exclusive(store.root):
@@ -107,10 +138,21 @@ class Run:
                 self.id,
                 "started",
                 overrides=list(overrides),
+                target=str(plan.target),
                 config=plan.config.plain(),
-                artifacts={spec.name: str(spec.key) for spec in self.built.specs},
+                artifacts={spec.name: str(spec.key) for spec in plan.asked},
             )
         self.display = Display(names, cached, label)
+        for name in stays:
+            self.display.stay(name)
+        for name in cached:
+            self._keep_edition(name)
+
+    def _keep_edition(self, stage: str) -> None:
+        """What was built anew counts for all plans from now on; until it is whole, the one before does."""
+        spec = self.plan.spec(stage)
+        if spec.first is not None:
+            self.store.set_edition(spec.first, spec.edition)
 
     def _try_rewards(self) -> bool:
         """Whether the user's own rewards need not be tried any more."""
@@ -119,30 +161,58 @@ class Run:
         return try_rewards(self.plan, self.store)
 
     def is_complete(self, stage: str) -> bool:
-        """Whether the stage's artifact is whole."""
-        return self.store.problem(self.plan.spec(stage).key) is None
+        """Whether the stage's artifact is whole, or is on the remote and nothing here reads it whole."""
+        stays = self.sharing is not None and stage in self.sharing.shared.stays
+        return stays or self.store.problem(self.plan.spec(stage).key) is None
 
     def build(self, stage: str, listener: Listener | None = None) -> None:
-        """Run one stage, and tell its progress and its end; `listener` hears the progress too."""
-        from pipeline.run.build import build  # here, because a run with nothing to do needs none of it
-
+        """Pull or run one stage, and tell its progress and its end; `listener` hears the progress too."""
         self.display.listener = listener
         try:
-            if self.plan.spec(stage).computes and not self._tried:
-                self._tried = self._try_rewards()
-            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
-                at_hand.check(self.plan, self.store)
-            ran = build(
-                self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
-            )
+            self._make(stage)
         except REPORTED as error:
             self._failed(stage, str(error))
             raise
         except KeyboardInterrupt:
-            message = "interrupted; finished stages and checkpoints are kept: type the same command to go on"
+            again = "type the same command to go on"
+            if self.plan.target.force and all(map(self.is_complete, self.plan.target.force)):
+                again += ", without --force: that is done"
+            message = f"interrupted; finished stages and checkpoints are kept: {again}"
             self._failed(stage, message, "interrupted")
             raise
-        self.display.finish(stage, "done" if ran else "cached")
+
+    def _make(self, stage: str) -> None:
+        """Pull a stage's artifact, or build it."""
+        from pipeline.run.build import build  # here, because a run with nothing to do needs none of it
+
+        spec, sharing = self.plan.spec(stage), self.sharing
+        if sharing is not None and sharing.bring(stage, spec, self.display):
+            state = "pulled"
+        else:
+            self._have_inputs(spec)
+            if spec.computes and not self._tried:
+                self._tried = self._try_rewards()
+            if "tokenize" in spec.inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
+            views = no_views if sharing is None else sharing.views
+            how = (self.store, self.plan.config.launcher, self.display, self.started)
+            try:
+                ran = build(spec, *how, views)
+            except RemoteError as error:
+                assert sharing is not None  # else nothing asks a remote
+                sharing.lose(error)
+                self._have_inputs(spec)
+                ran = build(spec, *how)
+            state = "done" if ran else "cached"
+        self._keep_edition(stage)
+        self.display.finish(stage, state)
+
+    def _have_inputs(self, spec: StageSpec) -> None:
+        """Bring here, or build, what was to stay on a remote, and cannot."""
+        for stage in dict.fromkeys(key.stage for key in spec.inputs.values()):
+            viewed = bool(spec.reads) and self.sharing is not None and self.sharing.may_view(stage)
+            if self.sharing is not None and not viewed and self.store.problem(self.plan.spec(stage).key):
+                self._make(stage)
 
     def has_told_its_end(self) -> bool:
         """Whether it has failed or finished by its record, which forks of this process write too."""
@@ -170,13 +240,25 @@ class Run:
     def report(self) -> None:
         """Print the summary and the result line, and remember the result."""
         if not self.display.label:  # a point of a sweep has its line in the sweep's table
-            # With several workers a stage's end was seen by another process than this one.
-            states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
-            summary.show(self.built, self.store, states, console())
-        result = summary.results(self.built, self.store)
+            states = {name: self._seen(name, state) for name, state in self.display.states.items()}
+            elsewhere = {} if self.sharing is None else self.sharing.elsewhere
+            summary.show(self.plan, self.store, states, console(), elsewhere)
+        result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
         self._notify("finished", result=result)
-        print(summary.result_line(self.built, self.store, self.id), flush=True)
+        print(summary.last_line(self.plan, self.store, self.id), flush=True)
+
+    def _seen(self, stage: str, state: str) -> str:
+        """A stage's state; with several workers its end was seen by another process than this one."""
+        if state != "waiting":
+            return state
+        pulled = self.sharing is not None and self.sharing.came_from_there(self.plan.spec(stage))
+        return "pulled" if pulled else "done"
+
+
+def no_views(spec: StageSpec, work: Path) -> dict[str, Path]:
+    """Without a remote, all inputs are in the store."""
+    return {}
 
 
 def _warn(plan: Plan, store: Store) -> None:

@@ -10,27 +10,34 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.plan.graph import Plan
-from pipeline.store.store import Store
+from pipeline.store.store import Manifest, Store
 from pipeline.terminal import elapsed
 
 
 def results(plan: Plan, store: Store) -> dict[str, Any]:
     """The evaluation's result.json of a finished run; empty where there is none."""
-    if all(spec.name != "evaluate" for spec in plan.specs):
+    if all(spec.name != "evaluate" for spec in plan.asked):
         return {}
     file = store.path(plan.spec("evaluate").key) / "result.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) -> None:
+def show(
+    plan: Plan,
+    store: Store,
+    states: Mapping[str, str],
+    console: Console,
+    elsewhere: Mapping[str, Manifest],
+) -> None:
     """Print stages with their durations, and held-out accuracies."""
     table = Table(title="stages", title_justify="left")
     for column in ("stage", "state", "took", "artifact"):
         table.add_column(column)
-    for spec in plan.specs:
-        manifest = store.manifest(spec.key)
+    for spec in plan.asked:
+        away = states[spec.name] == "remote"
+        manifest = elsewhere[spec.name] if away else store.manifest(spec.key)
         table.add_row(spec.name, states[spec.name], elapsed(manifest.ended - manifest.started), str(spec.key))
-    for stage, why in plan.skipped.items():
+    for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)
     console.print(table)
     values = results(plan, store)
@@ -46,12 +53,16 @@ def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) 
     console.print(accuracy)
 
 
-def result_line(plan: Plan, store: Store, run: str) -> str:
+def last_line(plan: Plan, store: Store, run: str) -> str:
     """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`, without those that were not measured.
 
-    Of a run that stops after another stage, that stage's name and its artifact's directory stand last.
+    Of a run with a target, the directories of what it was asked for stand last, and it begins with `done`
+    where grpo is not evaluated.
     """
-    values, last = results(plan, store), plan.specs[-1]
-    made = store.path(last.key) / "index.html" if last.name == "report" else store.path(last.key)
+    values, target = results(plan, store), plan.target
+    wanted = [spec for spec in plan.asked if spec.name in target.only] or [plan.asked[-1]]
+    places = {spec.name: store.path(spec.key) for spec in wanted}
+    made = [f"{name}={path / 'index.html' if name == 'report' else path}" for name, path in places.items()]
     measured = [f"{name}={values[name]:.4f}" for name in ("accuracy_sft", "accuracy_grpo", "gain") if values]
-    return " ".join(["result", *measured, f"run={run}", f"{last.name}={made}"])
+    word = "done" if target.is_part and not values else "result"
+    return " ".join([word, *measured, f"run={run}", *made])

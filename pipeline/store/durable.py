@@ -16,17 +16,20 @@ SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
-def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
+def settle(
+    directory: Path, reserved: str, digested: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """Digest, fsync and write-protect every file; a link counts with its target's content.
 
     Args:
         directory: what a stage has written.
         reserved: a name that no file may have.
+        digested: what is known of all files, where whoever wrote them has digested them; else empty.
 
     Raises:
-        StoreError: a file has it.
+        StoreError: a file has the name, or is not what is known of it.
     """
-    files = {}
+    files: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
         if path.is_dir() and not path.is_symlink():
@@ -34,13 +37,18 @@ def settle(directory: Path, reserved: str) -> dict[str, dict[str, Any]]:
             continue
         if name == reserved:
             raise StoreError(f"{path}: the name is reserved for the store's own manifest")
-        files[name] = {"size": path.stat().st_size, "sha256": file_digest(path)}
+        digest = digested[name]["sha256"] if name in digested else file_digest(path)
+        files[name] = {"size": path.stat().st_size, "sha256": digest}
+        if digested and files[name] != digested.get(name):
+            raise StoreError(f"{path}: is not what was written there")
         if path.is_symlink():
             files[name]["link"] = os.readlink(path)
             continue
         with path.open("rb") as file:
             os.fsync(file.fileno())
         path.chmod(READ_ONLY)
+    if digested.keys() - files.keys():
+        raise StoreError(f"{directory / min(digested.keys() - files.keys())}: is not there any more")
     return files
 
 

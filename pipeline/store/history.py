@@ -50,6 +50,8 @@ class Record:
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
+    target: str = ""
+    """--until STAGE or --only STAGES; empty: the whole graph."""
 
     @property
     def outcome(self) -> str:
@@ -122,26 +124,58 @@ def runs(store: Path) -> dict[str, Record]:
     Raises:
         StoreError: the history is there and cannot be read.
     """
-    records: dict[str, Record] = {}
-    try:
-        lines = read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
-    except FileNotFoundError:
-        lines = []
-    except OSError as error:
-        raise StoreError.of(error, store / FILE) from error
-    for line in lines:
-        with contextlib.suppress(ValueError, RecursionError):
-            event = json.loads(line)
-            if is_event(event):
-                _apply(records, event)
+    records = parse(_lines(store))
     for run in records.values():
         if run.state == "died" and is_leased(store, run.id):
             run.state = "running"
     return records
 
 
-def _texts(values: Iterable[Any], form: str = ".*") -> bool:
-    return all(isinstance(value, str) and re.fullmatch(form, value, re.DOTALL) for value in values)
+def _lines(store: Path) -> list[str]:
+    try:
+        return read_bytes(store / FILE).decode("utf-8", "replace").split("\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError.of(error, store / FILE) from error
+
+
+def parse(lines: Iterable[str]) -> dict[str, Record]:
+    """Runs by id out of lines of events; what is none is passed over."""
+    records: dict[str, Record] = {}
+    for event in map(_event, lines):
+        if event is not None:
+            _apply(records, event)
+    return records
+
+
+def events_of(store: Path, run: str) -> list[str]:
+    """The lines of one run.
+
+    Raises:
+        StoreError: the history is there and cannot be read.
+    """
+    return told_of(run, _lines(store))
+
+
+def told_of(run: str, lines: Iterable[str]) -> list[str]:
+    """Those lines that are events of one run."""
+    return [line for line in lines if (event := _event(line)) is not None and event["run"] == run]
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError, RecursionError):
+        event = json.loads(line)
+        if is_event(event):
+            return dict(event)
+    return None
+
+
+STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
+
+
+def _texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
+    return all(isinstance(value, str) and (form is None or form.fullmatch(value)) for value in values)
 
 
 def _is_text(value: Any) -> bool:
@@ -153,7 +187,7 @@ EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
         "overrides": lambda value: isinstance(value, list) and _texts(value),
         "config": lambda value: isinstance(value, dict),
         "artifacts": lambda value: (
-            isinstance(value, dict) and _texts(value, r"\w+") and _texts(value.values(), r"\w+/[0-9a-f]+")
+            isinstance(value, dict) and _texts(value, STAGE) and _texts(value.values(), ARTIFACT)
         ),
     },
     "finished": {"result": lambda value: isinstance(value, dict)},
@@ -172,7 +206,7 @@ def is_event(value: Any) -> bool:
         return False
     when = value.get("time_s")
     is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < END_OF_TIME
-    is_name = re.fullmatch(r"[\w-]+", value["run"]) is not None  # it names a file, too
+    is_name = RUN.fullmatch(value["run"]) is not None  # it names a file, too
     carried = EVENTS.get(value["event"])
     if carried is None or not is_time or not is_name:
         return False
@@ -183,6 +217,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
+        records[run].target = event["target"] if _is_text(event.get("target")) else ""
         return
     known = records.get(run)
     if known is None:
@@ -230,12 +265,20 @@ def find(store: Path, wanted: str) -> Record:
     Raises:
         ConfigError: none or several fit.
     """
-    known = runs(store)
+    return chosen(runs(store), wanted, str(store))
+
+
+def chosen(known: Mapping[str, Record], wanted: str, where: str = "them") -> Record:
+    """The same of runs that are known, which `where` names.
+
+    Raises:
+        ConfigError: none or several fit.
+    """
     if wanted == "last" and known:
         return list(known.values())[-1]
     fitting = [run for run in known.values() if wanted in (run.id, run.name)]
     fitting = fitting or [run for run in known.values() if run.id.startswith(wanted)]
     if len(fitting) != 1:
-        rule = f"fits {len(fitting)} runs of {store}, must fit one"
+        rule = f"fits {len(fitting)} runs of {where}, must fit one"
         raise ConfigError([Problem("RUN", wanted, rule, "see `grpoflow runs`")])
     return fitting[0]

@@ -5,6 +5,7 @@
     STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one (attempt.py)
     STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
     STORE/.quarantine/...            what was found damaged
+    STORE/.editions/STAGE-DIGITS+N   built anew for the Nth time (run --force); the last one is current
     STORE/runs.jsonl                 history, one line per event
 
 Commit: digest and fsync every file, manifest last, fsync the directory, one rename, fsync the
@@ -83,12 +84,17 @@ class Manifest:
             StoreError: it is missing or malformed.
         """
         try:
-            manifest = cls(**read_json(file))
-            manifest._check()
+            return cls.of(read_json(file))
         except FileNotFoundError as error:
             raise StoreError(f"manifest missing: {file}") from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(f"manifest corrupt: {file} ({error})") from error
+
+    @classmethod
+    def of(cls, values: Any) -> Manifest:
+        """A manifest from its JSON value; ValueError, TypeError or KeyError where it cannot be one."""
+        manifest = cls(**values)
+        manifest._check()
         return manifest
 
     def _check(self) -> None:
@@ -143,6 +149,30 @@ class Store:
     def log_dir(self, key: Key) -> Path:
         """Logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat
+
+    def edition(self, first: Key) -> int:
+        """How often an artifact was built anew; 0: never."""
+        number = 0
+        while self._edition(first, number + 1).exists():
+            number += 1
+        return number
+
+    def set_edition(self, first: Key, number: int) -> None:
+        """Let plans take what was built anew for the `number`th time, from now on.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        mark = self._edition(first, number)
+        try:
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            fsync_directory(mark.parent)
+        except OSError as error:
+            raise StoreError.of(error, mark) from error
+
+    def _edition(self, first: Key, number: int) -> Path:
+        return self.root / ".editions" / f"{first.flat}+{number}"
 
     def problem(self, key: Key, deep: bool = False) -> str | None:
         """None when the artifact is whole, otherwise what is wrong with it.
@@ -226,6 +256,8 @@ class Store:
     def commit(self, staging: Path, manifest: Manifest) -> Path:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
 
+        A manifest that names files already was compared with them while they were written.
+
         Raises:
             NoResult: the stage did not write what its artifact must hold.
             StoreError: the stage wrote outside its directory, or the disk is full.
@@ -233,7 +265,7 @@ class Store:
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
-            files = settle(staging, MANIFEST)
+            files = settle(staging, MANIFEST, manifest.files)
             lack = lacking(key.stage, manifest.config, {name: entry["size"] for name, entry in files.items()})
             if lack is not None or not files:
                 raise NoResult(f"ended with exit code 0, but without {lack or 'any file'}")

@@ -21,9 +21,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from pipeline.config.compose import Composer
+from pipeline.config.remote import as_override
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
+from pipeline.plan.brought import fitting, take_in
 from pipeline.plan.graph import Plan
+from pipeline.plan.target import WHOLE, Target
 from pipeline.run import notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
@@ -32,7 +36,14 @@ from pipeline.sweep.points import Point, accuracy, describe, show, show_merged, 
 from pipeline.terminal import console
 
 
-def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_dir: Path | None) -> int:
+def expand(
+    overrides: Sequence[str],
+    cards: int | None,
+    plan_only: bool,
+    config_dir: Path | None,
+    target: Target | None = None,
+    brought: Sequence[Path] = (),
+) -> int:
     """Let Hydra expand `overrides` and run the points; returns the exit code.
 
     Args:
@@ -40,6 +51,8 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
         cards: cards of this machine; None: as many as the largest point needs.
         plan_only: show the merged graph and start nothing.
         config_dir: directory with the user's own config groups.
+        target: what is asked for of every point; None: the whole graph.
+        brought: artifacts of another store that points may take.
 
     Raises:
         ConfigError: a search is asked for that cannot be made here.
@@ -50,10 +63,14 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
 
     launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
     arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
+    asked = asdict(target or WHOLE) | {"brought": [str(path.absolute()) for path in brought]}
+    arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in asked.items() if value]
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+    if not any(override.startswith("hydra/sweeper=") for override in overrides):
+        arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, plan_only), *overrides]
+    arguments += [*_search(overrides, plan_only, target), *map(as_override, overrides)]
     points: list[Point] = []
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
     typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
@@ -72,8 +89,10 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
     finally:
         sys.argv = typed
     states = Counter(point.state for point in points)
+    if set(states) == {"invalid"}:
+        return Exit.INVALID
     if plan_only:
-        return Exit.INVALID if set(states) == {"invalid"} else Exit.DONE
+        return Exit.DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
     best = max((point.result for point in points if point.result), key=accuracy, default={})
     name = shlex.join(overrides)
@@ -81,14 +100,15 @@ def expand(overrides: Sequence[str], cards: int | None, plan_only: bool, config_
     return Exit.DONE if done else Exit.FAILED
 
 
-def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
+def _search(overrides: Sequence[str], plan_only: bool, target: Target | None) -> list[str]:
     """What a search by Optuna needs besides what was typed.
 
     More accuracy is better, a failed point stops no other, and a fixed seed proposes the same points again,
     so that an interrupted search goes on: what it has found already is in the store.
 
     Raises:
-        ConfigError: Optuna's sweeper is not installed, or the points are not known before they ran.
+        ConfigError: Optuna's sweeper is not installed, or points are not known before they ran, or have no
+            accuracy.
     """
     if "hydra/sweeper=optuna" not in overrides:
         return []
@@ -99,6 +119,9 @@ def _search(overrides: Sequence[str], plan_only: bool) -> list[str]:
     if plan_only:
         rule = "what it will try depends on results, so that --plan cannot show it"
         raise ConfigError([Problem(*key, rule, "plan single points")])
+    if target is not None and target.is_part and "evaluate" not in (*target.only, target.until):
+        rule = f"is led by held-out accuracy, which {target} does not measure"
+        raise ConfigError([Problem(*key, rule, "ask for evaluate, or for the whole graph")])
     seeded = not any(override.startswith("hydra/sweeper/sampler=") for override in overrides)
     logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)  # the table tells it
     fixed = ["hydra.sweeper.direction=maximize", "hydra.sweeper.max_failure_rate=1"]
@@ -109,7 +132,13 @@ class Sweep:
     """The points of one command line, in as many batches as the sweeper hands over."""
 
     def __init__(
-        self, wanted: Sequence[str], cards: int | None, plan_only: bool, config_dir: str | None
+        self,
+        wanted: Sequence[str],
+        cards: int | None,
+        plan_only: bool,
+        config_dir: str | None,
+        target: Target | None = None,
+        brought: Sequence[str] = (),
     ) -> None:
         """A sweep that has not begun.
 
@@ -118,14 +147,19 @@ class Sweep:
             cards: cards of this machine; None: as many as the largest point needs.
             plan_only: show the merged graph and start nothing.
             config_dir: directory with the user's own config groups.
+            target: what is asked for of every point; None: the whole graph.
+            brought: artifacts of another store that points may take.
         """
-        self._wanted = list(wanted)
+        self._wanted, self._brought = list(wanted), list(map(Path, brought))
+        self._target = target or WHOLE
         self._cards, self._plan_only = cards, plan_only
         self._config_dir = Path(config_dir) if config_dir else None
+        self._composer: Composer | None = None
         self._points: list[Point] = []
         self._started = time.time()
         self._store: Store | None = None
-        self.id = hashlib.sha256(canonical(self._wanted).encode()).hexdigest()[:8]
+        identity = [*self._wanted, *([str(self._target)] if self._target.is_part else [])]
+        self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
     def run(self, batch: Sequence[list[str]]) -> list[Point]:
         """Plan a batch, run what is missing, and write down what came of it."""
@@ -136,6 +170,8 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
         self._warn(plans)
+        if self._brought and plans and self._store is not None:
+            self._bring(list(plans.values()), self._store)
         if self._plan_only:
             show_merged(points, plans, self._store, console())
             return points
@@ -149,6 +185,18 @@ class Sweep:
             self._write()
         return points
 
+    def _bring(self, plans: Sequence[Plan], store: Store) -> None:
+        told = (
+            [
+                f"{spec.name}: would be taken from {place}"
+                for place, spec in fitting(plans, self._brought).items()
+            ]
+            if self._plan_only
+            else take_in(store, plans, self._brought)
+        )
+        for line in told:
+            print(line, file=sys.stderr, flush=True)
+
     def _warn(self, plans: dict[int, Plan]) -> None:
         """What may go wrong in points that have something to do, each warning once with its points."""
         from pipeline.plan import cautions  # here, because a sweep with nothing to do needs none of it
@@ -156,7 +204,7 @@ class Sweep:
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
         for number, plan in plans.items():
-            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.specs):
+            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.asked):
                 for warning in cautions.warnings(plan, self._store):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
@@ -165,7 +213,11 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            plan, self._store = prepare_plan(point.overrides, self._config_dir)
+            self._composer = self._composer or Composer(self._config_dir)
+            compose = self._composer.compose
+            plan, self._store = prepare_plan(
+                point.overrides, self._config_dir, target=self._target, compose=compose
+            )
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
             return None
@@ -179,7 +231,7 @@ class Sweep:
                 f"cards={needed}: more than this sweep's --cards {self._cards}; choose a smaller layout"
             )
             return None
-        point.artifacts = {spec.name: str(spec.key) for spec in plan.specs}
+        point.artifacts = {spec.name: str(spec.key) for spec in plan.asked}
         return plan
 
     def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
@@ -198,7 +250,7 @@ class Sweep:
             point.run = run.id
             overrides = json.dumps(point.overrides)
             adopt(overrides, config_dir, run)
-            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir))
+            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._target.options()))
         cards = self._cards or needed
         luigi.configuration.get_config().set("resources", "cards", str(cards))
         luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
@@ -214,7 +266,7 @@ class Sweep:
                 failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
         for point in points:
             plan = plans[point.number]
-            missing = [spec.name for spec in plan.specs if self._store.problem(spec.key) is not None]
+            missing = [spec.name for spec in plan.asked if self._store.problem(spec.key) is not None]
             if not missing:
                 point.state, point.result = "finished", summary.results(plan, self._store)
                 continue
@@ -231,6 +283,7 @@ class Sweep:
         values = {
             "id": self.id,
             "overrides": self._wanted,
+            "target": str(self._target),
             "started": self._started,
             "written": time.time(),
             "points": [asdict(point) for point in self._points],

@@ -24,6 +24,7 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
     artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})
     trained = [name for name in artifacts.directories if name.startswith("grpo/")]
     own = ["--config-dir", str(config_dir)] if config_dir else []
+    own += shlex.split(values.get("target", ""))
     points = [
         drawn.SweepPoint(
             number=point["number"],

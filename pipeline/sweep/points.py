@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +14,12 @@ from rich.table import Table
 
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 from pipeline.terminal import elapsed
 
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
+SHOWN = 200
+"""Artifacts that a plan shows one by one; of more, it counts."""
 
 
 @dataclass
@@ -90,26 +93,79 @@ def show(points: Sequence[Point], out: Console) -> None:
 
 def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
     """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
-    sharing: dict[str, list[int]] = {}
-    rows: dict[str, explain.Row] = {}
+    sharing: dict[Key, list[int]] = {}
     for point in points:
-        if point.number in plans and store is not None:
-            for row in explain.explain(plans[point.number], store):
-                rows.setdefault(row.fingerprint, row)
-                sharing.setdefault(row.fingerprint, []).append(point.number)
-    shown = Table(title=f"{len(plans)} points, one graph", title_justify="left")
-    for column in ("stage", "state", "points", "cards", "last took", "reason"):
-        shown.add_column(column, overflow="fold")
-    for fingerprint, row in rows.items():
-        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
-        numbers = ", ".join(map(str, sharing[fingerprint]))
-        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
-    out.print(shown)
-    left = [row for row in rows.values() if row.state != "CACHED"]
-    apart = sum(len(sharing[row.fingerprint]) for row in left)
-    known = [row.last_duration_s for row in left if row.last_duration_s is not None]
+        if point.number in plans:
+            for spec in plans[point.number].asked:
+                sharing.setdefault(spec.key, []).append(point.number)
+    if store is None:  # every point is invalid
+        return
+    tell = _each_artifact if len(sharing) <= SHOWN else _each_stage
+    left, costs = tell(sharing, plans, store, out)
+    known = [cost for cost in costs if cost is not None]
+    apart = sum(len(sharing[key]) for key in left)
     out.print(f"{len(left)} stages to run; {apart} if each point ran alone")
     if left:
         unknown = len(left) - len(known)
         more = f", and {unknown} stages that have never run" if unknown else ""
         out.print(f"by their last durations: {elapsed(sum(known))}{more}")
+
+
+Costs = tuple[list[Key], list[float | None]]
+"""What is to run, and how long the nearest earlier artifact of each took."""
+
+
+def _each_artifact(
+    sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
+) -> Costs:
+    """A row for each artifact."""
+    rows: dict[Key, explain.Row] = {}
+    for plan in plans.values():
+        for spec, row in zip(plan.asked, explain.explain(plan, store), strict=True):
+            rows.setdefault(spec.key, row)
+    shown = _table(
+        f"{len(plans)} points, one graph", "stage", "state", "points", "cards", "last took", "reason"
+    )
+    for key, row in rows.items():
+        numbers = ", ".join(map(str, sharing[key]))
+        took = _took(row.last_duration_s)
+        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
+    out.print(shown)
+    left = [key for key, row in rows.items() if row.state != "CACHED"]
+    return left, [rows[key].last_duration_s for key in left]
+
+
+def _each_stage(
+    sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
+) -> Costs:
+    """A row for each stage, with the counts of its artifacts; how long one takes, by the first point's."""
+    typical: dict[str, explain.Row] = {}
+    for plan in plans.values():
+        if not {spec.name for spec in plan.asked} <= typical.keys():
+            typical = {row.stage: row for row in explain.explain(plan, store)} | typical
+    counts: dict[str, Counter[str]] = {}
+    left = []
+    for key in sharing:
+        state = "CACHED" if store.problem(key) is None else "RUN"
+        counts.setdefault(key.stage, Counter())[state] += 1
+        if state == "RUN":
+            left.append(key)
+    shown = _table(f"{len(plans)} points, one graph", "stage", "to run", "cached", "cards", "one takes")
+    for stage, count in counts.items():
+        row = typical[stage]
+        shown.add_row(
+            stage, str(count["RUN"]), str(count["CACHED"]), str(row.workers), _took(row.last_duration_s)
+        )
+    out.print(shown)
+    return left, [typical[key.stage].last_duration_s for key in left]
+
+
+def _table(title: str, *columns: str) -> Table:
+    shown = Table(title=title, title_justify="left")
+    for column in columns:
+        shown.add_column(column, overflow="fold")
+    return shown
+
+
+def _took(seconds: float | None) -> str:
+    return "" if seconds is None else elapsed(seconds)

@@ -44,13 +44,13 @@ def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
         cls: its dataclass.
         values: plain data of some or all of its fields; keys that `cls` does not know count.
     """
-    known = field_types(cls)
+    known = _fields(cls)
     counting = {}
     for key, value in values.items():
-        hint = known.get(key)
-        if hint is not None and any(_drops(marker, value) for marker in _markers(hint)):
+        markers, options = known.get(key, ((), ()))
+        if any(_drops(marker, value) for marker in markers):
             continue
-        inner = _dataclass(hint, value)
+        inner = _dataclass(options, value) if options and isinstance(value, Mapping) else None
         counting[key] = value if inner is None else identity(inner, value)
     return counting
 
@@ -70,8 +70,21 @@ def field_types(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
+@functools.cache
+def _fields(cls: Any) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
+    """Field -> its markers, and the dataclasses that its value may be made from."""
+    return {key: (_markers(hint), _dataclasses(hint)) for key, hint in field_types(cls).items()}
+
+
 def _markers(hint: Any) -> tuple[Any, ...]:
     return hint.__metadata__ if typing.get_origin(hint) is typing.Annotated else ()
+
+
+def _dataclasses(hint: Any) -> tuple[Any, ...]:
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    union = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    return tuple(filter(dataclasses.is_dataclass, typing.get_args(hint) if union else (hint,)))
 
 
 def _drops(marker: Any, value: Any) -> bool:
@@ -80,15 +93,9 @@ def _drops(marker: Any, value: Any) -> bool:
     return isinstance(marker, NotInIdentity)
 
 
-def _dataclass(hint: Any, value: Any) -> Any:
-    """The dataclass that plain `value` was made from: of a union by name, the one of that name."""
-    if not isinstance(value, Mapping):
-        return None
-    if typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
-        return hint if dataclasses.is_dataclass(hint) else None
-    options: list[Any] = [option for option in typing.get_args(hint) if dataclasses.is_dataclass(option)]
+def _dataclass(options: tuple[Any, ...], value: Mapping[str, Any]) -> Any:
+    """The dataclass that plain `value` was made from: of several, the one of its name."""
     if len(options) > 1:
-        options = [one for one in options if value.get("name") in typing.get_args(field_types(one)["name"])]
-    return options[0] if options else None
+        named = (one for one in options if value.get("name") in typing.get_args(field_types(one)["name"]))
+        return next(named, None)
+    return options[0]

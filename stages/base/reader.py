@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import functools
 import math
 import types
 import typing
@@ -75,8 +76,7 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
         problems.append(Problem(path or cls.__name__, values, "must be a group of keys"))
         return None
     hints = field_types(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
-    defaults = {f.name for f in dataclasses.fields(cls) if f.default is not dataclasses.MISSING}
+    names, defaults = _names(cls)
     before = len(problems)
     for key in values:
         if key not in names:
@@ -94,24 +94,35 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
     return cls(**arguments) if len(problems) == before else None
 
 
+@functools.cache
+def _names(cls: Any) -> tuple[list[str], frozenset[str]]:
+    """Of all fields, and of those with a default."""
+    fields = dataclasses.fields(cls)
+    return [f.name for f in fields], frozenset(f.name for f in fields if f.default is not dataclasses.MISSING)
+
+
+@functools.cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
+
+
 def _value(hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
-    origin = typing.get_origin(hint)
+    origin, arguments = _parts(hint)
     if origin is typing.Annotated:
-        inner, *bounds = typing.get_args(hint)
+        inner, *bounds = arguments
         before = len(problems)
         result = _value(inner, value, path, problems)
         if len(problems) == before and result is not None:
             _check_bounds(bounds, result, path, problems)
         return result
     if origin in (types.UnionType, typing.Union):
-        options = [option for option in typing.get_args(hint) if option is not type(None)]
+        options = [option for option in arguments if option is not type(None)]
         if len(options) > 1:
             return _named(options, value, path, problems)
         return None if value is None else _value(options[0], value, path, problems)
     if origin is typing.Literal:
-        choices = typing.get_args(hint)
-        if value not in choices or isinstance(value, bool) != isinstance(choices[0], bool):
-            problems.append(Problem(path, value, f"must be one of {', '.join(map(str, choices))}"))
+        if value not in arguments or isinstance(value, bool) != isinstance(arguments[0], bool):
+            problems.append(Problem(path, value, f"must be one of {', '.join(map(str, arguments))}"))
         return value
     if origin is tuple:
         return _tuple(hint, value, path, problems)

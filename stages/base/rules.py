@@ -7,6 +7,7 @@ row.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -146,12 +147,17 @@ def _ask(row: Row, subject: object, item: tuple[object, ...]) -> Problem | None:
     return Problem(path, other[0] if other else value, f"{rule} ({row.source})", remedy, row.id)
 
 
+@functools.cache
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(_STEP.findall(path))
+
+
 def value_at(subject: object, path: str) -> Any:
     """What stands at a key, lists as YAML writes them; None where nothing does.
 
     The first step may name the subject itself, where that is one section.
     """
-    first, *steps = _STEP.findall(path)
+    first, *steps = _steps(path)
     for step in [first, *steps] if hasattr(subject, first) else steps:
         if isinstance(subject, tuple):
             subject = subject[int(step)]

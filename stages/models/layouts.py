@@ -10,6 +10,7 @@ removed. Compared field by field with files that the front end wrote (tests/data
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -49,6 +50,7 @@ def parameter_layouts(
     return result
 
 
+@functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
 def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     """The first weight that a layout cannot cut evenly."""
     for weight in weights_of(model, model.qkv_concat):

@@ -10,7 +10,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from tests.pipeline.artifacts import commit_spec
 RUNS = 5
 DVC_BAR = 0.6
 SNAKEMAKE_BAR = 0.6
-SWEEP_BAR_S = 3.0
 BIN = Path(sys.executable).parent
 
 
@@ -61,7 +59,6 @@ def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]
     return [
         at_most("noop_dvc_ratio", dvc_ratio, DVC_BAR),
         at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_BAR),
-        at_most("plan_64_points_s", _sweep_s(root), SWEEP_BAR_S, "s"),
         *figures,
     ]
 
@@ -109,16 +106,3 @@ def _snakemake_project(root: Path, plan: Plan, snakemake: str) -> partial[float]
     env = {"XDG_CACHE_HOME": str(root / "cache"), "PATH": f"{Path(snakemake).parent}:{os.environ['PATH']}"}
     wall_s([snakemake, "--cores", "1", "-q"], root, env)
     return partial(wall_s, [snakemake, "--cores", "1", "-n", "-q"], root, env)
-
-
-def _sweep_s(root: Path) -> float:
-    """Wall time of planning 64 points in one process, compositions included."""
-    points = [
-        [f"store={root / 'store'}", f"seed={seed}", f"train.beta={beta}"]
-        for seed in range(8)
-        for beta in (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07)
-    ]
-    began = time.perf_counter()
-    for point in points:
-        prepare_plan(point)
-    return time.perf_counter() - began

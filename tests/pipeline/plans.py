@@ -18,9 +18,9 @@ from pipeline.config.load import Config
 from stages.base.identity import AbsentWhen, NotInIdentity, field_types
 
 FOREIGN = {
-    "store", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir", "resume_from",
-    "home", "python", "container", "env_scripts", "env", "hosts", "hosts_file", "ssh", "sbatch",
-    "master_addr", "mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home",
+    "store", "url", "path", "test_path", "tokenizer_path", "hub", "files", "endpoint", "cache_dir",
+    "resume_from", "home", "python", "container", "env_scripts", "env", "hosts", "hosts_file", "ssh",
+    "sbatch", "master_addr", "mindrlhf_home", "mindformers_home", "msadapter_home", "mindspeed_rl_home",
     "mindspeed_llm_home", "convert_python", "megatron_home", "mindspeed_home", "ray_address",
 }  # fmt: skip
 """Keys that name what is elsewhere: files, machines, addresses. Tests of their own try these."""

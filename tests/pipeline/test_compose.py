@@ -1,8 +1,12 @@
+import copy
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pipeline.config.compose import compose
+from pipeline.config import compose as composition
+from pipeline.config.compose import Composer, compose
 from pipeline.errors import ConfigError
 
 
@@ -119,3 +123,33 @@ def test_a_sweep_is_refused_where_one_value_is_needed() -> None:
 def test_values_of_one_composition_do_not_leak_into_the_next() -> None:
     assert compose(["layout.train.offset=[1]"])["layout"]["train"]["offset"] == [1]
     assert compose([])["layout"]["train"]["offset"] == []
+
+
+SCALARS = ("seed", "cards", "store", "train.beta", "rollout.max_tokens", "sft.max_tokens", "model.path")
+TYPED = st.sampled_from(
+    ["3", "0.5", "1e-4", "true", "null", "abc", "'a b'", '"7"', "[1,2]", "${seed}", "\\$x"]
+)
+QUICK = Composer()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*SCALARS, "layout.train", "reward.functions"]), TYPED), max_size=4)
+)
+def test_many_points_are_composed_as_one_is(typed: list[tuple[str, str]]) -> None:
+    from omegaconf import OmegaConf
+
+    overrides = [f"{key}={value}" for key, value in typed]
+    config = copy.deepcopy(composition._choices((), None, composition._state(None)))
+    composition._set_values(config, overrides)
+    assert QUICK.compose(overrides) == OmegaConf.to_container(config, resolve=True)
+
+
+def test_what_refers_to_a_value_that_is_set_follows_it() -> None:
+    composer = Composer()
+    assert [composer.compose([f"rollout.max_tokens={n}"])["sft"]["max_tokens"] for n in (5, 6)] == [5, 6]
+
+
+def test_a_reference_that_leads_nowhere_may_be_replaced(tmp_path: Path) -> None:
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: ${nowhere.to.be}\n")
+    assert Composer(tmp_path).compose(["report=mine", "report.title=here"])["report"]["title"] == "here"

@@ -12,7 +12,7 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan.graph import plan
-from pipeline.run.summary import result_line
+from pipeline.run.summary import last_line
 from pipeline.store.store import Store
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.job import Job
@@ -71,7 +71,7 @@ def test_it_has_an_entry_point_and_names_of_its_own() -> None:
 
 
 def test_the_local_engine_refuses_it() -> None:
-    with pytest.raises(ConfigError, match="engine=local trains Qwen2 models"):
+    with pytest.raises(ConfigError, match="engine=local trains Qwen2, Qwen3 and Llama 3 models"):
         load(["model=deepseek_v3", "model.path=/models/deepseek"])
 
 
@@ -82,7 +82,7 @@ def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path)
     assert made.skipped.keys() == skipped | {"sft"}
     assert all("Qwen2" in made.skipped[stage] for stage in skipped)
     assert made.spec("grpo").inputs.keys() == {"fetch", "tokenize"}
-    line = result_line(made, Store(tmp_path), "r1")
+    line = last_line(made, Store(tmp_path), "r1")
     assert line.startswith("result run=r1 report=") and "accuracy" not in line
 
 
@@ -98,5 +98,5 @@ def test_strategies_of_it_are_refused() -> None:
     from stages.models.layouts import parameter_layouts
 
     job = tutorial()
-    with pytest.raises(ConfigError, match="strategies of Qwen2 models are known"):
+    with pytest.raises(ConfigError, match="strategies of Qwen2, Qwen3 and Llama 3 models are known"):
         parameter_layouts(job.model, job.layout.train)

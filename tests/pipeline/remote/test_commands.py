@@ -1,0 +1,130 @@
+"""grpoflow push, pull and remote status, on a remote of files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.config.load import load
+from pipeline.errors import ConfigError
+from pipeline.plan.graph import StageSpec
+from pipeline.run.run import prepare_plan
+from pipeline.store import history
+from pipeline.store.store import Store
+from stages.base.identity import identity
+from tests.pipeline.artifacts import commit_spec
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, list[str]]:
+    """Overrides of two people with one remote."""
+    remote = f"remote=file://{tmp_path}/remote"
+    return {name: [f"store={tmp_path / name}", remote] for name in ("mine", "theirs")}
+
+
+def commit_stages(overrides: list[str], *stages: str) -> tuple[dict[str, StageSpec], Store]:
+    plan, store = prepare_plan(overrides)
+    store.open()
+    specs = {name: plan.spec(name) for name in stages}
+    for spec in specs.values():
+        commit_spec(store, spec, {"content": spec.name})
+    return specs, store
+
+
+def test_from_one_store_to_another(
+    settings: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs, _ = commit_stages(settings["mine"], "fetch", "convert", "strategy")
+    assert main(["push", "--dry-run", *settings["mine"]]) == 0
+    assert capsys.readouterr().out.count("would be pushed") == 3
+    assert main(["push", *settings["mine"]]) == 0
+    assert capsys.readouterr().out.count(" pushed\n") == 3
+    assert main(["push", *settings["mine"]]) == 0
+    assert capsys.readouterr().out.count("is there\n") == 3
+    assert main(["remote", "status", *settings["theirs"]]) == 0
+    assert "in all: 3 artifacts, 0 runs" in capsys.readouterr().out
+    _, theirs = prepare_plan(settings["theirs"])
+    digits = specs["strategy"].key.fingerprint[:12]
+    assert main(["pull", "convert", digits, "--dry-run", *settings["theirs"]]) == 0
+    assert capsys.readouterr().out.count("would be pulled") == 2 and not theirs.root.exists()
+    assert main(["pull", "convert", digits, *settings["theirs"]]) == 0
+    assert [theirs.problem(specs[name].key) for name in specs] == ["never run", None, None]
+    assert main(["pull", "fetch", "split", *settings["theirs"]]) == 1  # split is nowhere
+    told = capsys.readouterr().out
+    assert "is not at file://" in told and theirs.problem(specs["fetch"].key) is None
+
+
+def test_a_run_is_pulled_by_its_name_from_any_store(
+    settings: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    specs, mine = commit_stages(settings["mine"], "fetch", "convert")
+    run = history.new_run_id()
+    artifacts = {name: str(spec.key) for name, spec in specs.items()}
+    history.record(mine.root, run, "started", overrides=[], config={}, artifacts=artifacts)
+    history.record(mine.root, run, "named", name="baseline")
+    assert main(["push", "last", *settings["mine"]]) == 0
+    assert main(["pull", "baseline", *settings["theirs"]]) == 0
+    theirs = Store(mine.root.with_name("theirs"))
+    assert all(theirs.problem(spec.key, deep=True) is None for spec in specs.values())
+    with pytest.raises(SystemExit):
+        main(["pull", "--nothing", *settings["theirs"]])
+    assert main(["pull", "nothing", *settings["theirs"]]) == 2
+    assert "is no stage of this configuration, no run, and no fingerprint" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["push", "pull", "remote"])
+def test_without_a_remote_they_say_how_to_name_one(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GRPOFLOW_REMOTE", raising=False)
+    assert main([command, f"store={tmp_path}"]) == 2
+    assert "remote: is not set; name one: remote=s3://BUCKET/PREFIX" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
+def test_a_password_in_an_address_is_refused_and_not_told(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for address in ("s3://me:hush@bucket/x", "s3://hush@bucket", "https://x/y?token=hush"):
+        assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
+    assert main(["push", f"{key}=s3://me:hush@bucket", "no.such.key=1"]) == 2
+    assert main(["push", f"{key}=s3://me:hush@bucket", "[("]) == 2
+    told = capsys.readouterr()
+    assert "credentials belong into the environment" in told.err and "hush" not in told.err + told.out
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(b"hush" in file.read_bytes() for file in files)
+
+
+@pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "x"])
+def test_what_is_no_address_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be a URL|no such choice|Hydra"):
+        load([f"remote={value}" if "://" not in value or " " in value else f"remote='{value}'"])
+
+
+def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPOFLOW_REMOTE", "s3://bucket/team")
+    assert load([]).remote.url == "s3://bucket/team"
+    assert load(["remote=sftp://me@host:2222/data"]).remote.url == "sftp://me@host:2222/data"
+    assert load(["remote=none"]).remote.url is None
+    monkeypatch.setenv("GRPOFLOW_REMOTE", "")
+    assert not load([]).remote.url
+
+
+def test_a_remote_changes_no_fingerprint(tmp_path: Path) -> None:
+    plans = [prepare_plan([f"store={tmp_path}", *more])[0] for more in ([], ["remote=s3://bucket/team"])]
+    assert [spec.key for spec in plans[0].specs] == [spec.key for spec in plans[1].specs]
+    assert "remote" not in identity(type(plans[1].config), plans[1].config.plain())
+
+
+def test_without_a_remote_nothing_of_it_is_imported(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from pipeline.cli import main
+main(["plan", "store={tmp_path}", "remote=none"])
+late = {{"fsspec", "s3fs", "paramiko", "aiohttp", "pipeline.store.remote.place"}}
+assert not late & set(sys.modules), late & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
