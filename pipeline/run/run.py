@@ -145,6 +145,9 @@ class Run:
         self.display = Display(names, cached, label)
         for name in stays:
             self.display.stay(name)
+        if self.sharing is not None:
+            made = [spec for spec in plan.asked if spec.name not in (*cached, *stays)]
+            self.sharing.push(self.id, made, self.display)
         for name in cached:
             self._keep_edition(name)
 
@@ -230,6 +233,8 @@ class Run:
             history.record(self.store.root, self.id, state, stage=stage, message=told)
         except StoreError as error:  # a full disk, say: the failure itself must be told all the same
             print(f"warning: {error}", file=sys.stderr, flush=True)
+        if self.sharing is not None:
+            self.sharing.end(self.id, interrupted=state == "interrupted")
         self._notify(state, stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 
@@ -245,6 +250,8 @@ class Run:
             summary.show(self.plan, self.store, states, console(), elsewhere)
         result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
+        if self.sharing is not None:
+            self.sharing.end(self.id)
         self._notify("finished", result=result)
         print(summary.last_line(self.plan, self.store, self.id), flush=True)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipeline.errors import RemoteError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.shared import Shared, look, open_place
 from pipeline.run.progress import Display
+from pipeline.run.pushing import Pushing, beside
 from pipeline.store.remote.copies import find
 from pipeline.store.remote.pull import pull, view
 from pipeline.store.store import Manifest, Store
@@ -32,8 +33,7 @@ class Sharing:
         self._store, self._remote = store, plan.config.remote
         self._place = open_place(self._remote)
         self.shared, self._lost = Shared(self._place.url), False
-        self.refused: list[str] = []
-        """Copies that were not what their manifests say."""
+        self._pushing: Pushing | None = None
         try:
             self.shared = look(plan, store, whole) or self.shared
         except RemoteError as error:
@@ -64,7 +64,8 @@ class Sharing:
             if not error.refused:
                 self.lose(error)
             else:
-                self.refused.append(error.refused)
+                if self._pushing is not None:
+                    self._pushing.refuse([error.refused])
                 display.warn(stage, f"{error}; it is built here")
             return False
         return came
@@ -88,6 +89,18 @@ class Sharing:
                 found[key.stage] = work / "views" / key.stage
                 view(self._place, copies[0], found[key.stage], spec.reads)
         return found
+
+    def push(self, run: str, specs: Iterable[StageSpec], display: Display) -> None:
+        """From now on push what the run commits of these stages, beside it."""
+        keys = [spec.key for spec in specs if self._remote.pushes(spec.name)]
+        if keys:
+            self._pushing = beside(self._remote, self._store)
+            self._pushing.begin(run, keys, display, self._lost)
+
+    def end(self, run: str, interrupted: bool = False) -> None:
+        """Wait for what is still being pushed; not where somebody wants an end at once."""
+        if self._pushing is not None:
+            self._pushing.stop() if interrupted else self._pushing.finish(run)
 
     @property
     def elsewhere(self) -> Mapping[str, Manifest]:

@@ -15,6 +15,7 @@ from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
 from pipeline.run import run as running
 from pipeline.run.run import prepare_plan
+from pipeline.store.remote import copies
 from pipeline.store.remote import place as places
 from pipeline.store.remote.place import Place
 from pipeline.store.store import Manifest, Store
@@ -68,7 +69,17 @@ def run(
         monkeypatch.setattr(tasks, "_runs", {})
         luigi.task_register.Register.clear_instance_cache()
         built.clear()
-        assert main(["run", f"store={tmp_path / store}", f"remote=file://{tmp_path}/remote", *more]) == 0
+        assert (
+            main(
+                [
+                    "run",
+                    f"store={tmp_path / store}",
+                    f"remote=file://{tmp_path}/remote",
+                    *(more or ["remote.push=off"]),
+                ]
+            )
+            == 0
+        )
         told = capsys.readouterr()
         states = dict(re.findall(r"^│ (\w+) +│ (\w+) +│", told.out, re.MULTILINE))
         return list(built), states, told.out + told.err
@@ -109,7 +120,9 @@ def test_a_report_is_made_of_files_that_are_pulled_alone(run: Runs, tmp_path: Pa
     run("mine")
     push(tmp_path, *(name for name in ALL if name != "report"))
     names, states, _ = run("theirs")
-    assert names == ["report"] and states["grpo"] == "remote" and states["evaluate"] == "pulled"
+    assert (
+        sorted(names) == sorted(["report"]) and states["grpo"] == "remote" and states["evaluate"] == "pulled"
+    )
     assert not list((tmp_path / "theirs" / "grpo").glob("*/weights.bin"))
     assert not list((tmp_path / "theirs" / ".work").glob("*"))
 
@@ -118,7 +131,7 @@ def test_who_trains_pulls_what_training_reads(run: Runs, tmp_path: Path) -> None
     run("mine")
     push(tmp_path, *PREPARED)
     names, states, _ = run("theirs")
-    assert names == ["sft", "grpo", "evaluate", "export", "report"]
+    assert sorted(names) == sorted(["sft", "grpo", "evaluate", "export", "report"])
     pulled = {name for name, state in states.items() if state == "pulled"}
     assert pulled == {"fetch", "tokenize", "strategy", "split"}
     assert {states[name] for name in ("fetch_dataset", "convert")} == {"remote"}
@@ -148,7 +161,7 @@ def test_a_damaged_copy_is_told_and_built_instead(run: Runs, tmp_path: Path) -> 
     part = next(split.rglob("00000000"))
     part.write_bytes(b"!" + part.read_bytes()[1:])
     names, states, told = run("theirs")
-    assert names == ["split", "sft", "grpo", "evaluate", "export", "report"]
+    assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["convert"] == "remote" or states["convert"] == "pulled"
     assert "is not what its manifest says; it is refused; it is built here" in told
     assert has(tmp_path, "theirs", "split") and has(tmp_path, "theirs", "convert")  # which split reads
@@ -182,8 +195,8 @@ def test_a_remote_that_is_not_there_is_told_once(
 def test_what_is_forced_is_not_pulled(run: Runs, tmp_path: Path) -> None:
     run("mine")
     push(tmp_path)
-    names, _, _ = run("theirs", "--only", "strategy", "--force", "strategy")
-    assert names == ["strategy"]
+    names, _, _ = run("theirs", "--only", "strategy", "--force", "strategy", "remote.push=off")
+    assert sorted(names) == sorted(["strategy"])
 
 
 def test_the_report_names_all_that_it_reads() -> None:
@@ -193,3 +206,27 @@ def test_the_report_names_all_that_it_reads() -> None:
         r'\.(?:rows|_json)\([^)]*"(\w+\.jsonl?)"', "".join(file.read_text() for file in sources)
     )
     assert len(read) >= 3 and set(read) <= set(READS)
+
+
+def test_what_a_run_commits_is_pushed_beside_it(
+    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole before the run has ended, with its record, by a process of its own."""
+    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as that process has it
+    _, _, told = run("mine", "remote.push=stages", "remote.stages=[strategy]", "--until", "strategy")
+    assert "strategy: pushed, " in told and "convert: pushed" not in told
+    names, states, _ = run("theirs", "remote.push=off", "--only", "strategy")
+    assert names == [] and states == {"strategy": "pulled"}
+    (record,) = (tmp_path / "remote" / "runs").glob("*.jsonl")
+    assert [json.loads(line)["event"] for line in record.read_text().splitlines()] == ["started", "finished"]
+
+
+def test_a_remote_that_takes_nothing_is_told_once(run: Runs, tmp_path: Path) -> None:
+    (tmp_path / "remote").mkdir()
+    (tmp_path / "remote" / "artifacts").mkdir()
+    (tmp_path / "remote" / "artifacts" / "strategy").write_text("in the way")
+    _, _, told = run("mine", "--until", "strategy", "remote.push=stages", "remote.stages=[strategy]")
+    assert told.count("warning: remote: ") == 1 and told.count("run goes on") == 1, told
+    assert re.search(
+        r"push: not at file://.*: strategy/[0-9a-f]{16}; `grpoflow push [\w-]+` brings it later", told
+    )
