@@ -1,8 +1,8 @@
 """Looking after a remote: is each copy what its manifest says, and what does no kept run need?
 
 What gc removes it has condemned at least `grace` before, by the remote's own clock, and it looks again then
-whether it is needed. Who pushes tells so before looking for condemnations, and makes another copy where one is
-found: hence a copy that is removed is none that anybody has begun to rely on since.
+whether it is needed. Who pushes tells so before looking for condemnations, and makes another copy where one
+is: hence a copy that is removed is none that anybody has begun to rely on since.
 """
 
 from __future__ import annotations
