@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import time
 import webbrowser
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
+from typing import Any
 
 from rich.table import Table
 
@@ -16,13 +21,32 @@ from pipeline.plan import explain
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import console
+from stages.base.errors import as_override
 from stages.report.text import number
+
+NEWEST = 20
+"""Runs that are listed unless all are asked for."""
 
 
 def register(commands: Commands) -> None:
     """Add the commands that read a store's runs."""
-    parser = commands.add("runs", runs, "list the runs of the store; pin or name one", "--pin last")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser = commands.add(
+        "runs",
+        runs,
+        "list the newest runs of the store; pin or name one",
+        "--pin last",
+        "train.beta=0.02 --since 7d   # those whose configuration has that value",
+    )
+    parser.add_argument("--all", action="store_true", help=f"not only the newest {NEWEST}")
+    parser.add_argument("--model", metavar="NAME", help="of this model only, as model=NAME")
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        type=_moment,
+        help="started since 2026-11-20, 2026-11-20T08:30, or 30m, 12h, 7d ago",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs: every run, or those chosen")
+    parser.add_argument("--remote", action="store_true", help="everybody's runs, as the remote knows them")
     parser.add_argument("--pin", metavar="RUN", help="keep its artifacts whatever gc is told")
     parser.add_argument("--unpin", metavar="RUN", help="give that up")
     parser.add_argument("--name", metavar="RUN=NAME", help="give a run a name; named runs are kept too")
@@ -45,26 +69,88 @@ def register(commands: Commands) -> None:
 
 def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
-    root = store_of(options).root
+    places = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
+    filters = [override for override in options.overrides if override not in places]
+    filters += [f"model={options.model}"] if options.model else []
+    known, tell = _remembered(Namespace(**{**vars(options), "overrides": places}))
     for event, wanted in (("pinned", options.pin), ("unpinned", options.unpin)):
         if wanted is not None:
-            history.record(root, history.find(root, wanted).id, event)
+            tell(history.chosen(known(), wanted).id, event)
     if options.name is not None:
         wanted, _, name = options.name.partition("=")
         if not name:
             raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
-        history.record(root, history.find(root, wanted).id, "named", name=name)
-    records = list(history.runs(root).values())
+        tell(history.chosen(known(), wanted).id, "named", name=name)
+    records = _chosen(list(known().values()), filters, options.since)
+    older = 0 if options.all or options.json else max(0, len(records) - NEWEST)
     if options.json:
         print(json.dumps([asdict(record) for record in records], indent=1))
         return Exit.DONE
     table = _table("run", "state", "took", "accuracy", "overrides", "kept")
-    for record in records:
+    for record in records[older:]:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
         overrides = " ".join([record.target, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     console().print(table)
+    if older:
+        print(f"{older} older runs are not shown: --all")
     return Exit.DONE
+
+
+def _moment(text: str) -> float:
+    """Unix time of a date, or of so many minutes, hours or days ago."""
+    ago = re.fullmatch(r"(\d{1,6})([mhd])", text)
+    if ago:
+        return time.time() - int(ago[1]) * {"m": 60, "h": 3600, "d": 86400}[ago[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text}: must be a date, or a number of m, h or d") from error
+
+
+def _chosen(records: Sequence[Record], filters: Sequence[str], since: float | None) -> list[Record]:
+    """The runs whose configurations have all of some values, each KEY=VALUE; a group's value is its name.
+
+    Raises:
+        ConfigError: a key that no run has.
+    """
+    chosen = [record for record in records if since is None or record.started >= since]
+    for override in filters:
+        key, _, value = override.partition("=")
+        shown = [_shown(record.config, key) for record in chosen]
+        if chosen and set(shown) == {None}:
+            rule = "is a key of none of these runs"
+            raise ConfigError([Problem(key, value, rule, "`grpoflow show` and `diff` tell a run's keys")])
+        chosen = [record for record, text in zip(chosen, shown, strict=True) if _same(text, value)]
+    return chosen
+
+
+def _shown(value: Any, key: str) -> str | None:
+    """What stands at a key, as it is typed; None where nothing does."""
+    for step in key.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping):
+        value = value.get("name")
+    return None if value is None else as_override(value)
+
+
+def _same(shown: str | None, typed: str) -> bool:
+    try:
+        return float(shown or "") == float(typed)  # 0.0001 and 1e-4
+    except ValueError:
+        return shown == typed
+
+
+def _remembered(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:
+    """How to ask for the runs of the store or of its remote, and how to tell an event of one."""
+    if not options.remote:
+        root = store_of(options).root
+        return functools.partial(history.runs, root), functools.partial(history.record, root)
+    from pipeline.cli.remote import place_of
+    from pipeline.store.remote import records
+
+    place, _ = place_of(options)
+    return functools.partial(records.runs, place), functools.partial(records.add, place)
 
 
 def show(options: Namespace) -> int:

@@ -14,7 +14,7 @@ from stages.fetch.config import DATASET, MODEL
 from stages.fetch.sources import FETCH
 from stages.grpo.rules import EVALUATE, TRAIN
 from stages.models import layouts
-from stages.models.config import IDS
+from stages.models.config import IDS, SHAPE
 from stages.models.families import RULES as FAMILY
 from stages.models.families import Trained, family_of
 from stages.rewards.config import RULES as REWARD
@@ -63,17 +63,19 @@ RULES.must(
     "model.hidden_size",
     multiple_of("model.num_attention_heads", "num_attention_heads"),
     "transformers' modeling_qwen2.py: head_dim",
+    when=lambda config: config.model.head_dim is None,
 )
 
 
 @RULES.row("model.hidden_size", "ours: rotary pairs", unless=("hidden_size",))
 def _even_heads(config: Config) -> Broken:
     model = config.model
-    if model.head_dim % 2 == 0:
+    if model.head_size % 2 == 0:
         return None
+    wider = f"use {(model.head_size + 1) * model.num_attention_heads}"
     return (
-        f"head size {model.head_dim} must be even",
-        f"use {(model.head_dim + 1) * model.num_attention_heads}",
+        f"head size {model.head_size} must be even",
+        wider if model.head_dim is None else "mend model.head_dim",
     )
 
 
@@ -169,5 +171,6 @@ SECTIONS.include(EVALUATE, lambda config: config.evaluate)
 SECTIONS.include(TOKENIZE, lambda config: config.tokenize)
 SECTIONS.include(MODEL, lambda config: config.model)
 SECTIONS.include(IDS, lambda config: config.model)
+SECTIONS.include(SHAPE, lambda config: config.model)
 SECTIONS.include(DATASET, lambda config: config.dataset)
 SECTIONS.include(FETCH, lambda config: config.fetch)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,9 @@ from stages.base.identity import identity
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
 
+if TYPE_CHECKING:
+    from pipeline.plan.shared import Shared
+
 
 @dataclass(frozen=True)
 class Row:
@@ -28,7 +31,8 @@ class Row:
 
     stage: str
     state: str
-    """CACHED (nothing to do), RUN, or BLOCKED (it or an input of it cannot run on this machine now)."""
+    """CACHED (nothing to do), REMOTE (is pulled, or stays there), RUN, or
+    BLOCKED (it or an input of it cannot run on this machine now)."""
     reason: str
     """Why it runs or cannot; empty when it is cached."""
     fingerprint: str
@@ -43,7 +47,11 @@ class Row:
 
 
 def explain(
-    plan: Plan, store: Store, environment: Sequence[str] = (), brought: Mapping[Key, Path] | None = None
+    plan: Plan,
+    store: Store,
+    environment: Sequence[str] = (),
+    brought: Mapping[Key, Path] | None = None,
+    shared: Shared | None = None,
 ) -> list[Row]:
     """One row per stage that is asked for, in order.
 
@@ -52,6 +60,7 @@ def explain(
         store: where finished artifacts are.
         environment: what this machine lacks for running stages, one line each.
         brought: artifacts that would be taken from elsewhere.
+        shared: what a remote has of it.
     """
     rows: list[Row] = []
     running: set[str] = set()
@@ -65,20 +74,23 @@ def explain(
         obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
         if problem is not None and brought and spec.key in brought:
             reason, obstacle = f"taken from {brought[spec.key]}", None
-        if problem is not None:
+        from_remote = None if shared is None or problem is None else shared.reason(spec.name)
+        if from_remote is not None:
+            reason, obstacle = from_remote, None
+        elif problem is not None:
             running.add(spec.name)
         if obstacle is not None:
             blocked.add(spec.name)
         rows.append(
             Row(
                 stage=spec.name,
-                state="CACHED" if problem is None else "RUN" if obstacle is None else "BLOCKED",
+                state=_state(problem, obstacle, from_remote),
                 reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
-                bytes_written=spec.bytes_written,
+                bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
                 last_duration_s=_took(spec, store, plan.config.model),
             )
         )
@@ -149,6 +161,18 @@ def show(
         console.print(f"warning: {warning}", markup=False)
     for note in plan.notes:
         console.print(f"note: {note}")
+
+
+def _state(problem: str | None, obstacle: str | None, from_remote: str | None) -> str:
+    if problem is None:
+        return "CACHED"
+    return "REMOTE" if from_remote else "RUN" if obstacle is None else "BLOCKED"
+
+
+def _bytes(spec: StageSpec, shared: Shared | None) -> int:
+    """What pulling puts on disk; nothing of what stays."""
+    copy = shared.pull.get(spec.name) if shared else None
+    return 0 if copy is None else copy.bytes
 
 
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:

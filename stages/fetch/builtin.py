@@ -1,9 +1,10 @@
-"""A Qwen2 model with random weights from a seed, as a Hugging Face directory (without tokenizer)."""
+"""A model with random weights from a seed, as a Hugging Face directory (without tokenizer)."""
 
 from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
     bos = ids["bos"] if model.bos_token_id is None else model.bos_token_id
     eos = list(model.eos_token_id or ids["eos"])
     pad = ids["pad"] if model.pad_token_id is None else model.pad_token_id
-    config = {
+    config: dict[str, Any] = {
         "architectures": [family.architecture],
         "attention_dropout": 0.0,
         "bos_token_id": bos,
@@ -64,7 +65,6 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         "initializer_range": model.initializer_range,
         "intermediate_size": model.intermediate_size,
         "max_position_embeddings": model.max_position_embeddings,
-        "max_window_layers": model.num_hidden_layers,
         "model_type": family.model_type,
         "num_attention_heads": model.num_attention_heads,
         "num_hidden_layers": model.num_hidden_layers,
@@ -72,17 +72,23 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
         "pad_token_id": pad,
         "rms_norm_eps": model.rms_norm_eps,
         "rope_theta": model.rope_theta,
-        "sliding_window": None,
         "tie_word_embeddings": model.tie_word_embeddings,
         "torch_dtype": model.torch_dtype,
         # Qwen2.5's own; without a version transformers 5 warns of a broken split (a Mistral defect)
         "transformers_version": "4.43.1",
         "use_cache": True,
-        "use_sliding_window": False,
         "vocab_size": model.vocab_size,
+        **family.hf_config(model),
     }
+    if model.head_dim is not None:
+        config["head_dim"] = model.head_dim
+    if model.rope_scaling is not None:
+        config["rope_scaling"] = {"rope_type": "llama3", **asdict(model.rope_scaling)}
     generation = {"bos_token_id": bos, "do_sample": False, "eos_token_id": eos, "pad_token_id": pad}
-    for name, values in (("config.json", config), ("generation_config.json", generation)):
+    for name, values in (
+        ("config.json", dict(sorted(config.items()))),
+        ("generation_config.json", generation),
+    ):
         (output / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 

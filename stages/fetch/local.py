@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,11 @@ from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPL
 from stages.fetch.listing import PICKLED
 from stages.models.config import ModelConfig
 from stages.models.families import family_of, recognised
+from stages.models.hf_config import described, head_size
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header
 from stages.weights.names import check_float
 from stages.weights.sources import read_weight_map
-
-SHAPE_KEYS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-    "rope_theta",
-    "rms_norm_eps",
-    "tie_word_embeddings",
-)
 
 
 def put_model(
@@ -81,12 +71,11 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         listed = config.get("architectures") or config.get("model_type")
         rule = f"must be {family.architecture}, of model.family={family.name}"
         problems.append(Problem(f"{path}: architectures", listed, rule))
-    rotary = config.get("rope_parameters")  # where transformers 5 writes rope_theta
-    for key in SHAPE_KEYS:
-        found = config.get(key, rotary.get(key) if isinstance(rotary, dict) else None)
-        wanted = getattr(model, key)
-        if key == "tie_word_embeddings":
-            found = bool(found)
+    section, told = asdict(model), described(config, family)
+    for key, found in told.items():
+        wanted = section[key]
+        if key == "head_dim" and (found or wanted):
+            found, wanted = head_size(told), model.head_size
         if found != wanted:
             rule = f"disagrees with {path}: {key}={found}"
             remedy = "choose the model that fits, or override the key"

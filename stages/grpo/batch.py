@@ -58,7 +58,7 @@ class Batch:
         )
 
     def tensors(self, *names: str) -> list[Tensor]:
-        """What a graph takes: prompts, their lengths and completions, as Qwen2 does, and then `names`.
+        """What a graph takes: prompts, their lengths and completions, as CausalLM does, and then `names`.
 
         A graph knows tensors by position alone: inside one, MindSpore 2.7.0 makes zeros of those in
         dict(zip(names, tensors)) or in a NamedTuple, without a word.

@@ -57,7 +57,7 @@ def run(context: Context) -> None:
     worker.start(context.device_target)
     EVALUATE.demand(context.section(EvaluateConfig, "evaluate"))
     from stages.grpo.data import Vocabulary, read_prompts
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parameters import fuse
     from stages.grpo.rollout import Decoder
 
@@ -67,7 +67,7 @@ def run(context: Context) -> None:
     prompts = read_prompts(context.inputs["tokenize"] / "test.mindrecord", vocabulary)
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
     S = prompts.ids.shape[1]
-    model = Qwen2(shape, positions=S + rollout.max_tokens)
+    model = CausalLM(shape, positions=S + rollout.max_tokens)
     decoder = Decoder(
         model,
         rollout,

@@ -19,7 +19,7 @@ from stages.grpo.batch import Batch
 from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.parallel import Place
 
@@ -27,7 +27,7 @@ from stages.grpo.parallel import Place
 class Objective(nn.Cell):
     """The model's log-probabilities of given completions, and a loss over them."""
 
-    def __init__(self, model: Qwen2, loss: nn.Cell, temperature: float) -> None:
+    def __init__(self, model: CausalLM, loss: nn.Cell, temperature: float) -> None:
         """Take over what to evaluate.
 
         Args:
@@ -43,7 +43,7 @@ class Objective(nn.Cell):
     def construct(
         self, prompt: Tensor, length: Tensor, completion: Tensor, *read_by_loss: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As Qwen2.construct, then the loss of its result."""
+        """As CausalLM.construct, then the loss of its result."""
         logprob, entropy = self.model(prompt, length, completion, self.temperature)
         result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *read_by_loss)
         return result
@@ -64,7 +64,7 @@ class Learner:
     """Trains one model on completions with one loss."""
 
     def __init__(
-        self, model: Qwen2, loss: nn.Cell, config: OptimizerConfig, place: Place, groups: Groups,
+        self, model: CausalLM, loss: nn.Cell, config: OptimizerConfig, place: Place, groups: Groups,
         split: Sequence[bool], temperature: float,
     ) -> None:  # fmt: skip
         """Build the graphs (compiled at the first update).

@@ -49,7 +49,7 @@ def _train(
     completions = prompts * rollout.num_generations
     answers, questions = completions * rollout.max_tokens, prompts * prompt_tokens
     heads, mp = model.num_attention_heads / layout.model_parallel, layout.model_parallel
-    projected = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_dim
+    projected = (model.num_attention_heads + 2 * model.num_key_value_heads) * model.head_size
     per_token = (
         _OUTPUTS["hidden"] * model.hidden_size
         + (_OUTPUTS["heads"] * projected + _OUTPUTS["intermediate"] * model.intermediate_size) / mp

@@ -1,4 +1,4 @@
-"""Qwen2 on one card's share of the heads, for training and for generating.
+"""Qwen2, Qwen3 or Llama on one card's share of the heads, for training and for generating.
 
 The tokens of all prompts and completions go through norms and products as one flat list; only
 attention knows rows. A prompt is computed once and shared by the G completions of its group, in
@@ -7,7 +7,8 @@ training as in generation; completions attend to their prompt's keys beside thei
 Shapes: P prompts, G completions of each, S prompt slots (padded on the right), T completion slots,
 N tokens in all, H hidden, V this card's vocabulary, Q and K this card's query and key/value heads,
 R = Q / K, D head.
-Source: transformers, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, models/llama/llama_transformer.py.
+Source: transformers, models/{qwen2,qwen3,llama}/modeling_*.py; mindformers 1.6.0,
+models/llama/llama_transformer.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask
 from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
 from stages.grpo.operators import LogSumExp, outer, plain_product, product, rms_norm
 from stages.grpo.parallel import SINGLE, Place
+from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig
 from stages.models.families import family_of
 
@@ -36,7 +38,7 @@ def rotary_table(model: ModelConfig, positions: int, Q: int, K: int) -> tuple[Te
     heads' are 1 and 0: cutting them off first takes longer than leaving them as they are.
     Source: Su et al. 2021, arXiv:2104.09864, eq. 34; pairing of halves as in GPT-NeoX and Qwen2.
     """
-    D = model.head_dim
+    D = model.head_size
     frequencies = family_of(model).frequencies(model, np.arange(0, D, 2, dtype=np.float64) / D)
     angles = np.outer(np.arange(positions), frequencies)
     cos, sin = np.cos(angles), np.sin(angles)
@@ -78,15 +80,20 @@ class Layer(nn.Cell):
             group: their communication group; None for a single card.
         """
         super().__init__()
-        H, D = model.hidden_size, model.head_dim
+        H, D = model.hidden_size, model.head_size
         self.Q = model.num_attention_heads // model_parallel
         self.K = model.num_key_value_heads // model_parallel
         self.D, F = D, model.intermediate_size // model_parallel
         self.epsilon, self.swap = model.rms_norm_eps, half_swap(D)
+        names = parts(model)
         prefix = f"layers.{index}"
         self.attention_norm = _zeros(f"{prefix}.attention_norm", H)
         self.qkv = _zeros(f"{prefix}.qkv", (self.Q + 2 * self.K) * D, H)
-        self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
+        self.biased, self.normed = f"{prefix}.qkv_bias" in names, f"{prefix}.query_norm" in names
+        if self.biased:
+            self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
+        if self.normed:
+            self.query_norm, self.key_norm = (_zeros(f"{prefix}.{one}_norm", D) for one in ("query", "key"))
         self.output = _zeros(f"{prefix}.output", H, self.Q * D)
         self.ffn_norm = _zeros(f"{prefix}.ffn_norm", H)
         self.gate = _zeros(f"{prefix}.gate", F, H)
@@ -100,11 +107,33 @@ class Layer(nn.Cell):
         Q, K, D = self.Q, self.K, self.D
         y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv)
         ones = ops.full((x.shape[0], 1), 1.0, dtype=ms.float32)
-        y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
+        if self.biased:
+            y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
+        if self.normed:
+            y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
         y = y * cos + swapped * sin
         query, key, value = y[:, : Q * D], y[:, Q * D : (Q + K) * D], y[:, (Q + K) * D :]
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
+
+    def norm_heads(self, y: Tensor, ones: Tensor) -> Tensor:
+        """Y [N, (Q+2K)*D] with each query and key head normed; values stay.
+
+        The two weights are every card's, which norms its own heads alone: their gradients are summed.
+        """
+        Q, K, D = self.Q, self.K, self.D
+        mean = plain_product((y * y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
+        factor = ops.rsqrt(mean + self.epsilon).reshape((-1, Q + 2 * K))
+        factor = ops.concat((factor[:, : Q + K], outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1)
+        stretched = outer(factor.reshape((-1, 1)), ops.full((1, D), 1.0, dtype=ms.float32)).reshape(y.shape)
+        weight = ops.concat(
+            (
+                ops.tile(self.enter(self.query_norm), (Q,)),
+                ops.tile(self.enter(self.key_norm), (K,)),
+                ops.full((K * D,), 1.0, dtype=ms.float32),
+            )
+        )
+        return y * stretched * outer(ones, weight.reshape((1, -1)))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
@@ -113,7 +142,7 @@ class Layer(nn.Cell):
         return x + self.leave(product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down))
 
 
-class Qwen2(nn.Cell):
+class CausalLM(nn.Cell):
     """The model's weights on one card, and the log-probabilities of given completions."""
 
     def __init__(

@@ -7,7 +7,7 @@ what one product gives in two costs more, forward and above all backward, than t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,29 +15,38 @@ from numpy.typing import NDArray
 
 from stages.base.errors import InputError
 from stages.models.config import ModelConfig
+from stages.models.families import weights_of
+from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM
 
 Array = NDArray[np.float32]
 
-EMBEDDING = "model.tok_embeddings.embedding_weight"
-HEAD = "lm_head.weight"
+_QKV = (("weight", "qkv"), ("bias", "qkv_bias"))
+_WITHIN = {
+    "input_layernorm.weight": "attention_norm",
+    **{f"self_attn.{part}_proj.{kind}": name for part in "qkv" for kind, name in _QKV},
+    "self_attn.q_norm.weight": "query_norm",
+    "self_attn.k_norm.weight": "key_norm",
+    "self_attn.o_proj.weight": "output",
+    "post_attention_layernorm.weight": "ffn_norm",
+    "mlp.gate_proj.weight": "gate",
+    "mlp.up_proj.weight": "up",
+    "mlp.down_proj.weight": "down",
+}
+"""Hugging Face's name within a layer -> ours."""
+_AROUND = {HF_EMBEDDING: "embedding", HF_NORM: "norm", HEAD: "head"}
 
 
-def parts(model: ModelConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our name and the checkpoint's names whose rows it stacks, in the model's order."""
-    yield "embedding", (EMBEDDING,)
-    for i in range(model.num_hidden_layers):
-        ours, theirs = f"layers.{i}", f"model.layers.{i}"
-        yield f"{ours}.attention_norm", (f"{theirs}.attention_norm.weight",)
-        yield f"{ours}.qkv", tuple(f"{theirs}.attention.{name}.weight" for name in ("wq", "wk", "wv"))
-        yield f"{ours}.qkv_bias", tuple(f"{theirs}.attention.{name}.bias" for name in ("wq", "wk", "wv"))
-        yield f"{ours}.output", (f"{theirs}.attention.wo.weight",)
-        yield f"{ours}.ffn_norm", (f"{theirs}.ffn_norm.weight",)
-        yield f"{ours}.gate", (f"{theirs}.feed_forward.w1.weight",)
-        yield f"{ours}.up", (f"{theirs}.feed_forward.w3.weight",)
-        yield f"{ours}.down", (f"{theirs}.feed_forward.w2.weight",)
-    yield "norm", ("model.norm_out.weight",)
-    if not model.tie_word_embeddings:
-        yield "head", (HEAD,)
+def parts(model: ModelConfig) -> dict[str, tuple[str, ...]]:
+    """Our name -> the checkpoint's names whose rows it stacks, in the model's order."""
+    result: dict[str, tuple[str, ...]] = {}
+    for weight in weights_of(model):
+        (stored,) = weight.parts
+        if weight.layer is None:
+            ours = _AROUND[stored]
+        else:
+            ours = f"layers.{weight.layer}.{_WITHIN[stored.removeprefix(f'model.layers.{weight.layer}.')]}"
+        result[ours] = (*result.get(ours, ()), weight.name)
+    return result
 
 
 def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
@@ -47,7 +56,7 @@ def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
         InputError: a tensor is missing.
     """
     result = {}
-    for name, sources in parts(model):
+    for name, sources in parts(model).items():
         for source in sources:
             if source not in tensors:
                 raise InputError(
@@ -62,7 +71,7 @@ def unfuse(model: ModelConfig, fused: Mapping[str, Array]) -> dict[str, Array]:
     heads, kv = model.num_attention_heads, model.num_key_value_heads
     shares = {3: (heads, kv, kv), 1: (1,)}  # rows of the stacked tensors, in proportion
     result: dict[str, Array] = {}
-    for name, targets in parts(model):
+    for name, targets in parts(model).items():
         share = shares[len(targets)]
         unit = len(fused[name]) // sum(share)
         ends = np.cumsum(share)[:-1] * unit

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stages.grpo.attention import HIDDEN, attend_within, causal_mask, prompt_mask, scores, weigh
 from stages.grpo.config import RolloutConfig
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.sampling import NextToken, lengths, penalised
 
 CHECK_EVERY = 4  # steps between looks at how many completions are still running; a look waits for the graph
@@ -52,7 +52,7 @@ class Decoder(nn.Cell):
     """Decodes P prompts x G completions with one model's weights."""
 
     def __init__(
-        self, model: Qwen2, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
+        self, model: CausalLM, config: RolloutConfig, prompts: int, group_size: int, prompt_slots: int,
         eos: Sequence[int], pad: int,
     ) -> None:  # fmt: skip
         """Allocate the caches.

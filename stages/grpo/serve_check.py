@@ -100,7 +100,7 @@ def _by_ourselves(
     worker.start()
     from stages.grpo.data import Prompts, Vocabulary
     from stages.grpo.evaluate import complete, weights
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parameters import fuse
     from stages.grpo.rollout import Decoder
 
@@ -110,7 +110,7 @@ def _by_ourselves(
     for row, (_, ids) in zip(padded, asked, strict=True):
         row[: len(ids)] = ids
     prompts = Prompts(padded, lengths, tuple(text for text, _ in asked), ("",) * len(asked))
-    served = Qwen2(model, positions=padded.shape[1] + rollout.max_tokens)
+    served = CausalLM(model, positions=padded.shape[1] + rollout.max_tokens)
     served.load(fuse(model, weights(directory, directory, model)))
     special = vocabulary.special
     decoder = Decoder(served, rollout, len(asked), 1, padded.shape[1], special.eos, special.pad)

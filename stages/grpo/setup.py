@@ -8,9 +8,9 @@ from pathlib import Path
 
 from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Groups
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parallel import Place
-from stages.grpo.parameters import EMBEDDING, HEAD, parts
+from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig
 from stages.weights.slicing import Strategy, read_strategy
 
@@ -19,7 +19,7 @@ from stages.weights.slicing import Strategy, read_strategy
 class RoleModel:
     """One role's weights on this worker and where they belong."""
 
-    model: Qwen2
+    model: CausalLM
     place: Place
     strategy: Strategy
     split: tuple[bool, ...]
@@ -40,12 +40,11 @@ def build(
         positions: longest prompt and completion together.
     """
     place, layouts = Place.of(layout, rank), read_strategy(strategy)
-    network = Qwen2(
+    split = {name: is_split(layouts, sources) for name, sources in parts(model).items()}
+    network = CausalLM(
         model, positions, place, groups.of(place.model_ranks),
-        split_embedding=is_split(layouts, (EMBEDDING,)),
-        split_head=not model.tie_word_embeddings and is_split(layouts, (HEAD,)),
+        split_embedding=split["embedding"], split_head=split.get("head", False),
     )  # fmt: skip
-    split = {name: is_split(layouts, sources) for name, sources in parts(model)}
     return RoleModel(network, place, layouts, tuple(split[name] for name in network.names))
 
 

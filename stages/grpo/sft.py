@@ -35,7 +35,7 @@ from stages.weights.tensors import merge_ranks, write_ranks
 if TYPE_CHECKING:
     from stages.grpo.data import Examples, Prompts
     from stages.grpo.learner import Learner
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
 
 
 def run(context: Context) -> None:
@@ -47,7 +47,7 @@ def run(context: Context) -> None:
     """
     worker.start(context.device_target)
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parameters import fuse, unfuse
     from stages.grpo.rollout import Decoder
 
@@ -60,7 +60,7 @@ def run(context: Context) -> None:
     if problems := [*SFT.check(config), *EXAMPLES.check(Held(config, len(examples)))]:
         raise ConfigError(problems)
 
-    model = Qwen2(shape, positions=longest(prompts, examples, config.max_tokens))
+    model = CausalLM(shape, positions=longest(prompts, examples, config.max_tokens))
     model.load(fuse(shape, merge_ranks(context.inputs["split"] / "train", strategy / "train_strategy")))
     ids = vocabulary.special
     decoder = Decoder(
@@ -86,7 +86,7 @@ def longest(prompts: Prompts, examples: Examples, max_tokens: int) -> int:
 
 
 def train(
-    context: Context, config: SftConfig, model: Qwen2, examples: Examples, accuracy: Callable[[], float]
+    context: Context, config: SftConfig, model: CausalLM, examples: Examples, accuracy: Callable[[], float]
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
     from stages.grpo.batch import Batch

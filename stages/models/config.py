@@ -35,8 +35,29 @@ class ModelRepositoryConfig:
 
 
 @dataclass(frozen=True)
+class RopeScalingConfig:
+    """Llama 3.1's stretched positions: rope_scaling of its config.json."""
+
+    factor: Annotated[float, Ge(1)]
+    """How much slower slow frequencies become."""
+    low_freq_factor: Annotated[float, Gt(0)]
+    """Frequencies with fewer turns than this within the original length are slow."""
+    high_freq_factor: Annotated[float, Gt(0)]
+    """Those with more stay; between the two they change smoothly."""
+    original_max_position_embeddings: Positive
+    """Positions before stretching."""
+
+    def slowed(self, frequency: float) -> float:
+        """An angular frequency after stretching. Source: see stages.models.family.rotary."""
+        turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
+        span = self.high_freq_factor - self.low_freq_factor
+        kept = min(1.0, max(0.0, (turns - self.low_freq_factor) / span))
+        return frequency * (kept + (1 - kept) / self.factor)
+
+
+@dataclass(frozen=True)
 class ModelConfig:
-    """One model. Shapes: config.json of the Qwen/Qwen2.5-* repositories."""
+    """One model. Shapes: config.json of the repositories that conf/model names."""
 
     name: str
     """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
@@ -85,6 +106,10 @@ class ModelConfig:
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
     deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)]
     """What a DeepSeek-V3 has besides; null for every other family."""
+    head_dim: Annotated[Positive | None, AbsentWhen(None)] = None
+    """Elements of an attention head; null: hidden_size / num_attention_heads."""
+    rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
+    """How positions are stretched, of Llama 3.1 and later; null: not."""
 
     @property
     def hub_id(self) -> str:
@@ -94,9 +119,9 @@ class ModelConfig:
         return self.hub.id or (self.hub.base if self.variant == "base" else self.hub.instruct)
 
     @property
-    def head_dim(self) -> int:
+    def head_size(self) -> int:
         """Elements per attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
     def num_parameters(self) -> int:
@@ -129,6 +154,20 @@ def _num_parameters(model: ModelConfig) -> int:
     count = family_of(model).count
     return count(model) if count else sum(math.prod(weight.shape) for weight in weights_of(model))
 
+
+SHAPE = Rules[ModelConfig]("shape")
+SHAPE.must(
+    "model.rope_scaling.high_freq_factor",
+    hold(
+        lambda config: (
+            config.rope_scaling is None
+            or config.rope_scaling.high_freq_factor > config.rope_scaling.low_freq_factor
+        ),
+        "must be above low_freq_factor",
+        "Llama 3 has 4 and 1",
+    ),
+    "transformers' modeling_rope_utils.py",
+)
 
 IDS = Rules[ModelConfig]("ids", "ours: the embedding has no more rows")
 """Of ids that the section names; those of files are checked by special_ids."""

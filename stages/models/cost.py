@@ -55,7 +55,7 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
     own, layers = tokens / (dp * cp), model.num_hidden_layers / pp
     again = int(layout.recompute)
     stream = own * model.hidden_size * _BYTES
-    keys = own * 2 * model.num_key_value_heads * model.head_dim / mp * _BYTES
+    keys = own * 2 * model.num_key_value_heads * model.head_size / mp * _BYTES
     copies = dp * cp
     volume = {
         # two sums of the residual stream per layer forward, two backward, and forward again

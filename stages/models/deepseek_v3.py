@@ -207,6 +207,7 @@ DEEPSEEK_V3 = Family(
     weights=None,
     count=count,
     section="deepseek_v3",
+    own_rope=True,
     num_experts=lambda model: _own(model).n_routed_experts,
     stored_as_float=False,  # FP8
     network=Network(_ARCH, _shape, _training, _predicting, num_blocks=512),

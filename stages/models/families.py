@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stages.base.errors import ConfigError, Problem
-from stages.base.rules import Broken, Rules
+from stages.base.rules import Broken, Rules, be
 from stages.models.deepseek_v3 import DEEPSEEK_V3
 from stages.models.family import Family, Network, Shape, Weight
+from stages.models.llama3 import LLAMA3
 from stages.models.qwen2 import QWEN2
+from stages.models.qwen3 import QWEN3
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
-FamilyName = Literal["qwen2", "deepseek_v3"]
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (QWEN2, DEEPSEEK_V3)}
+FamilyName = Literal["qwen2", "qwen3", "llama3", "deepseek_v3"]
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (QWEN2, QWEN3, LLAMA3, DEEPSEEK_V3)}
 
 
 class _OfFamily(Protocol):
@@ -67,12 +69,18 @@ def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[
 
 def with_weights() -> str:
     """The families that the weight tools know, for people."""
-    return " and ".join(family.title for family in FAMILIES.values() if family.weights is not None)
+    return _listed(family.title for family in FAMILIES.values() if family.weights is not None)
 
 
 def trained_by(engine: str) -> str:
     """The families that an engine trains, for people."""
-    return " and ".join(family.title for family in FAMILIES.values() if engine in family.engines)
+    return _listed(family.title for family in FAMILIES.values() if engine in family.engines)
+
+
+def _listed(titles: Iterable[str]) -> str:
+    """A, B and C."""
+    *others, last = titles
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,18 @@ def _section(trained: Trained, section: str) -> Broken:
     if family is own:
         rule = f"is required with model.family={own.name}"
     return rule, f"give both, or neither; model={family.name} does", None
+
+
+RULES.must(
+    "model.qkv_concat",
+    be(False, "mindformers stores this family with q, k and v apart"),
+    when=lambda trained: not family_of(trained.model).fuses,
+)
+RULES.must(
+    "model.rope_scaling",
+    be(None, "engines other than local are not told of it", "choose engine=local"),
+    when=lambda trained: trained.engine != "local",
+)
 
 
 @RULES.row("model.family")

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
 Values = dict[str, Any]
-EMBEDDING = "model.tok_embeddings.embedding_weight"
-HEAD = "lm_head.weight"
-"""The same at Hugging Face and in mindformers."""
-HF_EMBEDDING, HF_NORM = "model.embed_tokens.weight", "model.norm.weight"
+HF_EMBEDDING, HF_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 """What every family's checkpoint at Hugging Face has."""
 
 
@@ -52,6 +49,10 @@ class Shape(Protocol):
     @property
     def vocab_size(self) -> int:
         """Rows of the embedding."""
+
+    @property
+    def head_size(self) -> int:
+        """Elements of an attention head."""
 
     @property
     def tie_word_embeddings(self) -> bool:
@@ -159,9 +160,11 @@ class Mindrlhf:
 def rotary(model: ModelConfig, exponents: Any) -> Any:
     """Angular frequencies of the pairs of a head, for their `exponents` 2i/D (an array).
 
-    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2.
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2; of rope_scaling: transformers 4.57,
+    modeling_rope_utils.py, _compute_llama3_parameters.
     """
-    return model.rope_theta**-exponents
+    plain = model.rope_theta**-exponents
+    return plain if model.rope_scaling is None else [model.rope_scaling.slowed(one) for one in plain]
 
 
 @dataclass(frozen=True)
@@ -186,9 +189,19 @@ class Family:
     """Elements of all weights, where `weights` is not known."""
     section: str | None = None
     """The part of the model section that only this family has."""
+    read_section: Callable[[Mapping[str, Any]], Values | None] | None = None
+    """That part from a config.json."""
+    own_rope: bool = False
+    """Whether that part says how positions are stretched."""
     num_experts: Callable[[ModelConfig], int] | None = None
     """Routed experts of a layer; None: it has none."""
     frequencies: Callable[[ModelConfig, Any], Any] = rotary
+    head_dim: int | None = None
+    """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
+    hf_config: Callable[[ModelConfig], Values] = lambda model: {}
+    """Keys of its config.json beyond the usual ones."""
+    fuses: bool = True
+    """Whether mindformers stores it with qkv_concat."""
     stored_as_float: bool = True
     """Whether its published weights are floating-point numbers that can be trained."""
     network: Network | None = None

@@ -149,8 +149,8 @@ def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
     """
     mp = layout.model_parallel
     whole = mp if layout.use_seq_parallel else 1
-    queries = model.num_attention_heads * model.head_dim
-    keys = model.num_key_value_heads * model.head_dim
+    queries = model.num_attention_heads * model.head_size
+    keys = model.num_key_value_heads * model.head_size
     inner = 2 if layout.select_recompute else 4  # without activated gate and product
     per_token = (
         4 * model.hidden_size / whole + (2 * queries + 2 * keys + inner * model.intermediate_size) / mp
@@ -219,7 +219,7 @@ def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Te
 
 def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) -> int:
     """Keys and values of all layers for one token on one card."""
-    keys = model.num_key_value_heads * model.head_dim // layout.model_parallel
+    keys = model.num_key_value_heads * model.head_size // layout.model_parallel
     return 2 * model.num_hidden_layers * keys * ITEM_BYTES[dtype]
 
 

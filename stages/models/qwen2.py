@@ -1,9 +1,5 @@
 """Qwen2 and Qwen2.5.
 
-No weight is transposed or permuted between Hugging Face and mindformers: converting is renaming. With
-qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up
-(row by row).
-
 Source: transformers 4.57, models/qwen2/modeling_qwen2.py; mindformers 1.6.0, research/qwen2_5 and
 models/llama: llama_transformer.py, llama.py, llama_config.py (it takes every key of model_config);
 mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/model.
@@ -11,74 +7,18 @@ mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from stages.models.family import (
-    EMBEDDING,
-    HEAD,
-    HF_EMBEDDING,
-    HF_NORM,
-    Cut,
-    Family,
-    Mindrlhf,
-    Network,
-    Role,
-    Shape,
-    TokenIds,
-    Values,
-    Weight,
-)
+from stages.models.decoder import LLAMA as NAMES
+from stages.models.decoder import weights
+from stages.models.family import Family, Mindrlhf, Network, Role, TokenIds, Values
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
 ENDOFTEXT, IM_END = 151643, 151645
 """Padding and beginning id, and the end of a chat turn (tokenizer_config.json)."""
-
-
-def weights(shape: Shape, qkv_concat: bool) -> list[Weight]:
-    """The parameters of mindformers' LlamaForCausalLM with biases of q, k and v."""
-    hidden, inner = shape.hidden_size, shape.intermediate_size
-    head = hidden // shape.num_attention_heads
-    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
-    listed = [Weight(EMBEDDING, (HF_EMBEDDING,), (shape.vocab_size, hidden), Cut.EMBEDDING)]
-
-    def linear(
-        name: str, parts: tuple[str, ...], rows: int, columns: int, bias: bool = False, cut: Cut = Cut.ROWS
-    ) -> None:
-        for kind, size in (("weight", (rows, columns)), ("bias", (rows,))):
-            if kind == "weight" or bias:
-                stored = tuple(f"{layer}.{part}.{kind}" for part in parts)
-                listed.append(Weight(f"{layer}.{name}.{kind}", stored, size, cut, i))
-
-    def norm(name: str, part: str) -> None:
-        names = f"{layer}.{name}.weight", (f"{layer}.{part}.weight",)
-        listed.append(Weight(*names, (hidden,), Cut.LAYER_NORM, i))
-
-    q, k, v = (f"self_attn.{part}_proj" for part in "qkv")
-    gate, up = "mlp.gate_proj", "mlp.up_proj"
-    for i in range(shape.num_hidden_layers):
-        layer = f"model.layers.{i}"
-        norm("attention_norm", "input_layernorm")
-        if qkv_concat:
-            linear("attention.w_qkv", (q, k, v), queries + 2 * keys, hidden, bias=True)
-        else:
-            linear("attention.wq", (q,), queries, hidden, bias=True)
-            linear("attention.wk", (k,), keys, hidden, bias=True)
-            linear("attention.wv", (v,), keys, hidden, bias=True)
-        linear("attention.wo", ("self_attn.o_proj",), hidden, queries, cut=Cut.COLUMNS)
-        norm("ffn_norm", "post_attention_layernorm")
-        if qkv_concat:
-            linear("feed_forward.w_gate_hidden", (gate, up), 2 * inner, hidden, cut=Cut.FUSED_ROWS)
-        else:
-            linear("feed_forward.w1", (gate,), inner, hidden)
-            linear("feed_forward.w3", (up,), inner, hidden)
-        down = Cut.FUSED_COLUMNS if qkv_concat else Cut.COLUMNS
-        linear("feed_forward.w2", ("mlp.down_proj",), hidden, inner, cut=down)
-    listed.append(Weight("model.norm_out.weight", (HF_NORM,), (hidden,), Cut.FINAL_NORM))
-    if not shape.tie_word_embeddings:
-        listed.append(Weight(HEAD, (HEAD,), (shape.vocab_size, hidden), Cut.HEAD))
-    return listed
 
 
 def _shape(role: Role) -> Values:
@@ -133,7 +73,13 @@ def _predicting(role: Role, sampling: Values) -> Values:
     }
 
 
-def _megatron(model: ModelConfig) -> Values:
+def sliding_window(model: ModelConfig) -> Values:
+    """What config.json says of attention besides."""
+    return {"max_window_layers": model.num_hidden_layers, "sliding_window": None, "use_sliding_window": False}
+
+
+def megatron(model: ModelConfig) -> Values:
+    """A section of MindSpeed-RL's configs/model."""
     return {
         "use_mcore_models": True,
         "num_layers": model.num_hidden_layers,
@@ -175,8 +121,9 @@ QWEN2 = Family(
         "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
     },
     engines=frozenset({"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}),
-    weights=weights,
+    weights=functools.partial(weights, names=NAMES, bias=True),
+    hf_config=sliding_window,
     network=LLAMA,
     mindrlhf=TUTORIAL,
-    megatron=_megatron,
+    megatron=megatron,
 )

@@ -14,7 +14,16 @@ from stages.base.identity import NotInIdentity
 from stages.base.rules import Broken, Rules, hold, indices, once, some
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
-BUILTIN = ("accuracy", "qwen_accuracy", "format", "answer_format", "knights", "maths", *LENGTH_REWARDS)
+BUILTIN = (
+    "accuracy",
+    "qwen_accuracy",
+    "format",
+    "think",
+    "answer_format",
+    "knights",
+    "maths",
+    *LENGTH_REWARDS,
+)
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
@@ -23,7 +32,7 @@ class RewardConfig:
     """A weighted sum of reward functions."""
 
     functions: tuple[str, ...]
-    """Built-in names (accuracy, qwen_accuracy, format, answer_format, knights; maths with the package
+    """Built-in names (accuracy, qwen_accuracy, format, think, answer_format, knights; maths with the package
     math-verify; by length: soft_overlong, cosine) or the user's `module:function`, called with (completions,
     solutions) and returning one number each."""
     weights: tuple[float, ...]

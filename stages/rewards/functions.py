@@ -56,6 +56,17 @@ def think_format(completion: str, solution: str) -> float:
     return float(THINK_ANSWER.match(completion) is not None)
 
 
+def thought(completion: str, solution: str) -> float:
+    """1.0 if the completion is one <think> block and an answer behind it, as Qwen3's are; else 0.0.
+
+    The chat template may have opened the block at the prompt's end.
+    """
+    del solution
+    thinking, closed, answer = completion.removeprefix("<think>").partition("</think>")
+    once = "<think>" not in thinking + answer and "</think>" not in answer
+    return float(bool(closed) and once and bool(answer.strip()))
+
+
 def answer_format(completion: str, solution: str) -> float:
     """1.0 if the completion's last line is "#### N" and nothing else, N a number; else 0.0."""
     del solution
@@ -77,6 +88,7 @@ ITEM_REWARDS: dict[str, ItemReward] = {
     "accuracy": accuracy,
     "qwen_accuracy": qwen_accuracy,
     "format": think_format,
+    "think": thought,
     "answer_format": answer_format,
     "knights": knights,
 }

@@ -29,7 +29,7 @@ EARNED = 0.5
 """Mean reward from which a way of answering counts as one that earns it."""
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 PENALTY = "soft_overlong"  # at best nothing is taken away
-ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "marked": "####"}
+ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Way of answering -> the words in a prompt that ask for it."""
 
 
@@ -121,6 +121,7 @@ def answers(row: Row, truth: str) -> dict[str, str]:
         "marked": f"{reasoning}\n#### {truth}",
         "boxed": f"{reasoning} The answer is \\boxed{{{truth}}}.",
         "think": f"<think>{reasoning}</think>\n<answer>{truth}</answer>",
+        "thinking": f"<think>\n{reasoning}\n</think>\n\n{truth}",
     }
 
 
@@ -160,6 +161,8 @@ def probe(
     bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
     expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
+    if config.enable_thinking:
+        expected.add("thinking")
     scored = _score_ways(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
     totals, unearned = _totals(reward, scored), _unearned(functions)

@@ -44,21 +44,25 @@ class ChatTemplate:
     """Renders conversations as transformers' apply_chat_template does.
 
     Source: huggingface/transformers v5.12.1, utils/chat_template_utils.py (sandbox, whitespace rules,
-    tojson and raise_exception).
+    tojson and raise_exception). There is no strftime_now: a template that asks for today's date, as
+    Llama 3.2's does, takes the date that it has for such a case, and ids are the same tomorrow.
     """
 
-    def __init__(self, source: str, special: Mapping[str, int], path: Path) -> None:
+    def __init__(
+        self, source: str, special: Mapping[str, int], path: Path, told: Mapping[str, Any] | None = None
+    ) -> None:
         """Compile a template.
 
         Args:
             source: Jinja text.
             special: special token -> id.
             path: where it comes from, for messages.
+            told: variables besides the messages: bos_token, enable_thinking.
 
         Raises:
             InputError: it is malformed.
         """
-        self.path, self._special = path, dict(special)
+        self.path, self._special, self._told = path, dict(special), dict(told or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
         self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
         environment = ImmutableSandboxedEnvironment(  # not HTML: escaping would change the text
@@ -83,7 +87,7 @@ class ChatTemplate:
         """
         messages = [{"role": turn.role, "content": self._guard(turn.content)} for turn in turns]
         try:
-            return self._template.render(messages=messages, add_generation_prompt=generation)
+            return self._template.render(messages=messages, add_generation_prompt=generation, **self._told)
         except (TemplateError, TypeError) as error:
             raise TemplateRefusalError(f"the chat template refuses it: {error}") from error
 
@@ -128,21 +132,39 @@ class ChatTemplate:
         return self._tokens.sub(lambda match: match[0][0] + GUARD + match[0][1:], content)
 
 
-def load_template(directory: Path, special: Mapping[str, int]) -> ChatTemplate:
+def load_template(
+    directory: Path, special: Mapping[str, int], enable_thinking: bool | None = None
+) -> ChatTemplate:
     """The chat template of a tokenizer: chat_template.jinja, tokenizer_config.json's, else plain ChatML.
 
     Raises:
-        InputError: it is malformed.
+        InputError: it is malformed, or knows nothing of the thinking that it is told of.
     """
-    alone, settings = directory / "chat_template.jinja", directory / "tokenizer_config.json"
-    if alone.is_file():
-        with understood(alone, "a chat template"):
-            return ChatTemplate(read_text(alone), special, alone)
-    with understood(settings, "a chat template"):
-        source = read_json(settings).get("chat_template") if settings.is_file() else None
+    path, alone = directory / "tokenizer_config.json", directory / "chat_template.jinja"
+    with understood(path, "a chat template"):
+        settings = read_json(path) if path.is_file() else {}
+        source, told = settings.get("chat_template"), _named_tokens(settings)
         if isinstance(source, list):  # several, each with a name
             source = {entry["name"]: entry["template"] for entry in source}.get("default")
-        return ChatTemplate(source or CHAT_TEMPLATE, special, settings)
+    if alone.is_file():
+        path = alone
+        with understood(path, "a chat template"):
+            source = read_text(path)
+    source = source or CHAT_TEMPLATE
+    if enable_thinking is not None:
+        if "enable_thinking" not in source:
+            rule = f"knows no enable_thinking, which tokenize.enable_thinking={enable_thinking} would tell it"
+            raise InputError(path, None, f"its chat template {rule}", "set it to null")
+        told["enable_thinking"] = enable_thinking
+    with understood(path, "a chat template"):
+        return ChatTemplate(source, special, path, told)
+
+
+def _named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """bos_token and its kin, as transformers tells a template of them."""
+    named = {key: settings.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    texts = {key: one.get("content") if isinstance(one, dict) else one for key, one in named.items()}
+    return {key: text for key, text in texts.items() if isinstance(text, str)}
 
 
 def _tojson(value: Any, indent: int | None = None) -> str:

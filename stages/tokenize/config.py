@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from stages.base.identity import NotInIdentity
+from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.rules import Rules, be
 
 Positive = Annotated[int, Ge(1)]
@@ -45,6 +45,9 @@ class TokenizeConfig:
     or an instruction such as "Put the answer in \\boxed{}."."""
     id_dtype: Literal["int64", "int32"]
     """Column type; int64 is rlhf_data.py's."""
+    enable_thinking: Annotated[bool | None, AbsentWhen(None)] = None
+    """What the chat template is told of it: Qwen3's puts an empty <think></think> before the answer where it
+    is false. null: nothing, and the template decides."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,12 @@ for _key, _wanted, _why in (
         be(_wanted, f"with tokenize.compat=mindrlhf: {_why}", "set tokenize.compat=none"),
         when=lambda config: config.compat == "mindrlhf",
     )
+RULES.must(
+    "tokenize.enable_thinking",
+    be(None, "there is no chat template to tell", "set tokenize.chat_template=true"),
+    "ours: stages/tokenize/chat.py",
+    when=lambda config: not config.chat_template,
+)
 RULES.must(
     "tokenize.chat_template",
     be(True, "turns need their marks"),

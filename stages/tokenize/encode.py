@@ -43,6 +43,12 @@ class Dropped:
     reason: str
 
 
+def first_ids(tokenizer: Tokenizer) -> list[int]:
+    """What a tokenizer puts before any text: Llama 3's <|begin_of_text|>, of Qwen's nothing."""
+    bare, framed = (tokenizer.encode("0", add_special_tokens=framed).ids for framed in (False, True))
+    return list(framed[: framed.index(bare[0])]) if bare else []
+
+
 class Encoder:
     """Turns rows into ids as a TokenizeConfig says."""
 
@@ -69,6 +75,7 @@ class Encoder:
         # A literal "<|endoftext|>" in a text would become the padding id, and end it there for every
         # reader that strips padding; encoded as plain characters it is only text.
         tokenizer.encode_special_tokens = not self.compat
+        self.first = [] if self.compat else first_ids(tokenizer)
 
     @property
     def columns(self) -> ColumnsConfig:
@@ -88,7 +95,7 @@ class Encoder:
         """Ids of what the policy is asked."""
         texts = [user_text(row, self.config) for row in rows]
         if self.template is None:
-            return self.batch(texts)
+            return [[*self.first, *ids] for ids in self.batch(texts)]
         first = system_turns(self.config)
         try:
             rendered = [self.template.render([*first, Turn("user", text)], generation=True) for text in texts]

@@ -108,7 +108,8 @@ def make_encoder(
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
     added = tokenizer.get_added_tokens_decoder()
     special = {token.content: index for index, token in added.items() if token.special}
-    template = load_template(directory, special) if config.chat_template else None
+    thinking = config.enable_thinking
+    template = load_template(directory, special, thinking) if config.chat_template else None
     return Encoder(tokenizer, special_ids(directory, model), dataset, config, template)
 
 

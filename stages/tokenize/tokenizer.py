@@ -33,7 +33,7 @@ class SpecialIds:
     """The ids with a meaning of their own."""
 
     bos: int | None
-    """First id of a text; Qwen2 puts none in front of texts, so this is only for config files."""
+    """First id of a text; what stands before texts is the tokenizer's own, see encode.py."""
     eos: tuple[int, ...]
     """Ids that end a completion; the first one ends the answers of supervised training."""
     pad: int

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.context import Context
-from stages.base.errors import InputError
+from stages.base.errors import ConfigError, InputError, Problem
 from stages.base.files import read_json
 from stages.models.config import Dtype, ModelConfig
+from stages.models.families import family_of
 from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
 from stages.weights.config import ConvertConfig
@@ -95,6 +96,9 @@ def convert_directory(
 ) -> None:
     """`convert` on paths alone: the shape comes from config.json; `out` appears when complete."""
     shape = read_shape(source)
+    if qkv_concat and not family_of(shape).fuses:
+        rule = f"mindformers stores {family_of(shape).title} with q, k and v apart"
+        raise ConfigError([Problem("qkv_concat", True, rule, "leave it out")])
     with complete_directory(out) as directory:
         convert(source, directory, shape, qkv_concat, dtype, file_format, progress=progress)
 

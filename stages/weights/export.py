@@ -12,8 +12,9 @@ from typing import Any
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
+from stages.models.decoder import HEADS
 from stages.models.families import weights_of
-from stages.models.family import EMBEDDING, HEAD, Shape
+from stages.models.family import HEAD, Cut, Shape
 from stages.weights.complete import stored_dtype
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import ITEM_BYTES
@@ -98,7 +99,7 @@ def _sources(
     # MindSpore checkpoints of tied models may carry the head that convert_weight.py duplicated, and trainers
     # save counters (mindrlhf's epoch_num and step_num).
     extra = {name for name, tensor in tensors.items() if tensor.shape == (1,)}
-    extra |= {HEAD} if shape.tie_word_embeddings else set()
+    extra |= {*HEADS} if shape.tie_word_embeddings else set()
     names = [name for name in tensors if name in expected or name not in extra]
     for name in names:
         where = f"{tensors[name].pieces[0].stored.file}: {name}"
@@ -147,7 +148,8 @@ def _moves(
     """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
     moves: list[Move] = []
     done: set[str] = set()
-    parts_of = {weight.name: weight.parts for weight in weights_of(shape, is_fused(sources))}
+    weights = weights_of(shape, is_fused(sources))
+    parts_of = {weight.name: weight.parts for weight in weights}
     for name, tensor in sources.items():
         parts = parts_of[name]
         done.update(parts)
@@ -157,8 +159,9 @@ def _moves(
             else [_target(tensor, placed[parts[0]])]
         )
         moves.append(Move(tensor, tuple(targets), _code(placed[parts[0]][1], dtype)))
+    embedding = next(sources[weight.name] for weight in weights if weight.cut is Cut.EMBEDDING)
     for name in placed.keys() - done:
-        tensor = sources[EMBEDDING] if name == HEAD else whole(placed[name][1])
+        tensor = embedding if name == HEAD else whole(placed[name][1])
         moves.append(Move(tensor, (_target(tensor, placed[name]),), _code(placed[name][1], dtype)))
     return moves
 

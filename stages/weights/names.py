@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stages.base.errors import InputError
 from stages.base.files import read_json
 from stages.models.families import recognised, weights_of, with_weights
 from stages.models.family import HEAD, HF_EMBEDDING, Shape
+from stages.models.hf_config import NUMBERS, described, head_size
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
 from stages.weights.sources import Piece, Tensor, whole
@@ -29,6 +29,7 @@ class FileShape:
     intermediate_size: int
     vocab_size: int
     tie_word_embeddings: bool
+    head_size: int
 
 
 def read_shape(directory: Path) -> FileShape:
@@ -50,13 +51,12 @@ def read_shape(directory: Path) -> FileShape:
     if family is None or family.weights is None:
         rule = f"must be one of a {with_weights()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
-    arguments: dict[str, Any] = {}
-    for key in list(FileShape.__dataclass_fields__)[1:]:  # but family
-        value = values.get(key, False if key == "tie_word_embeddings" else None)
+    told = described(values, family)
+    arguments = {key: told[key] for key in (*NUMBERS, "tie_word_embeddings")} | {"head_size": head_size(told)}
+    for key, value in arguments.items():
         if type(value) is not (bool if key == "tie_word_embeddings" else int):
             remedy = f"give the config.json of a {family.title} model"
             raise InputError(f"{file}: {key}", value, "must be given", remedy)
-        arguments[key] = value
     return FileShape(family.name, **arguments)
 
 

@@ -30,12 +30,12 @@ def main(arguments: list[str]) -> bool:
     from stages.grpo import worker
 
     worker.start()
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parameters import fuse
     from tests.stages.grpo import small
 
     model = small.model_config(**SHAPE)
-    network = Qwen2(model, S + T)
+    network = CausalLM(model, S + T)
     network.load(fuse(model, small.weights(model)))
     return write("long_tail", decoding(network) + training(network))
 

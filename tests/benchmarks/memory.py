@@ -119,7 +119,7 @@ def probe(shape: Shape) -> int:
     from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import PolicyLoss
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parallel import SINGLE
     from tests.stages.grpo import small
     from tests.stages.grpo.test_loss import train_config
@@ -130,7 +130,7 @@ def probe(shape: Shape) -> int:
         num_key_value_heads=shape.kv_heads, intermediate_size=shape.intermediate, vocab_size=shape.vocab,
     )  # fmt: skip
     P, G, S, T = shape.prompts, shape.generations, shape.prompt_tokens, shape.max_tokens
-    net = Qwen2(model, S + T)
+    net = CausalLM(model, S + T)
     random = np.random.default_rng(0)
     shapes = zip(net.names, net.trainable_params(), strict=True)
     net.load({name: random.normal(0, 0.02, value.shape).astype(np.float32) for name, value in shapes})

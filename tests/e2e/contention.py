@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.fingerprint import file_digest
+from pipeline.fingerprint import canonical, file_digest
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import MANIFEST, Key, Store
 from pipeline.store.verify import artifacts, verify
@@ -77,9 +79,9 @@ def round_of(
 
 
 def contents(store: Path) -> dict[str, str]:
-    """STAGE/DIGITS/FILE -> SHA-256, without the files that tell times."""
+    """STAGE/DIGITS/FILE -> SHA-256, without what tells times and memory."""
     return {
-        file.relative_to(store).as_posix(): file_digest(file)
+        file.relative_to(store).as_posix(): _digest(file)
         for artifact in artifacts(Store(store))
         for file in sorted(artifact.rglob("*"))
         if file.is_file()
@@ -87,3 +89,12 @@ def contents(store: Path) -> dict[str, str]:
         and file.name not in (MANIFEST, "metrics.jsonl")
         and file.parent.name != "tensorboard"
     }
+
+
+def _digest(file: Path) -> str:
+    """Of a result without what its process took."""
+    if file.name != "result.json":
+        return file_digest(file)
+    values = json.loads(file.read_text())
+    values.pop("peak_memory_gib", None)
+    return hashlib.sha256(canonical(values).encode()).hexdigest()

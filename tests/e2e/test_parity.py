@@ -18,7 +18,7 @@ def test_the_exported_model_is_the_trained_model(finished: tuple[Path, Finished]
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     from stages.base.reader import read
-    from stages.grpo.model import Qwen2
+    from stages.grpo.model import CausalLM
     from stages.grpo.parameters import fuse
     from stages.models.config import ModelConfig
     from stages.tokenize.records import read_columns
@@ -36,7 +36,7 @@ def test_the_exported_model_is_the_trained_model(finished: tuple[Path, Finished]
     lengths = (records != tokenizer.pad_token_id).sum(1)
     assert (lengths > 5).all()
 
-    ours = Qwen2(shape, positions=records.shape[1] + 2)
+    ours = CausalLM(shape, positions=records.shape[1] + 2)
     ours.load(fuse(shape, merge_ranks(place["grpo"] / "train", place["strategy"] / "train_strategy")))
 
     @ms.jit

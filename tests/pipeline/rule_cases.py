@@ -47,6 +47,7 @@ ids.eos_token_id  model.eos_token_id=[]  ->  model.eos_token_id=[511]
 ids.token_id  model.bos_token_id=512  ->  model.bos_token_id=511
 ids.token_id  model.eos_token_id=[0,-1]  ->  model.eos_token_id=[0,511]
 ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
+tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
 run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
 run.kind  tokenize=text
 evaluate.k  evaluate.k=9 evaluate.num_samples=8  ->  evaluate.k=9 evaluate.num_samples=9
@@ -58,6 +59,8 @@ trainer.enable_parallel_optimizer  layout.train.enable_parallel_optimizer=true
 local.qkv_concat  model.qkv_concat=true
 family.trained  model=deepseek_v3 model.path=/m
 family.section  model.family=deepseek_v3
+family.qkv_concat  model=tiny_qwen3 model.qkv_concat=true
+shape.high_freq_factor  model=tiny_llama model.rope_scaling.high_freq_factor=1.0  ->  model=tiny_llama
 trainer.cards  layout.reference.data_parallel=2
 trainer.shares  layout.train.micro_batch_num=3  ->  layout.train.micro_batch_num=4
 local.format  split.format=ckpt
@@ -192,6 +195,7 @@ mindformers.compat  tokenize.compat=mindrlhf
 mindformers.home  mindformers.home=/nowhere
 """,
     MINDSPEED_RL: """
+family.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 family.trained  model=deepseek_v3
 mindspeed_rl.qkv_concat  model.qkv_concat=true
 run.weights_of_sft  sft.enabled=true

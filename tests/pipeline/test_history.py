@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -178,3 +179,24 @@ def test_a_crash_that_cuts_a_line_is_no_lost_line(tmp_path: Path) -> None:
         file.write('{"run": "one", "event": "fini')
     start(tmp_path, "two")
     assert history.doubt(tmp_path, history.runs(tmp_path)) is None
+
+
+def test_the_newest_runs_are_listed_or_those_of_some_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def listed(*words: str) -> list[str]:
+        assert main(["runs", *words, f"store={tmp_path}"]) == 0
+        return re.findall(r"run\d+", capsys.readouterr().out)
+
+    for number in range(25):
+        config = {"seed": number, "train": {"beta": 0.01 * (number % 2)}, "model": {"name": "tiny"}}
+        history.record(tmp_path, f"run{number}", "started", overrides=[], config=config, artifacts={})
+    assert listed() == [f"run{number}" for number in range(5, 25)]
+    assert len(listed("--all")) == 25
+    assert listed("seed=3") == ["run3"]
+    assert len(listed("train.beta=1e-2", "--model", "tiny")) == 12
+    assert listed("model=another") == listed("--since", "2999-01-01") == []
+    assert main(["runs", "train.betta=1", f"store={tmp_path}"]) == 2
+    assert "train.betta=1: is a key of none of these runs" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["runs", "--since", "yesterday"])

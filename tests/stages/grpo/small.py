@@ -1,11 +1,11 @@
-"""A very small Qwen2 with random weights, for tests of the trainer."""
+"""A very small model with random weights, for tests of the trainer."""
 
 import numpy as np
 
 from stages.base.reader import read
 from stages.grpo.config import RolloutConfig
-from stages.grpo.parameters import EMBEDDING, HEAD
 from stages.models.config import ModelConfig
+from stages.models.families import weights_of
 
 SEED = 7
 
@@ -33,27 +33,23 @@ def rollout_config(**changes):
 
 def weights(model, seed=SEED):
     """Full tensors by the checkpoint's names: everything random, norms and biases too."""
-    H, D, F = model.hidden_size, model.head_dim, model.intermediate_size
-    kv = model.num_key_value_heads * D
-    shapes = {EMBEDDING: (model.vocab_size, H), "model.norm_out.weight": (H,)}
-    if not model.tie_word_embeddings:
-        shapes[HEAD] = (model.vocab_size, H)
-    for i in range(model.num_hidden_layers):
-        prefix = f"model.layers.{i}"
-        for name, rows in (("wq", H), ("wk", kv), ("wv", kv)):
-            shapes[f"{prefix}.attention.{name}.weight"] = (rows, H)
-            shapes[f"{prefix}.attention.{name}.bias"] = (rows,)
-        shapes[f"{prefix}.attention.wo.weight"] = (H, H)
-        shapes[f"{prefix}.feed_forward.w1.weight"] = (F, H)
-        shapes[f"{prefix}.feed_forward.w3.weight"] = (F, H)
-        shapes[f"{prefix}.feed_forward.w2.weight"] = (H, F)
-        shapes[f"{prefix}.attention_norm.weight"] = (H,)
-        shapes[f"{prefix}.ffn_norm.weight"] = (H,)
     random = np.random.default_rng(seed)
+    # golden values rest on this order: what is no layer's first, and of a layer the norms last
+    listed = sorted(
+        weights_of(model),
+        key=lambda one: (-1, False) if one.layer is None else (one.layer, "norm" in one.name),
+    )
     return {
-        name: (random.normal(size=shape) * model.initializer_range + ("norm" in name)).astype(np.float32)
-        for name, shape in shapes.items()
+        one.name: (random.normal(size=one.shape) * model.initializer_range + ("norm" in one.name)).astype(
+            np.float32
+        )
+        for one in listed
     }
+
+
+def hf_names(model):
+    """transformers' name of each of a checkpoint's tensors."""
+    return {weight.name: weight.parts[0] for weight in weights_of(model)}
 
 
 def prompts(model, P, S, seed=SEED):

@@ -14,7 +14,7 @@ from stages.grpo.collectives import Gather
 from stages.grpo.learner import Objective
 from stages.grpo.logprobs import LogProbs
 from stages.grpo.loss import SupervisedLoss
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import fuse
 from stages.grpo.setup import RoleModel
@@ -53,7 +53,7 @@ def test_rows_of_a_batch_are_a_part_s_prompts_with_their_completions():
 def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
     monkeypatch.setattr(module, "SHORTEST", 2)
     model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 3, 16
-    network = Qwen2(model, S + T)
+    network = CausalLM(model, S + T)
     network.load(fuse(model, small.weights(model)))
     random = np.random.default_rng(2)
     prompt, length = small.prompts(model, P, S)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
 from tests.stages.grpo import small
-from tests.stages.grpo.test_model import transformers_twin
+from tests.stages.grpo.test_model import SHAPES, transformers_twin
 
 P, S, T = 32, 12, 24
 ENDS = (1, 7, 30, 55)
@@ -15,14 +15,19 @@ ENDS = (1, 7, 30, 55)
 
 @pytest.mark.parity
 @pytest.mark.parametrize(
-    ("tied", "min_tokens", "penalty"),
-    [pytest.param(True, 0, 1.0, marks=pytest.mark.long), (False, 6, 1.4)],
+    ("shape", "min_tokens", "penalty"),
+    [
+        pytest.param("qwen2", 0, 1.0, marks=pytest.mark.long),
+        ("qwen2_untied", 6, 1.4),
+        ("qwen3_six_heads", 0, 1.0),
+        ("llama3_scaled", 0, 1.0),
+    ],
 )
-def test_greedy_decoding_equals_transformers_generate(tied, min_tokens, penalty):
+def test_greedy_decoding_equals_transformers_generate(shape, min_tokens, penalty):
     """32 prompts of 1 to 12 tokens, four stop ids, with and without a least length and a penalty."""
-    model = small.model_config(tie_word_embeddings=tied, num_hidden_layers=3, vocab_size=160)
+    model = small.model_config(**SHAPES[shape], num_hidden_layers=3, vocab_size=160)
     weights = small.weights(model)
-    ours = Qwen2(model, positions=S + T)
+    ours = CausalLM(model, positions=S + T)
     ours.load(fuse(model, weights))
     prompt, length = small.prompts(model, P, S)
     rules = small.rollout_config(max_tokens=T, min_tokens=min_tokens, repetition_penalty=penalty)

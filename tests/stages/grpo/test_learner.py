@@ -12,7 +12,7 @@ from stages.grpo.buckets import Bucket
 from stages.grpo.collectives import Groups
 from stages.grpo.learner import Learner
 from stages.grpo.loss import PolicyLoss, token_weights
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parallel import SINGLE
 from stages.grpo.parameters import fuse
 from tests.stages.grpo import small
@@ -39,7 +39,7 @@ def advantages(rewards):
 
 @pytest.fixture(scope="module")
 def learner():
-    model = Qwen2(MODEL, positions=S + T + 2 * WIDER)
+    model = CausalLM(MODEL, positions=S + T + 2 * WIDER)
     return Learner(model, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), [False] * len(model.names), 1.0)
 
 

@@ -1,67 +1,59 @@
+import tempfile
+from pathlib import Path
+
 import mindspore as ms
 import numpy as np
 import pytest
 
+from stages.fetch.builtin import write_config
 from stages.grpo.batch import Batch
-from stages.grpo.model import Qwen2
-from stages.grpo.parameters import EMBEDDING, HEAD, fuse
+from stages.grpo.model import CausalLM
+from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
 from stages.grpo.sampling import uniforms
+from stages.models.families import family_of
 from tests.stages.grpo import small
 
-HF_NAMES = {
-    "attention.wq": "self_attn.q_proj",
-    "attention.wk": "self_attn.k_proj",
-    "attention.wv": "self_attn.v_proj",
-    "attention.wo": "self_attn.o_proj",
-    "feed_forward.w1": "mlp.gate_proj",
-    "feed_forward.w3": "mlp.up_proj",
-    "feed_forward.w2": "mlp.down_proj",
-    "attention_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
+LLAMA3_SCALING = {
+    "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8
+}  # fmt: skip
+ODD = {"num_attention_heads": 6, "num_key_value_heads": 2, "hidden_size": 36}
+SHAPES = {
+    "qwen2": {"num_attention_heads": 8},
+    "qwen2_untied": {"num_attention_heads": 8, "tie_word_embeddings": False},
+    "qwen3_wide_heads": {"family": "qwen3", "head_dim": 20},
+    "qwen3_six_heads": {"family": "qwen3", "head_dim": 10, "tie_word_embeddings": False, **ODD},
+    "qwen3": {"family": "qwen3"},
+    "llama3": {"family": "llama3", "tie_word_embeddings": False},
+    "llama3_six_heads": {"family": "llama3", **ODD},
+    "llama3_scaled": {"family": "llama3", "head_dim": 16, "rope_scaling": LLAMA3_SCALING, **ODD},
 }
-
-
-def hf_name(name):
-    """transformers' name of a checkpoint's tensor."""
-    for ours, theirs in HF_NAMES.items():
-        name = name.replace(ours, theirs)
-    return name.replace("tok_embeddings.embedding_weight", "embed_tokens.weight").replace("norm_out", "norm")
+"""Odd ones: heads that are not hidden_size / heads, six with two for keys, tied and not, positions beyond the
+original length (8 of up to 16)."""
 
 
 def transformers_twin(model, weights):
+    """The same model of transformers, told by the config.json that fetch writes of a built-in one."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    config = transformers.Qwen2Config(
-        hidden_size=model.hidden_size,
-        num_hidden_layers=model.num_hidden_layers,
-        num_attention_heads=model.num_attention_heads,
-        num_key_value_heads=model.num_key_value_heads,
-        intermediate_size=model.intermediate_size,
-        vocab_size=model.vocab_size,
-        rms_norm_eps=model.rms_norm_eps,
-        max_position_embeddings=model.max_position_embeddings,
-        tie_word_embeddings=model.tie_word_embeddings,
-        rope_parameters={"rope_type": "default", "rope_theta": model.rope_theta},
-        rope_theta=model.rope_theta,
-        eos_token_id=1,
-        pad_token_id=0,
-        bos_token_id=None,
-        attn_implementation="eager",
-    )
-    twin = transformers.Qwen2ForCausalLM(config).eval()
-    state = {hf_name(name): torch.from_numpy(array) for name, array in weights.items()}
+    with tempfile.TemporaryDirectory() as directory:
+        write_config(model, {"bos": None, "eos": [1], "pad": 0}, Path(directory))
+        config = transformers.AutoConfig.from_pretrained(directory, attn_implementation="eager")
+    twin = transformers.AutoModelForCausalLM.from_config(config).eval().float()
+    assert type(twin).__name__ == family_of(model).architecture
+    names = small.hf_names(model)
+    state = {names[name]: torch.from_numpy(array) for name, array in weights.items()}
     missing, unexpected = twin.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     return twin, torch
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("tied", [True, False])
-def test_logprobs_equal_transformers(tied, capsys):
-    model, P, S, G, T = small.model_config(tie_word_embeddings=tied, num_attention_heads=8), 8, 9, 3, 7
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logprobs_equal_transformers(shape, capsys):
+    model, P, S, G, T = small.model_config(**SHAPES[shape]), 8, 9, 3, 7
     weights = small.weights(model)
-    ours = Qwen2(model, positions=S + T)
+    ours = CausalLM(model, positions=S + T)
     ours.load(fuse(model, weights))
     twin, torch = transformers_twin(model, weights)
     prompt, length = small.prompts(model, P, S)
@@ -81,14 +73,14 @@ def test_logprobs_equal_transformers(tied, capsys):
             largest = max(largest, float(np.abs(got[p, g] - chosen).max()))
             np.testing.assert_allclose(entropy[p, g], -(wanted.exp() * wanted).sum(-1).numpy(), atol=1e-4)
     with capsys.disabled():
-        print(f"\nlargest difference of log-probabilities to transformers (tied={tied}): {largest:.2e}")
+        print(f"\nlargest difference of log-probabilities to transformers ({shape}): {largest:.2e}")
     assert largest < 1e-4
 
 
 def test_cached_decoding_equals_the_full_forward():
     """Each token is the one that the training forward's distribution gives at the number drawn for it."""
     model, P, S, G, T = small.model_config(), 3, 6, 4, 10
-    ours = Qwen2(model, positions=S + T)
+    ours = CausalLM(model, positions=S + T)
     ours.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     draws = uniforms((3,), P * G, T)
@@ -122,7 +114,7 @@ def every_logit(network, prompt, length, completion):
 
 def test_padding_of_prompts_changes_nothing():
     model, P, S, G, T = small.model_config(num_hidden_layers=1), 4, 6, 2, 5
-    ours = Qwen2(model, positions=S + 3 + T)
+    ours = CausalLM(model, positions=S + 3 + T)
     ours.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     completion = np.random.default_rng(1).integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
@@ -135,7 +127,6 @@ def test_padding_of_prompts_changes_nothing():
 
 def test_names_cover_the_checkpoint():
     model = small.model_config(tie_word_embeddings=False)
-    assert EMBEDDING in small.weights(model) and HEAD in small.weights(model)
     assert sum(array.size for array in fuse(model, small.weights(model)).values()) == sum(
         array.size for array in small.weights(model).values()
     )

@@ -1,7 +1,7 @@
 import numpy as np
 
 from stages.grpo import rollout
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse
 from stages.grpo.rollout import Decoder
 from stages.grpo.sampling import uniforms
@@ -13,7 +13,7 @@ ENDS = tuple(range(1, 12))  # of 96 ids: few completions are long
 
 def test_carrying_the_rest_over_to_smaller_decoders_changes_no_completion(monkeypatch):
     model = small.model_config()
-    network = Qwen2(model, positions=S + T)
+    network = CausalLM(model, positions=S + T)
     network.load(fuse(model, small.weights(model)))
     prompt, length = small.prompts(model, P, S)
     config = small.rollout_config(max_tokens=T, repetition_penalty=1.3)
@@ -38,7 +38,7 @@ def test_the_fewest_rows_that_hold_those_still_running(monkeypatch):
     monkeypatch.setattr(rollout, "FEWEST", 4)
     monkeypatch.setattr(rollout, "WORTHWHILE", 10)
     model = small.model_config()
-    decoder = Decoder(Qwen2(model, positions=S + T), small.rollout_config(), 4, 6, S, ENDS, pad=0)
+    decoder = Decoder(CausalLM(model, positions=S + T), small.rollout_config(), 4, 6, S, ENDS, pad=0)
     sizes = {
         (running, left): decoder.fitting(running, left).B
         for running in (24, 13, 12, 7, 6, 1)

@@ -17,11 +17,10 @@ import pytest
 from stages.grpo.batch import Batch
 from stages.grpo.learner import Objective
 from stages.grpo.loss import PolicyLoss, token_weights
-from stages.grpo.model import Qwen2
+from stages.grpo.model import CausalLM
 from stages.grpo.parameters import fuse, unfuse
 from tests.stages.grpo import small
 from tests.stages.grpo.test_loss import train_config
-from tests.stages.grpo.test_model import hf_name
 
 PEER = Path(__file__).with_name("trl_peer.py")
 GOLDEN = Path(__file__).parents[2] / "data" / "trl" / "golden.npz"
@@ -61,15 +60,15 @@ def make_batch():
     completion = random.integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
     tokens = random.integers(1, T + 1, (P, G))
     tokens[0, 0], tokens[1, 1] = T, 0
-    network = Qwen2(model, S + T)
+    network = CausalLM(model, S + T)
     network.load(fuse(model, weights))
     logprob = network(*Batch(prompt, length, completion).tensors(), TEMPERATURE)[0].asnumpy()
     noise = random.normal(size=(3, *logprob.shape))
-    shape = config_of_transformers(model)
+    shape, names = config_of_transformers(model), small.hf_names(model)
     cases = {name: trl_case({**DEFAULTS, **case}) for name, case in CASES.items()}
     settings = {"model": shape, "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "cases": cases}
     return {
-        **{f"weight/{hf_name(name)}": array for name, array in weights.items()},
+        **{f"weight/{names[name]}": array for name, array in weights.items()},
         "prompt": prompt,
         "length": length,
         "completion": completion,
@@ -102,8 +101,9 @@ def trl_case(case):
 def ours(batch, case):
     """Loss and gradients by Hugging Face names."""
     config, model = train_config(**{**DEFAULTS, **case}), model_config()
-    network = Qwen2(model, S + T)
-    named = {name: batch[f"weight/{hf_name(name)}"] for name in small.weights(model)}
+    network = CausalLM(model, S + T)
+    names = small.hf_names(model)
+    named = {name: batch[f"weight/{stored}"] for name, stored in names.items()}
     network.load(fuse(model, named))
     flat = {key: batch[key].reshape(P * G, -1) for key in ("old", "reference", "advantage", "mask")}
     weight = token_weights(flat["mask"], config.loss_type, MAX_TOKENS)
@@ -114,7 +114,7 @@ def ours(batch, case):
     grad = ms.value_and_grad(objective, None, ms.ParameterTuple(parameters), has_aux=True)
     (loss, _), gradients = grad(*arrays.tensors(*objective.read_by_loss))
     fused = {name: value.asnumpy() for name, value in zip(network.names, gradients, strict=True)}
-    return float(loss.asnumpy()), {hf_name(name): array for name, array in unfuse(model, fused).items()}
+    return float(loss.asnumpy()), {names[name]: array for name, array in unfuse(model, fused).items()}
 
 
 def compare(batch, theirs, name):

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[3]
         ({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "other"}, "deepseek_v3"),
         ({"model_type": "qwen2"}, "qwen2"),
         ({"architectures": "Qwen2ForCausalLM", "model_type": 7}, None),
-        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, None),
+        ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "llama3"),
+        ({"architectures": ["Qwen3ForCausalLM"]}, "qwen3"),
+        ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, None),
         ({}, None),
     ],
 )

@@ -1,6 +1,7 @@
 import pytest
 
 from stages.rewards import accuracy_reward, answer_format_reward, format_reward, qwen_accuracy_reward
+from stages.rewards.functions import thought
 
 # Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
 ACCURACY = [
@@ -88,6 +89,25 @@ def test_format(completion, expected):
 @pytest.mark.parametrize(("completion", "expected"), ANSWER_FORMAT)
 def test_answer_format(completion, expected):
     assert answer_format_reward([completion], ["1"]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<think>\n1+1\n</think>\n\n2", 1.0),
+        ("\n1+1\n</think>\n\n2", 1.0),  # the prompt ends in <think>
+        ("<think>\n\n</think>\n\n#### 2", 1.0),
+        ("<think>1+1</think>\n \n", 0.0),
+        ("<think>1+1 2", 0.0),
+        ("2", 0.0),
+        ("<think>1</think>2<think>", 0.0),
+        ("<think>1</think>2</think>3", 0.0),
+        ("<think><think>1</think>2", 0.0),
+        ("2 <think>1</think>2", 0.0),
+    ],
+)
+def test_think(completion, expected):
+    assert thought(completion, "2") == expected
 
 
 @pytest.mark.parametrize("reward", [accuracy_reward, qwen_accuracy_reward])

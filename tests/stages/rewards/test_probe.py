@@ -42,6 +42,13 @@ def test_raw_gsm8k_with_a_reward_for_boxes_cannot_be_earned():
     assert result.functions["qwen_accuracy"].unasked == ("boxed",)
 
 
+def test_thinking_is_earned_where_the_template_has_the_model_think():
+    result = run(("accuracy", "think"), chat_template=True, enable_thinking=True)
+    assert result.problems == () and result.functions["think"].earned_by == ("thinking",)
+    (problem,) = run(("accuracy", "think"), chat_template=True).problems
+    assert problem.value == "think" and "<think>" in problem.remedy
+
+
 LETTER = Leftover("⒠", "tokenizer.py:451", "read tokenizer.json")
 
 

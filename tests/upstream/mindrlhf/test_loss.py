@@ -22,7 +22,6 @@ from stages.engines.outside import dump
 from stages.grpo.algorithm.grpo import group_advantages
 from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.grpo import small
-from tests.stages.grpo.test_model import hf_name
 from tests.stages.grpo.test_trl import CASES, GOLDEN, model_config
 from tests.upstream.conftest import Find
 
@@ -69,8 +68,9 @@ def write_batch(file: Path, golden: dict[str, np.ndarray], temperature: float) -
     mindrlhf knows no temperature in its log-probabilities (grpo_models.py:114, logprobs_of_labels); the last
     norm's weight divided by it does the same to the logits.
     """
-    weights = {f"weight/{name}": golden[f"weight/{hf_name(name)}"] for name in small.weights(model_config())}
-    (norm,) = (name for name in weights if hf_name(name[7:]) == NORM)
+    names = small.hf_names(model_config())
+    weights = {f"weight/{name}": golden[f"weight/{stored}"] for name, stored in names.items()}
+    (norm,) = (f"weight/{name}" for name, stored in names.items() if stored == NORM)
     weights[norm] = weights[norm] / np.float32(temperature)
     keys = ("prompt", "length", "completion", "mask", "old", "reference", "advantage")
     np.savez(file, rewards=REWARDS.T.ravel(), **weights, **{key: golden[key] for key in keys})

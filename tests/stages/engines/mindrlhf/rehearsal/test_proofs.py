@@ -103,7 +103,7 @@ def test_it_must_go_on_from_the_checkpoint_that_was_whole(
     assert of_resume(tmp_path, Moment(0, 2)).state == state
 
 
-SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False)
+SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False, 4)
 PREFIX = "grpo_model_train.policy_model.model."
 
 

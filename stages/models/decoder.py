@@ -1,0 +1,142 @@
+"""The decoder that Qwen2, Qwen3 and Llama share: its parameters under mindformers' names.
+
+No weight is transposed or permuted between Hugging Face and mindformers: converting is renaming. With
+qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its key, its value) and gate/up
+(row by row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Shape, Weight
+
+HEADS = (HEAD, "output_layer.weight")
+"""What mindformers calls the head, which checkpoints of tied models may repeat."""
+FeedForward = Callable[[Shape, int], Iterable[Weight]]
+
+
+@dataclass(frozen=True)
+class Names:
+    """What mindformers calls the parameters of one of its networks."""
+
+    embedding: str
+    norm: str
+    head: str
+    layers: str
+    parts: Mapping[str, str]
+    """Hugging Face's name within a layer -> mindformers'."""
+    fused: tuple[str, str] | None = None
+    """q/k/v and gate/up with qkv_concat; None: it stores none."""
+
+    def weight(self, layer: int, name: str, shape: tuple[int, ...], cut: Cut, kind: str = "weight") -> Weight:
+        """One tensor of a layer; a bias has the rows of `shape`."""
+        return self.fuse(layer, self.parts[name], (name,), shape, cut, kind)
+
+    def fuse(
+        self, layer: int, name: str, parts: tuple[str, ...], shape: tuple[int, ...], cut: Cut,
+        kind: str = "weight",
+    ) -> Weight:  # fmt: skip
+        """One parameter of several tensors of a layer."""
+        stored = tuple(f"model.layers.{layer}.{part}.{kind}" for part in parts)
+        size = shape[:1] if kind == "bias" else shape
+        return Weight(f"{self.layers}.{layer}.{name}.{kind}", stored, size, cut, layer)
+
+
+LLAMA = Names(
+    embedding="model.tok_embeddings.embedding_weight",
+    norm="model.norm_out.weight",
+    head=HEAD,
+    layers="model.layers",
+    parts={
+        "input_layernorm": "attention_norm",
+        "self_attn.q_proj": "attention.wq",
+        "self_attn.k_proj": "attention.wk",
+        "self_attn.v_proj": "attention.wv",
+        "self_attn.o_proj": "attention.wo",
+        "post_attention_layernorm": "ffn_norm",
+        "mlp.gate_proj": "feed_forward.w1",
+        "mlp.up_proj": "feed_forward.w3",
+        "mlp.down_proj": "feed_forward.w2",
+    },
+    fused=("attention.w_qkv", "feed_forward.w_gate_hidden"),
+)
+"""mindformers 1.6.0, models/llama/convert_weight.py and research/qwen2_5/convert_weight.py."""
+MCORE = Names(
+    embedding="embedding.word_embeddings.weight",
+    norm="decoder.final_layernorm.weight",
+    head=HEADS[1],
+    layers="decoder.layers",
+    parts={
+        "input_layernorm": "input_layernorm",
+        "self_attn.q_proj": "self_attention.linear_q",
+        "self_attn.k_proj": "self_attention.linear_k",
+        "self_attn.v_proj": "self_attention.linear_v",
+        "self_attn.q_norm": "self_attention.q_layernorm",
+        "self_attn.k_norm": "self_attention.k_layernorm",
+        "self_attn.o_proj": "self_attention.linear_proj",
+        "post_attention_layernorm": "pre_mlp_layernorm",
+        "mlp.gate_proj": "mlp.gating",
+        "mlp.up_proj": "mlp.linear_fc1",
+        "mlp.down_proj": "mlp.linear_fc2",
+    },
+)
+"""mindformers 1.6.0, models/qwen3/utils.py: convert_name."""
+
+
+def weights(
+    shape: Shape, qkv_concat: bool, names: Names, bias: bool = False, feed_forward: FeedForward | None = None
+) -> list[Weight]:
+    """All parameters in the model's order.
+
+    Args:
+        shape: sizes, tying and head size.
+        qkv_concat: fuse q/k/v and gate/up.
+        names: the network's names; those of q_norm and k_norm, where it has them.
+        bias: of q, k and v.
+        feed_forward: a layer's parameters behind attention and norms; None: gate, up and down.
+    """
+    hidden, fused = (shape.hidden_size,), qkv_concat and names.fused is not None
+    embedding = (shape.vocab_size, shape.hidden_size)
+    listed = [Weight(names.embedding, (HF_EMBEDDING,), embedding, Cut.EMBEDDING)]
+    for i in range(shape.num_hidden_layers):
+        listed.append(names.weight(i, "input_layernorm", hidden, Cut.LAYER_NORM))
+        listed += _attention(shape, names, i, bias, fused)
+        listed.append(names.weight(i, "post_attention_layernorm", hidden, Cut.LAYER_NORM))
+        listed += feed_forward(shape, i) if feed_forward else _gated(shape, names, i, fused)
+    listed.append(Weight(names.norm, (HF_NORM,), hidden, Cut.FINAL_NORM))
+    if not shape.tie_word_embeddings:
+        listed.append(Weight(names.head, (HEAD,), embedding, Cut.HEAD))
+    return listed
+
+
+def _attention(shape: Shape, names: Names, i: int, bias: bool, fused: bool) -> Iterator[Weight]:
+    hidden, head = shape.hidden_size, shape.head_size
+    queries, keys = shape.num_attention_heads * head, shape.num_key_value_heads * head
+    projections = {"self_attn.q_proj": queries, "self_attn.k_proj": keys, "self_attn.v_proj": keys}
+    kinds = ("weight", "bias") if bias else ("weight",)
+    if fused and names.fused:
+        for kind in kinds:
+            rows = sum(projections.values())
+            yield names.fuse(i, names.fused[0], (*projections,), (rows, hidden), Cut.ROWS, kind)
+    else:
+        for name, rows in projections.items():
+            for kind in kinds:
+                yield names.weight(i, name, (rows, hidden), Cut.ROWS, kind)
+    for name in ("self_attn.q_norm", "self_attn.k_norm"):
+        if name in names.parts:
+            yield names.weight(i, name, (head,), Cut.LAYER_NORM)
+    yield names.weight(i, "self_attn.o_proj", (hidden, queries), Cut.COLUMNS)
+
+
+def _gated(shape: Shape, names: Names, i: int, fused: bool) -> Iterator[Weight]:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    gates = ("mlp.gate_proj", "mlp.up_proj")
+    if fused and names.fused:
+        yield names.fuse(i, names.fused[1], gates, (2 * inner, hidden), Cut.FUSED_ROWS)
+    else:
+        for name in gates:
+            yield names.weight(i, name, (inner, hidden), Cut.ROWS)
+    down = Cut.FUSED_COLUMNS if fused else Cut.COLUMNS
+    yield names.weight(i, "mlp.down_proj", (hidden, inner), down)

@@ -1,0 +1,47 @@
+"""Qwen3's dense models: heads of a size of their own, queries and keys normed per head, no biases.
+
+mindformers 1.6.0 has its network for inference alone (models/qwen3/modeling_qwen3.py raises in training), and
+mindrlhf starts none; MindSpeed-RL trains it.
+
+Source: transformers 4.57, models/qwen3/modeling_qwen3.py; mindformers 1.6.0, models/qwen3;
+Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_8b.yaml and qwen3_32b.yaml.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from stages.models.decoder import MCORE, weights
+from stages.models.family import Family, TokenIds, Values
+from stages.models.qwen2 import ENDOFTEXT, IM_END, megatron, sliding_window
+
+if TYPE_CHECKING:
+    from stages.models.config import ModelConfig
+
+IDS = {
+    "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
+    "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
+}
+
+
+def normed_heads(model: ModelConfig) -> Values:
+    """MindSpeed-RL's keys of any Qwen3's attention, in place of Qwen2's bias."""
+    qwen2 = megatron(model)
+    del qwen2["add_qkv_bias"]
+    return qwen2 | {"qk_layernorm": True, "kv_channels": model.head_size}
+
+
+QWEN3 = Family(
+    name="qwen3",
+    title="Qwen3",
+    architecture="Qwen3ForCausalLM",
+    model_type="qwen3",
+    ids=IDS,
+    engines=frozenset({"local", "mindspeed_rl"}),
+    weights=functools.partial(weights, names=MCORE),
+    head_dim=128,
+    hf_config=lambda model: {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)},
+    fuses=False,
+    megatron=normed_heads,
+)
