@@ -10,7 +10,16 @@ from pathlib import Path
 from launch.errors import LaunchError
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 
-__all__ = ["REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "StageFailed", "StoreError"]
+__all__ = [
+    "REPORTED",
+    "ConfigError",
+    "InputError",
+    "NoResult",
+    "Problem",
+    "RemoteError",
+    "StageFailed",
+    "StoreError",
+]
 ELSEWHERE = "choose another store with store=DIR"
 
 
@@ -34,6 +43,20 @@ class StoreError(Exception):
 
 class NoResult(StoreError):
     """A stage has ended as if it had done its work, and has not."""
+
+
+class RemoteError(StoreError):
+    """The remote does not answer, or what it holds is refused."""
+
+    refused: str | None = None
+    """The path of a copy that is not what it should be; None: it does not answer."""
+
+    @classmethod
+    def of_copy(cls, path: str, reason: str) -> RemoteError:
+        """What it holds at a path is refused."""
+        error = cls(reason)
+        error.refused = path
+        return error
 
 
 class StageFailed(Exception):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -229,6 +229,3 @@ def as_json(diagnosis: Diagnosis) -> str:
 def culprit(place: Path) -> Path | None:
     """The log that tells the cause of a failed run, or None."""
     return diagnose(place).culprit
-
-
-__all__: Sequence[str] = ("Diagnosis", "Finding", "as_json", "culprit", "diagnose", "logs_of", "rank_of")

@@ -19,6 +19,7 @@ _RAISED = re.compile(
 _TRACEBACK = re.compile(r"^.{0,200}?Traceback \(most recent call last\):", re.M)
 _PART = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|\(\?P<\w+>|\(\?<?[:!=]|\(|\)|[?*+]\??|\{[\d,]*\}\??|.", re.S)
 _SHORTEST = 3
+_DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _ENDED = re.compile(r"^grpoflow: ended .*$", re.M)
 _LAST_LINES = 60
 """An exception that ends a process has fewer lines after it: the rest of its text, and good-byes."""
@@ -60,8 +61,8 @@ def _patterns() -> tuple[tuple[Failure, re.Pattern[str]], ...]:
 
 
 @functools.cache
-def _words(pattern: str) -> tuple[str, ...]:
-    """Texts of which every match of `pattern` contains at least one; none where that cannot be told."""
+def _words(pattern: str) -> tuple[tuple[str, ...], ...]:
+    """Texts for each alternative of `pattern`, which its matches contain; none where that cannot be told."""
     runs, depth = [[""]], 0
     for part in _PART.findall(pattern):
         depth += part.startswith("(") - (part == ")")
@@ -75,25 +76,55 @@ def _words(pattern: str) -> tuple[str, ...]:
             runs[-1].append("")
         else:
             runs[-1][-1] += part[-1]
-    longest = [max(run, key=len) for run in runs]
-    return tuple(longest) if min(map(len, longest)) >= _SHORTEST else ()
+    words = tuple(tuple(word for word in run if len(word) >= _SHORTEST) for run in runs)
+    return words if all(words) else ()
+
+
+@functools.cache
+def _is_one_line(pattern: str) -> bool:
+    """Whether no match of `pattern` can reach over a line's end."""
+    return not any(
+        r"\n" not in part if part.startswith("[^") else re.search(r"\\[sDWn]|\n", part)
+        for part in _PART.findall(pattern)
+    )
+
+
+def _shapes(text: str) -> bytes:
+    """The kinds of lines of a log, each once, digits alike: of megabytes of progress a few remain."""
+    return b"\n".join(set(text.encode().translate(_DIGITS).split(b"\n")))
+
+
+def _begin(pattern: str, text: str, shapes: bytes, begin: int) -> int | None:
+    """Where the first match of `pattern` may begin; None: there is none.
+
+    Plain words are found a hundred times faster than patterns.
+    """
+    possible = []
+    for words in (alternatives := _words(pattern)):
+        if all(word.encode().translate(_DIGITS) in shapes for word in words):
+            places = [text.find(word, begin) for word in words]
+            possible += [max(places)] if min(places) >= 0 else []
+    if alternatives and not possible:
+        return None
+    whole = not alternatives or not _is_one_line(pattern)
+    return begin if whole else max(begin, text.rfind("\n", 0, min(possible)) + 1)
 
 
 def look(log: Path) -> Symptom | None:
     """The entry that tells most; an error that none knows; or None."""
     whole, skipped = _read(log)
-    text = _TALK.sub(lambda line: " " * len(line[0]), whole)  # of the same length: places stay
+    talks = "[INFO]" in whole or "[DEBUG]" in whole
+    text = _TALK.sub(lambda line: " " * len(line[0]), whole) if talks else whole  # of one length: places stay
     begin = _last_attempt(text)
     best: tuple[Failure, re.Match[str]] | None = None
-    present: dict[str, bool] = {}  # plain words are found a hundred times faster than patterns
+    shapes = _shapes(text)
     for failure, pattern in _patterns():
         if best is not None and ORDER[best[0].kind] <= ORDER[failure.kind]:
             continue
-        words = _words(failure.pattern)
-        present |= {word: word in text for word in words if word not in present}
-        if words and not any(present[word] for word in words):
+        first = _begin(failure.pattern, text, shapes, begin)
+        if first is None:
             continue
-        matches = (match for match in pattern.finditer(text, begin) if not _survived(text, match))
+        matches = (match for match in pattern.finditer(text, first) if not _survived(text, match))
         match = next(matches, None)
         if match is not None:
             best = failure, match
@@ -106,7 +137,7 @@ def look(log: Path) -> Symptom | None:
 
 def _last_attempt(text: str) -> int:
     """Where the last attempt's part begins: later ones append to the same log."""
-    ends = [match.end() for match in _ENDED.finditer(text)]
+    ends = [match.end() for match in _ENDED.finditer(text)] if "grpoflow: ended" in text else []
     done = [end for end in ends if text[end:].strip()]
     return done[-1] if done else 0
 
@@ -119,7 +150,10 @@ def _survived(text: str, match: re.Match[str]) -> bool:
 
 def _unknown(text: str, begin: int) -> re.Match[str] | None:
     """The exception of the first traceback that nobody caught, unless it tells of waiting for others."""
-    for traceback in _TRACEBACK.finditer(text, begin):
+    place = text.find("Traceback (most", begin)
+    if place < 0:
+        return None
+    for traceback in _TRACEBACK.finditer(text, max(begin, text.rfind("\n", 0, place) + 1)):
         raised = _RAISED.search(text, traceback.end())
         if raised is not None and not _survived(text, raised):
             message = text[traceback.start() : raised.end() + _MESSAGE]

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +110,15 @@ def look(
     """
     marker = shared / f".shared-{secrets.token_hex(8)}"
     marker.touch()
-    lacks: list[list[str]] = [[] for _ in hosts]
     try:
-        threads = [
-            threading.Thread(target=_look, args=(ssh, host, script, marker, lines))
-            for host, script, lines in zip(hosts, scripts, lacks, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            asked = pool.map(lambda host, script: _look(ssh, host, script, marker), hosts, scripts)
+            return [(host, line) for host, lines in zip(hosts, asked, strict=True) for line in lines]
     finally:
         marker.unlink()
-    return [(host, line) for host, lines in zip(hosts, lacks, strict=True) for line in lines]
 
 
-def _look(ssh: Sequence[str], host: str, script: str, marker: Path, lacks: list[str]) -> None:
+def _look(ssh: Sequence[str], host: str, script: str, marker: Path) -> list[str]:
     command = shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])
     must_work = f"`{shlex.join([*ssh, host, 'true'])}` must work"
     try:
@@ -132,17 +126,14 @@ def _look(ssh: Sequence[str], host: str, script: str, marker: Path, lacks: list[
             [*ssh, host, command], input=script, capture_output=True, text=True, timeout=LOOK_S
         )
     except subprocess.TimeoutExpired:
-        lacks.append(f"does not answer; {must_work}")
-        return
+        return [f"does not answer; {must_work}"]
     except OSError as error:
-        lacks.append(f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}")
-        return
+        return [f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}"]
     lines = done.stderr.strip().splitlines()
     if done.returncode == LOST:
-        what = lines[-1] if lines else "no connection"
-        lacks.append(f"{what}; {must_work}")
-    elif done.returncode != 0:
-        lacks += [match[1] for line in lines if (match := _LACKS.fullmatch(line))] or lines[-1:]
+        return [f"{lines[-1] if lines else 'no connection'}; {must_work}"]
+    told = [match[1] for line in lines if (match := _LACKS.fullmatch(line))]
+    return (told or lines[-1:]) if done.returncode != 0 else []
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -197,11 +188,9 @@ def bring_home(ssh: list[str], hosts: list[str], logs: Path) -> None:
     marker = logs / f".here-{secrets.token_hex(8)}"
     marker.touch()
     try:
-        threads = [threading.Thread(target=_fetch, args=(ssh, host, logs, marker.name)) for host in hosts]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        if hosts:
+            with ThreadPoolExecutor(len(hosts)) as pool:
+                list(pool.map(lambda host: _fetch(ssh, host, logs, marker.name), hosts))
     finally:
         marker.unlink()
 

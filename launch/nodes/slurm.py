@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.nodes.fan_out import FREE_PORT
+
 BASE_PORT, PORTS = 20000, 10000
 """Where a node without python3 can't look for a free port: another one for each job on it."""
-FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }

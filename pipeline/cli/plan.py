@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands, add_target, target_of
-from pipeline.errors import Exit
+from pipeline.cli.command import Commands, add_configuration, add_target, target_of
+from pipeline.errors import Exit, RemoteError
 from pipeline.plan import brought, cautions, explain
+from pipeline.plan.graph import Plan
 from pipeline.run.run import prepare_plan
+from pipeline.store.store import Store
 from pipeline.terminal import console
+
+if TYPE_CHECKING:
+    from pipeline.plan.shared import Shared
 
 
 def register(commands: Commands) -> None:
@@ -23,6 +30,7 @@ def register(commands: Commands) -> None:
         "train.beta=0.02",
         "--until split",
     )
+    add_configuration(parser)
     add_target(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(
@@ -37,11 +45,30 @@ def plan(options: Namespace) -> int:
     )
     taken = brought.fitting([planned], options.brought) if options.brought else {}
     places = {spec.key: directory for directory, spec in taken.items()}
-    rows = explain.explain(planned, store, environment.problems(), places)
+    shared = _look(planned, store)
+    rows = explain.explain(planned, store, environment.problems(), places, shared)
     roles = engines.of(planned.config.engine.name).memory(planned.config)
     warnings = cautions.warnings(planned, store, roles)
     if options.json:
         print(json.dumps(explain.as_json(planned, rows, warnings, roles), indent=1))
     else:
         explain.show(planned, rows, console(), warnings, roles)
-    return Exit.PENDING if any(row.state != "CACHED" for row in rows) else Exit.DONE
+    return Exit.PENDING if any(map(_is_pending, rows)) else Exit.DONE
+
+
+def _is_pending(row: explain.Row) -> bool:
+    """Whether a run would have something to do; not with what stays on a remote."""
+    return row.state in ("RUN", "BLOCKED") or (row.state == "REMOTE" and bool(row.bytes_written))
+
+
+def _look(planned: Plan, store: Store) -> Shared | None:
+    """What a remote has of it; nothing, and a warning, where it does not answer."""
+    if not planned.config.remote.url:
+        return None
+    from pipeline.plan.shared import look
+
+    try:
+        return look(planned, store)
+    except RemoteError as error:
+        print(f"warning: remote: {error}; planned without it", file=sys.stderr)
+        return None

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from pipeline.cli.command import Commands
 from pipeline.config.load import load
-from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.graph import VERSIONS
+from pipeline.plan.shared import open_place
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote import records
 from pipeline.store.remote.choose import copies_of, remote_keys
@@ -23,8 +23,6 @@ from pipeline.store.remote.place import Place
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
 from stages.base.files import shown_bytes
-
-NONE = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
 
 
 def register(commands: Commands) -> None:
@@ -72,17 +70,6 @@ def place_of(options: Namespace) -> tuple[Place, Store]:
     """
     config = load(options.overrides, options.config_dir)
     return open_place(config.remote), Store(Path(config.store).absolute())
-
-
-def open_place(remote: RemoteConfig) -> Place:
-    """The remote of a configuration.
-
-    Raises:
-        ConfigError: it names none.
-    """
-    if not remote.url:
-        raise ConfigError([Problem("remote", None, "is not set", NONE)])
-    return Place(remote.url, remote.endpoint, remote.timeout_s)
 
 
 def planned_keys(options: Namespace, words: Sequence[str] | None = None) -> list[Key]:

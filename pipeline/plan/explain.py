@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.config.load import Config
+from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
 from pipeline.store.store import Key, Manifest, Store
 from pipeline.terminal import elapsed
 from stages.base.identity import identity
+from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
+
+if TYPE_CHECKING:
+    from pipeline.plan.shared import Shared
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,8 @@ class Row:
 
     stage: str
     state: str
-    """CACHED (nothing to do), RUN, or BLOCKED (it or an input of it cannot run on this machine now)."""
+    """CACHED (nothing to do), REMOTE (is pulled, or stays there), RUN, or
+    BLOCKED (it or an input of it cannot run on this machine now)."""
     reason: str
     """Why it runs or cannot; empty when it is cached."""
     fingerprint: str
@@ -36,11 +43,15 @@ class Row:
     bytes_written: int | None
     """Bytes that it puts on disk; None: unknown, small."""
     last_duration_s: float | None
-    """How long the nearest earlier artifact took."""
+    """How long the nearest earlier artifact of a model of this size took."""
 
 
 def explain(
-    plan: Plan, store: Store, environment: Sequence[str] = (), brought: Mapping[Key, Path] | None = None
+    plan: Plan,
+    store: Store,
+    environment: Sequence[str] = (),
+    brought: Mapping[Key, Path] | None = None,
+    shared: Shared | None = None,
 ) -> list[Row]:
     """One row per stage that is asked for, in order.
 
@@ -49,34 +60,38 @@ def explain(
         store: where finished artifacts are.
         environment: what this machine lacks for running stages, one line each.
         brought: artifacts that would be taken from elsewhere.
+        shared: what a remote has of it.
     """
     rows: list[Row] = []
     running: set[str] = set()
     blocked: set[str] = set()
     for spec in plan.asked:
         problem = store.problem(spec.key)
-        nearest = _nearest(spec, store)
+        nearest = _nearest(spec, store.manifests(spec.name))
         reason = "" if problem is None else _reason(spec, problem, nearest, running)
         if problem is not None and spec.name in plan.target.force:
             reason = "built anew (--force)"
         obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
         if problem is not None and brought and spec.key in brought:
             reason, obstacle = f"taken from {brought[spec.key]}", None
-        if problem is not None:
+        from_remote = None if shared is None or problem is None else shared.reason(spec.name)
+        if from_remote is not None:
+            reason, obstacle = from_remote, None
+        elif problem is not None:
             running.add(spec.name)
         if obstacle is not None:
             blocked.add(spec.name)
         rows.append(
             Row(
                 stage=spec.name,
-                state="CACHED" if problem is None else "RUN" if obstacle is None else "BLOCKED",
+                state=_state(problem, obstacle, from_remote),
                 reason=obstacle or reason,
                 fingerprint=spec.key.fingerprint,
                 path=str(store.path(spec.key)),
                 workers=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
-                bytes_written=spec.bytes_written,
-                last_duration_s=None if nearest is None else nearest.ended - nearest.started,
+                bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
+                last_duration_s=_took(spec, store, plan.config.model),
             )
         )
     return rows
@@ -148,6 +163,18 @@ def show(
         console.print(f"note: {note}")
 
 
+def _state(problem: str | None, obstacle: str | None, from_remote: str | None) -> str:
+    if problem is None:
+        return "CACHED"
+    return "REMOTE" if from_remote else "RUN" if obstacle is None else "BLOCKED"
+
+
+def _bytes(spec: StageSpec, shared: Shared | None) -> int:
+    """What pulling puts on disk; nothing of what stays."""
+    copy = shared.pull.get(spec.name) if shared else None
+    return 0 if copy is None else copy.bytes
+
+
 def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked: set[str]) -> str | None:
     if environment:
         return environment[0]
@@ -155,9 +182,34 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
-def _nearest(spec: StageSpec, store: Store) -> Manifest | None:
+def _took(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
+    known = [
+        one for one in store.manifests(spec.name) if _size(one, store) in (None, _size_of(asdict(model)))
+    ]
+    nearest = _nearest(spec, known)
+    return None if nearest is None else nearest.ended - nearest.started
+
+
+def _size(manifest: Manifest, store: Store) -> tuple[Any, ...] | None:
+    """What decides how long the stage took; None: no model does."""
+    if "model" in manifest.config:
+        return _size_of(manifest.config["model"])
+    for stage, fingerprint in manifest.inputs.items():  # the report's, by their stages
+        with contextlib.suppress(StoreError):
+            size = _size(store.manifest(Key(stage, fingerprint)), store)
+            if size is not None:
+                return size
+    return None
+
+
+def _size_of(model: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        model.get(key) for key in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
+    )
+
+
+def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
     """The earlier artifact of this stage that differs least; the newest of those."""
-    manifests = store.manifests(spec.name)
     return min(manifests, key=lambda manifest: len(differences(spec, manifest)), default=None)
 
 

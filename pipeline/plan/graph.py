@@ -20,6 +20,7 @@ from pipeline.store.store import Key
 from stages.base.graph import Program, Stage
 from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
+from stages.report.artifacts import READS
 from stages.rewards import user_code
 from stages.rewards.config import BUILTIN, RewardConfig
 
@@ -50,6 +51,8 @@ class StageSpec:
     bytes_written: int | None
     program: Program | None
     """Does its work; None: we do."""
+    reads: tuple[str, ...] = ()
+    """All the files that it reads of its inputs, besides their manifests; empty: any."""
     first: Key | None = None
     """What its artifact was before the stage was built anew, `edition` times; None: it never was."""
     edition: int = 0
@@ -94,7 +97,7 @@ def stages(config: Config) -> tuple[Stage, ...]:
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, Stage("report", ("report",), {name: name for name in running}))
+    return (*body, Stage("report", ("report",), {name: name for name in running}, reads=READS))
 
 
 def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
@@ -197,6 +200,7 @@ def plan(
             stage.computes,
             stage.bytes_written,
             stage.program,
+            stage.reads,
             first if number else None,
             number,
         )

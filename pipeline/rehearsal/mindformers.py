@@ -8,51 +8,33 @@ from pathlib import Path
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import missing_packages
-from pipeline.rehearsal.mindrlhf import tokenizer_directory
+from pipeline.rehearsal.machine import lacking_of_mindformers
 from pipeline.rehearsal.scratch import Scratch
-from stages.base.reader import read
-from stages.engines import small_model
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.engine import ENGINE
 from stages.engines.mindformers.rehearsal import places, proofs, shim, shrink
 from stages.engines.mindformers.stage import PART
 from stages.engines.rehearsal import Proof, moved
-from stages.models.config import ModelConfig
-
-KILLED_AFTER = 2
-"""Steps whose checkpoint is whole when the run is killed."""
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Checkout, interpreter, tokenizer, examples."""
     config = plan.config
-    settings = config.mindformers
-    if settings.home is None:
-        rule = "is required: a rehearsal executes it"
-        yield Problem("mindformers.home", None, rule, "give the checkout's directory")
-    else:
-        yield from moved(Path(settings.home), "mindformers.home", places.PLACES, places.COMMIT)
-    if settings.container:
-        rule = "a rehearsal starts mindformers on this machine, where its replacements lie"
-        yield Problem("mindformers.container", list(settings.container), rule, "rehearse inside")
+    yield from lacking_of_mindformers(plan, ENGINE)
+    if config.mindformers.home is not None:
+        yield from moved(Path(config.mindformers.home), "mindformers.home", places.PLACES, places.COMMIT)
     if config.sft_data.path is not None:
         rule = "own examples cannot be rehearsed yet: all of them would be trained on"
         yield Problem("sft_data.path", config.sft_data.path, rule, "rehearse with a file of six examples")
-    yield from missing_packages(settings.python)
-    if tokenizer_directory(plan) is None:
-        rule = "is needed with config.json and the tokenizer's files; weights are not"
-        yield Problem("model.path", config.model.path, rule, "give model.path=DIR")
 
 
 def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     """Train, kill, go on; every proof when it is there."""
     config, stages = plan.config, Scratch(scratch, tell)
-    tokenizer = tokenizer_directory(plan)
-    assert tokenizer is not None  # refusals
     model, script = scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), model, script)
-    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    stages.write_model(plan, small)
     shim.write_script(script, ())
     planned = stages.plan(small)
     stages.build_until(planned, "sft")
@@ -60,10 +42,10 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
 
     def is_due(work: Path) -> bool:
         seen[:] = checkpoints.moments(work / "output", PART, 1)[-1:]
-        return bool(seen) and seen[0].step >= KILLED_AFTER
+        return bool(seen) and seen[0].step >= shrink.KILLED_AFTER
 
     was_killed = stages.kill(planned, "sft", is_due)
-    told = f"weights and both Adam moments after step {KILLED_AFTER}: {seen[0] if seen else 'none'}"
+    told = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {seen[0] if seen else 'none'}"
     yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", told)
     sft = stages.build(planned, "sft")
     yield from proofs.of_supervised(sft, seen[0] if seen else None)

@@ -16,25 +16,19 @@ from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import missing_packages
+from pipeline.rehearsal.machine import lacking_of_mindformers
 from pipeline.rehearsal.scratch import Scratch
-from pipeline.store.store import Store
-from stages.base.reader import read
-from stages.engines import small_model
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal import places as mindformers_places
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.rehearsal.proofs import of_resume
+from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shrink
 from stages.engines.rehearsal import Proof, moved
-from stages.models.config import ModelConfig
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
-
-KILLED_AFTER = 2
-"""Steps whose checkpoint is whole when the run is killed."""
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
@@ -42,55 +36,32 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindrlhf"
     engine = config.engine
-    missing = [setting for setting, home in ENGINE.homes(config).items() if home is None]
-    for setting in missing:
-        yield Problem(setting, None, "is required: a rehearsal executes it", "give the checkout's directory")
+    yield from lacking_of_mindformers(plan, ENGINE)
     family = family_of(config.model)
     if "local" not in family.engines:
         rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
         remedy = f"rehearse the same recipe with a {trained_by('local')}"
         yield Problem("model", config.model.name, rule, remedy)
         return
-    if engine.container:
-        rule = "a rehearsal starts mindrlhf on this machine, where its replacements lie"
-        yield Problem("engine.container", list(engine.container), rule, "rehearse inside, or leave it empty")
-    yield from missing_packages(engine.python)
-    if tokenizer_directory(plan) is None:
-        rule = "is needed with config.json and the tokenizer's files; weights are not"
-        yield Problem(
-            "model.path", config.model.path, rule, "give model.path=DIR or model.tokenizer_path=DIR"
-        )
     if not _workers(config):
         needed = shrink.worker_bytes(job(config)) / 2**30
         rule = f"one worker takes about {needed:.1f} GiB of memory, and {_free() / 2**30:.1f} GiB are free"
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
-    if not missing and engine.contract != "auto":
-        own, below = Path(str(engine.mindrlhf_home)), Path(str(engine.mindformers_home))
+    homes = engine.mindrlhf_home, engine.mindformers_home
+    if None not in homes and engine.contract != "auto":
+        own, below = (Path(str(home)) for home in homes)
         yield from moved(own, "engine.mindrlhf_home", places.PLACES, engine.contract)
         yield from moved(
             below, "engine.mindformers_home", mindformers_places.PLACES, mindformers_places.COMMIT
         )
 
 
-def tokenizer_directory(plan: Plan) -> Path | None:
-    """The user's tokenizer: configured, or fetched already; None: it is not here."""
-    model = plan.config.model
-    for named in (model.tokenizer_path, model.path):
-        if named is not None:
-            return Path(named) if Path(named).is_dir() else None
-    store = Store(Path(plan.config.store))
-    fetched = plan.spec("fetch").key
-    return store.path(fetched) if store.problem(fetched) is None else None
-
-
 def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     """Fetch and tokenize, train, kill, go on, evaluate, export; every proof when it is there."""
     config, stages = plan.config, Scratch(scratch, tell)
-    tokenizer = tokenizer_directory(plan)
-    assert tokenizer is not None  # refusals
     workers, model, script = _workers(config), scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), workers, model, script)
-    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    stages.write_model(plan, small)
     small, planned = _with_enough_rows(small, stages)
     yield _data(planned, stages)
     known = _known_answers(planned, stages, scratch)

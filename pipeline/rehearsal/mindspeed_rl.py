@@ -15,11 +15,9 @@ from pipeline.config.load import Config
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Tell
-from pipeline.rehearsal.mindrlhf import tokenizer_directory
+from pipeline.rehearsal.machine import lacking, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.base.context import Context
-from stages.base.reader import read
-from stages.engines import small_model
 from stages.engines.mindspeed_rl import contract, export
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Places
@@ -30,7 +28,6 @@ from stages.engines.mindspeed_rl.train import places_of
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
 from stages.engines.rehearsal import Proof, moved
-from stages.models.config import ModelConfig
 from stages.weights.tensors import load
 
 STOP = "mindspeed_rl_msadapter"
@@ -53,11 +50,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    for setting, home in ENGINE.homes(config).items():
-        if home is None:
-            yield Problem(
-                setting, None, "is required: a rehearsal executes it", "give the checkout's directory"
-            )
+    yield from lacking(plan, ENGINE)
     if engine.mindspeed_rl_home is not None:
         yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
         assert engine.contract != "auto"
@@ -74,11 +67,6 @@ def refusals(plan: Plan) -> Iterator[Problem]:
             "an environment with upstream's requirements and PyTorch for the CPU; no NPU package is needed"
         )
         yield Problem("engine.python", chosen or engine.python, rule, remedy)
-    if tokenizer_directory(plan) is None:
-        rule = "is needed with config.json and the tokenizer's files; weights are not"
-        yield Problem(
-            "model.path", config.model.path, rule, "give model.path=DIR or model.tokenizer_path=DIR"
-        )
 
 
 def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
@@ -90,7 +78,7 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     yield _validated(config, tokenizer, scratch)
     model = scratch / "model"
     small = shrink.shrink(config.plain(), model)
-    small_model.write(read(ModelConfig, small["model"], "model"), tokenizer, config.seed, model)
+    stages.write_model(plan, small)
     planned = stages.plan(small)
     stages.build(planned, "fetch")
     stages.build(planned, "fetch_dataset")

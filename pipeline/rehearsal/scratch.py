@@ -16,10 +16,13 @@ from pipeline.config.load import Config
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.rehearsal.machine import tokenizer_directory
 from pipeline.run.build import build
 from pipeline.run.progress import count
 from pipeline.store.store import Store
 from stages.base.reader import read
+from stages.engines import small_model
+from stages.models.config import ModelConfig
 
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
 """A rehearsal takes this machine only, whatever launcher the run has."""
@@ -46,6 +49,12 @@ class Scratch:
         if problems:
             raise ConfigError(problems)
         return plan(config, DigestCache(self.store.root / DIGESTS).digest)
+
+    def write_model(self, run: Plan, small: dict[str, Any]) -> None:
+        """Write the random model of a small configuration, with the run's own tokenizer."""
+        model, tokenizer = read(ModelConfig, small["model"], "model"), tokenizer_directory(run)
+        assert tokenizer is not None and model.path is not None  # refusals; shrink
+        small_model.write(model, tokenizer, run.config.seed, Path(model.path))
 
     def build(self, plan: Plan, stage: str) -> Path:
         """One stage, unless it is there; returns the artifact.

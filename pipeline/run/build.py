@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 import subprocess
+from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
@@ -54,7 +55,12 @@ class Watcher(Protocol):
 
 
 def build(
-    spec: StageSpec, store: Store, launcher: LauncherConfig, watcher: Watcher, run_started: float
+    spec: StageSpec,
+    store: Store,
+    launcher: LauncherConfig,
+    watcher: Watcher,
+    run_started: float,
+    views: Callable[[StageSpec, Path], Mapping[str, Path]] = lambda spec, work: {},
 ) -> bool:
     """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
 
@@ -64,6 +70,7 @@ def build(
         launcher: how its processes run.
         watcher: is told what happens.
         run_started: Unix time of the run's start, for the report.
+        views: brings what the stage reads of inputs that are not in the store, below a directory.
 
     Returns:
         Whether the stage ran here; False when another process has built it.
@@ -80,12 +87,13 @@ def build(
         with attempt(store, spec.key) as seat:
             job.end_leftovers(seat.job)  # a dead owner's, before their directories are touched again
             store.quarantine_damaged(spec.key)
-            _check_inputs(spec, store)
+            viewed = views(spec, seat.work)
+            _check_inputs(spec, store, viewed)
             _check_external(spec, store)
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
-            manifest = _run(spec, store, seat, launcher, watcher, run_started)
+            manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed)
             if not spec.computes:  # what computes for hours reads the user's files when it begins
                 _check_external(spec, store)
             _commit(spec, store, seat, manifest)
@@ -101,7 +109,7 @@ def _commit(spec: StageSpec, store: Store, seat: Attempt, manifest: Manifest) ->
         raise StageFailed(spec.name, str(error), log, child.tail(log), diagnosis(seat.logs)) from error
 
 
-def _check_inputs(spec: StageSpec, store: Store) -> None:
+def _check_inputs(spec: StageSpec, store: Store, viewed: Mapping[str, Path]) -> None:
     """Read every input to its last byte: hours of computing must not rest on a flipped bit.
 
     It costs little, since the stage is about to read the same bytes.
@@ -110,7 +118,7 @@ def _check_inputs(spec: StageSpec, store: Store) -> None:
         StageFailed: an input is damaged; it is moved away, so that the next run builds it again.
     """
     for name, key in spec.inputs.items():
-        problem = store.problem(key, deep=True)
+        problem = None if key.stage in viewed else store.problem(key, deep=True)
         if problem is not None:
             moved = store.quarantine(key)
             cause = f"its input {name} ({key}) is damaged: {problem}"
@@ -143,6 +151,7 @@ def _run(
     launcher: LauncherConfig,
     watcher: Watcher,
     run_started: float,
+    viewed: Mapping[str, Path],
 ) -> Manifest:
     logs = seat.logs
     progress = logs / "progress.jsonl"
@@ -150,7 +159,7 @@ def _run(
     warnings = logs / WARNINGS
     warnings.write_text("", encoding="utf-8")
     heard = 0
-    values = _spec_file(spec, store, seat, progress, run_started)
+    values = _spec_file(spec, store, seat, progress, run_started, viewed)
     (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def tell() -> None:
@@ -209,7 +218,12 @@ def diagnosis(logs: Path) -> list[str]:
 
 
 def _spec_file(
-    spec: StageSpec, store: Store, seat: Attempt, progress: Path, run_started: float
+    spec: StageSpec,
+    store: Store,
+    seat: Attempt,
+    progress: Path,
+    run_started: float,
+    viewed: Mapping[str, Path],
 ) -> dict[str, Any]:
     # The report tells what differs from the defaults, which are code like its templates, and which stages
     # came from the store: neither makes it another report, hence they are no part of the spec.
@@ -217,7 +231,7 @@ def _spec_file(
     return {
         "stage": spec.name,
         "config": {**spec.config, **more},
-        "inputs": {name: str(store.path(key)) for name, key in spec.inputs.items()},
+        "inputs": {name: str(viewed.get(key.stage, store.path(key))) for name, key in spec.inputs.items()},
         "output": str(seat.staging),
         "work": str(seat.work),
         "progress_file": str(progress),

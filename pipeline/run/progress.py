@@ -44,12 +44,16 @@ class Display:
 
     @property
     def states(self) -> dict[str, str]:
-        """Stage -> waiting, cached, running, done, failed or interrupted."""
+        """Stage -> waiting, cached, remote, running, done, pulled, failed or interrupted."""
         return {name: row["state"] for name, row in self._rows.items()}
+
+    def stay(self, stage: str) -> None:
+        """A stage's artifact stays on the remote."""
+        self._rows[stage]["state"] = "remote"
 
     def wait(self, stage: str) -> None:
         """Another process builds what this stage would."""
-        self._say(f"{stage}: waiting, since another process builds it")
+        self.say(f"{stage}: waiting, since another process builds it")
 
     def start(self, stage: str) -> None:
         """A stage has begun."""
@@ -58,7 +62,7 @@ class Display:
             self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         else:
-            self._say(f"{stage}: started")
+            self.say(f"{stage}: started")
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
         """The stage's latest progress line, if it has written one."""
@@ -71,11 +75,11 @@ class Display:
             self._live.update(self._table())
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
             self._last_plain = time.monotonic()
-            self._say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
+            self.say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
 
     def warn(self, stage: str, text: str) -> None:
         """Say what the stage warns of; a live table goes on below it."""
-        self._say(f"{stage}: warning: {text}")
+        self.say(f"{stage}: warning: {text}")
 
     def finish(self, stage: str, state: str) -> None:
         """The stage is done, cached (another process was faster), or has failed."""
@@ -85,13 +89,14 @@ class Display:
             self._live.stop()
             self._live = None
         took = f" after {row['took']:.1f} s" if "since" in row else ""
-        self._say(f"{stage}: {state}{took}")
+        self.say(f"{stage}: {state}{took}")
 
     def _is_live(self) -> bool:
         """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
         return not self.label and self._console.is_terminal and self._process == os.getpid()
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Tell something beside the table."""
         self._console.print(self.label + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
 

@@ -8,22 +8,25 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import Compose, load
-from pipeline.errors import REPORTED, ConfigError, StoreError
+from pipeline.config.load import Compose, load_noted
+from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
-from pipeline.plan.graph import Plan, anew, plan
+from pipeline.plan.graph import Plan, StageSpec, anew, plan
 from pipeline.plan.target import Target
 from pipeline.run import notify, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
 from pipeline.store.store import Key, Store
 from pipeline.terminal import console
+
+if TYPE_CHECKING:
+    from pipeline.run.sharing import Sharing
 
 LABEL = re.compile(r"\+{0,2}(model|dataset)\.name=")
 
@@ -49,7 +52,7 @@ def prepare_plan(
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir, compose)
+    config, gave_way = load_noted(overrides, config_dir, compose)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
@@ -61,7 +64,7 @@ def prepare_plan(
     labels = _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
     planned = plan(config, digest, labels, target, edition)
     at_hand.check(planned, store, weights)
-    return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
+    return replace(planned, notes=(*gave_way, *planned.notes, *rehearsed.notes(planned, store))), store
 
 
 @functools.cache
@@ -106,10 +109,18 @@ class Run:
         """
         self.plan, self.store = plan, store
         self._tried = False
+        self.sharing: Sharing | None = None
+        """What it takes from a remote, where it has one."""
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.asked]
         cached = [name for name in names if self.is_complete(name)]
-        if len(cached) < len(names):
+        if len(cached) < len(names) and plan.config.remote.url:
+            from pipeline.run.sharing import Sharing
+
+            self.sharing = Sharing(plan, store, whole=bool(label))
+        shared = None if self.sharing is None else self.sharing.shared
+        stays = [] if shared is None else list(shared.stays)
+        if len(cached) + len(stays) + (len(shared.pull) if shared else 0) < len(names):
             _check_environment()
             if not plan.target.is_part or any(spec.program is not None for spec in plan.asked):
                 missing = list(engines.needs(plan.config))
@@ -132,6 +143,11 @@ class Run:
                 artifacts={spec.name: str(spec.key) for spec in plan.asked},
             )
         self.display = Display(names, cached, label)
+        for name in stays:
+            self.display.stay(name)
+        if self.sharing is not None:
+            made = [spec for spec in plan.asked if spec.name not in (*cached, *stays)]
+            self.sharing.push(self.id, made, self.display)
         for name in cached:
             self._keep_edition(name)
 
@@ -148,22 +164,15 @@ class Run:
         return try_rewards(self.plan, self.store)
 
     def is_complete(self, stage: str) -> bool:
-        """Whether the stage's artifact is whole."""
-        return self.store.problem(self.plan.spec(stage).key) is None
+        """Whether the stage's artifact is whole, or is on the remote and nothing here reads it whole."""
+        stays = self.sharing is not None and stage in self.sharing.shared.stays
+        return stays or self.store.problem(self.plan.spec(stage).key) is None
 
     def build(self, stage: str, listener: Listener | None = None) -> None:
-        """Run one stage, and tell its progress and its end; `listener` hears the progress too."""
-        from pipeline.run.build import build  # here, because a run with nothing to do needs none of it
-
+        """Pull or run one stage, and tell its progress and its end; `listener` hears the progress too."""
         self.display.listener = listener
         try:
-            if self.plan.spec(stage).computes and not self._tried:
-                self._tried = self._try_rewards()
-            if "tokenize" in self.plan.spec(stage).inputs:  # which has told by now how many rows there are
-                at_hand.check(self.plan, self.store)
-            ran = build(
-                self.plan.spec(stage), self.store, self.plan.config.launcher, self.display, self.started
-            )
+            self._make(stage)
         except REPORTED as error:
             self._failed(stage, str(error))
             raise
@@ -174,8 +183,39 @@ class Run:
             message = f"interrupted; finished stages and checkpoints are kept: {again}"
             self._failed(stage, message, "interrupted")
             raise
+
+    def _make(self, stage: str) -> None:
+        """Pull a stage's artifact, or build it."""
+        from pipeline.run.build import build  # here, because a run with nothing to do needs none of it
+
+        spec, sharing = self.plan.spec(stage), self.sharing
+        if sharing is not None and sharing.bring(stage, spec, self.display):
+            state = "pulled"
+        else:
+            self._have_inputs(spec)
+            if spec.computes and not self._tried:
+                self._tried = self._try_rewards()
+            if "tokenize" in spec.inputs:  # which has told by now how many rows there are
+                at_hand.check(self.plan, self.store)
+            views = no_views if sharing is None else sharing.views
+            how = (self.store, self.plan.config.launcher, self.display, self.started)
+            try:
+                ran = build(spec, *how, views)
+            except RemoteError as error:
+                assert sharing is not None  # else nothing asks a remote
+                sharing.lose(error)
+                self._have_inputs(spec)
+                ran = build(spec, *how)
+            state = "done" if ran else "cached"
         self._keep_edition(stage)
-        self.display.finish(stage, "done" if ran else "cached")
+        self.display.finish(stage, state)
+
+    def _have_inputs(self, spec: StageSpec) -> None:
+        """Bring here, or build, what was to stay on a remote, and cannot."""
+        for stage in dict.fromkeys(key.stage for key in spec.inputs.values()):
+            viewed = bool(spec.reads) and self.sharing is not None and self.sharing.may_view(stage)
+            if self.sharing is not None and not viewed and self.store.problem(self.plan.spec(stage).key):
+                self._make(stage)
 
     def has_told_its_end(self) -> bool:
         """Whether it has failed or finished by its record, which forks of this process write too."""
@@ -193,6 +233,8 @@ class Run:
             history.record(self.store.root, self.id, state, stage=stage, message=told)
         except StoreError as error:  # a full disk, say: the failure itself must be told all the same
             print(f"warning: {error}", file=sys.stderr, flush=True)
+        if self.sharing is not None:
+            self.sharing.end(self.id, interrupted=state == "interrupted")
         self._notify(state, stage=stage, message=told)
         print(f"error: {message}", file=sys.stderr, flush=True)
 
@@ -203,13 +245,27 @@ class Run:
     def report(self) -> None:
         """Print the summary and the result line, and remember the result."""
         if not self.display.label:  # a point of a sweep has its line in the sweep's table
-            # With several workers a stage's end was seen by another process than this one.
-            states = {name: "done" if s == "waiting" else s for name, s in self.display.states.items()}
-            summary.show(self.plan, self.store, states, console())
+            states = {name: self._seen(name, state) for name, state in self.display.states.items()}
+            elsewhere = {} if self.sharing is None else self.sharing.elsewhere
+            summary.show(self.plan, self.store, states, console(), elsewhere)
         result = summary.results(self.plan, self.store)
         history.record(self.store.root, self.id, "finished", result=result)
+        if self.sharing is not None:
+            self.sharing.end(self.id)
         self._notify("finished", result=result)
         print(summary.last_line(self.plan, self.store, self.id), flush=True)
+
+    def _seen(self, stage: str, state: str) -> str:
+        """A stage's state; with several workers its end was seen by another process than this one."""
+        if state != "waiting":
+            return state
+        pulled = self.sharing is not None and self.sharing.came_from_there(self.plan.spec(stage))
+        return "pulled" if pulled else "done"
+
+
+def no_views(spec: StageSpec, work: Path) -> dict[str, Path]:
+    """Without a remote, all inputs are in the store."""
+    return {}
 
 
 def _warn(plan: Plan, store: Store) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.plan.graph import Plan
-from pipeline.store.store import Store
+from pipeline.store.store import Manifest, Store
 from pipeline.terminal import elapsed
 
 
@@ -22,13 +22,20 @@ def results(plan: Plan, store: Store) -> dict[str, Any]:
     return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
-def show(plan: Plan, store: Store, states: Mapping[str, str], console: Console) -> None:
+def show(
+    plan: Plan,
+    store: Store,
+    states: Mapping[str, str],
+    console: Console,
+    elsewhere: Mapping[str, Manifest],
+) -> None:
     """Print stages with their durations, and held-out accuracies."""
     table = Table(title="stages", title_justify="left")
     for column in ("stage", "state", "took", "artifact"):
         table.add_column(column)
     for spec in plan.asked:
-        manifest = store.manifest(spec.key)
+        away = states[spec.name] == "remote"
+        manifest = elsewhere[spec.name] if away else store.manifest(spec.key)
         table.add_row(spec.name, states[spec.name], elapsed(manifest.ended - manifest.started), str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)

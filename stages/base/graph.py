@@ -33,6 +33,8 @@ class Stage:
     """Top-level parts of the configuration that the stage reads, and no more."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Input name -> name of the stage whose artifact it is."""
+    reads: tuple[str, ...] = ()
+    """All the files that it reads of its inputs, besides their manifests; empty: any."""
     external: tuple[Path, ...] = ()
     """The user's files that the stage reads."""
     workers: int = 1

@@ -7,18 +7,13 @@ else is a copy.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
 
 from stages.base.clone import clone
-from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.models.config import ModelConfig
-from stages.tokenize.tokenizer import special_ids
 from stages.weights.header import read_header
 from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME
 
@@ -64,29 +59,3 @@ def add_index(directory: Path) -> None:
     weight_map = {name: file for file, tensors in headers.items() for name in tensors}
     content = {"metadata": {"total_size": total}, "weight_map": weight_map}
     index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-class HasModel(Protocol):
-    """A run's settings."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """The model."""
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Any:
-        """From a stage's part of the configuration."""
-
-
-J = TypeVar("J", bound=HasModel)
-
-
-def job_of(cls: type[J], context: Context) -> J:
-    """A stage's run; models whose vocabulary was trained on the spot have ids of their own."""
-    job: Any = cls.of(context.config)
-    if job.model.source == "builtin":
-        ids = special_ids(context.inputs["fetch"], job.model)
-        changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
-        changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
-        job = dataclasses.replace(job, model=dataclasses.replace(job.model, **changes))
-    return cast(J, job)

@@ -9,14 +9,16 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
 
 from launch.nodes.start import Start
-from stages.grpo.metrics import TensorBoard, read_rows
+from stages.base.follow import Follower, Silence
+from stages.grpo.metrics import StepLog, TensorBoard, read_rows
 
 if TYPE_CHECKING:
     from stages.base.context import Context
@@ -28,6 +30,8 @@ Row = dict[str, float]
 """Our metrics of a step, by name."""
 Tell = Callable[[float, float, str], None]
 """Step, total, message."""
+_LINE = 160
+"""Characters of a line that are shown."""
 
 
 def write_start(work: Path, start: Start, results: Path | None = None, **told: Any) -> None:
@@ -120,6 +124,58 @@ def bring_home(context: Context, resumed_from: Any, checkpoint: str, contract: s
         "contract": contract,
     }
     write_result(context.output, {**result, **more})
+
+
+class Steps:
+    """metrics.jsonl of a run under way, and completions.jsonl where it says any."""
+
+    def __init__(self, work: Path, *more: str) -> None:
+        """Begin; `more` is completions.jsonl where there is one."""
+        self._files = [work / name for name in ("metrics.jsonl", *more)]
+        self._logs: list[StepLog] = []
+        self.last = 0
+
+    def begin(self, step: int) -> None:
+        """Drop what a killed attempt wrote from this step on."""
+        self._logs = [StepLog(file, step - 1) for file in self._files]
+
+    def write(self, row: Row, completions: Iterable[Mapping[str, Any]] = ()) -> int:
+        """Add a step, in the place of those that a run which Slurm started again repeats; its number."""
+        step = int(row["step"])
+        if not self._logs or step <= self.last:
+            self.begin(step)
+        self.last = step
+        for log, rows in zip(
+            self._logs, ([{**row, "step": step, "time_s": time.time()}], completions), strict=False
+        ):
+            log.append(rows)
+        return step
+
+
+class Watcher:
+    """Follows one log; of a program that says nothing better it tells the last line."""
+
+    def __init__(self, logs: Path, log: str, silence_timeout_s: float | None, tell: Tell) -> None:
+        """Begin.
+
+        Args:
+            logs: directory in which this attempt's logs appear.
+            log: name of the one that is followed.
+            silence_timeout_s: a run that is silent for longer is hung; None: never.
+            tell: called with step, total and a message.
+        """
+        self.silence_timeout_s, self.tell = silence_timeout_s, tell
+        self.silent_s, self._log = Silence(logs).seconds, Follower(logs / log)
+
+    def poll(self, ended: bool = False) -> None:
+        """Read what is new; cheap enough for ten calls a second."""
+        for line in self._log.lines():
+            self.read(line)
+
+    def read(self, line: str) -> None:
+        """Take in one line."""
+        if line.strip():
+            self.tell(0, 1, line.strip()[:_LINE])
 
 
 class Watch(Protocol):

@@ -15,6 +15,8 @@ STAGE_ORDER = (
     "fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split",
     "sft", "grpo", "evaluate", "export",
 )  # fmt: skip
+READS = ("result.json", "metrics.jsonl", "completions.jsonl", "samples.jsonl")
+"""All the files of other stages that a report is made from, besides their manifests."""
 # Long runs write gigabytes of completions; the page needs their shape, not all of them.
 MAX_JSONL_BYTES = 32 * 2**20
 

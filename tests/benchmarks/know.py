@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> bool:
         commands = {
             "layouts_72b_64_cards": (["layouts", *HUGE[:2], "cards=64", "--json"], 0, 2.0),
             "plan_72b_64_cards": (["plan", *HUGE, "layout=dp1_mp8_pp8", store, "--json"], PENDING, 0.6),
-            "diagnose_64_logs_of_4_mib": (["diagnose", str(logs)], 0, None),
+            "diagnose_64_logs_of_4_mib": (["diagnose", str(logs)], 0, 5.0),
         }
         figures = []
         for name, (words, allowed, bar) in commands.items():

@@ -15,6 +15,7 @@ import pytest
 
 from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
+from launch.nodes import fan_out
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Start
 from launch.process.child import JOB_VARIABLE
@@ -151,8 +152,13 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     wait_until(lambda: living(tmp_path) == [])
 
 
-def test_a_machine_that_is_lost_is_named(two: Machines, tmp_path: Path) -> None:
+def test_a_machine_that_is_lost_is_named(
+    two: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The last test: the second machine's cable stays pulled."""
+    impatient = fan_out.SUPERVISE.replace("-t 30", "-t 12")  # signs of life come every five seconds
+    assert impatient != fan_out.SUPERVISE
+    monkeypatch.setattr(fan_out, "SUPERVISE", impatient)
     begun = start(tmp_path, 2, "stay")
 
     def cut() -> None:

@@ -263,12 +263,6 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) 
 
 
 @pytest.mark.long
-def test_four_nodes(tmp_path: Path) -> None:
-    said = run(tmp_path, start(tmp_path, 4), several(tmp_path, 4))
-    assert "cards at ['127.0.0.2', '127.0.0.3', '127.0.0.4', '127.0.0.5']" in said
-
-
-@pytest.mark.long
 def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()

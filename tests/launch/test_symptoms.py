@@ -7,7 +7,7 @@ import pytest
 
 from launch.diagnose.diagnosis import diagnose
 from launch.diagnose.failures import failures
-from launch.diagnose.symptoms import HEAD_BYTES, TAIL_BYTES, _words
+from launch.diagnose.symptoms import HEAD_BYTES, TAIL_BYTES, _is_one_line, _words
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
@@ -18,8 +18,8 @@ def test_words_that_spare_a_pattern_are_in_all_that_it_matches() -> None:
         text = log.read_text()
         for one in failures():
             for match in re.finditer(one.pattern, text, re.M):
-                words = _words(one.pattern)
-                assert words and any(word in match[0] for word in words), (one.name, match[0])
+                assert any(all(word in match[0] for word in words) for words in _words(one.pattern)), one.name
+                assert not _is_one_line(one.pattern) or "\n" not in match[0], (one.name, match[0])
                 found += 1
     assert found > 100
 
@@ -27,16 +27,23 @@ def test_words_that_spare_a_pattern_are_in_all_that_it_matches() -> None:
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("abc|defg", ("abc", "defg")),
-        ("ab+cdef?g", ("cde",)),
-        (r"a\.bc(?:long|short)x{2}", ("a.bc",)),
+        ("abc|defg", (("abc",), ("defg",))),
+        ("ab+cdef?g", (("cde",),)),
+        (r"a\.bc(?:long|short)x{2}", (("a.bc",),)),
         ("abc|.*", ()),
         ("(?:left|right)", ()),
-        (r"[Nn]o space: \d+ of (?P<disk>\w+)", ("o space: ",)),
+        (r"[Nn]o space: \d+ of (?P<disk>\w+)", (("o space: ", " of "),)),
     ],
 )
 def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
     assert _words(pattern) == words
+
+
+@pytest.mark.parametrize(
+    ("pattern", "one"), [("a.b", True), (r"a[^\w\n]b", True), (r"a\sb", False), ("[^b]", False)]
+)
+def test_patterns_that_may_reach_over_a_line_s_end_are_known(pattern: str, one: bool) -> None:
+    assert _is_one_line(pattern) == one
 
 
 def test_an_exception_that_was_caught_is_no_failure(tmp_path: Path) -> None:

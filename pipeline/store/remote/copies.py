@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline.errors import StoreError
-from pipeline.store.remote.place import Place, RemoteError
+from pipeline.errors import RemoteError, StoreError
+from pipeline.store.remote.place import Place
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
 
 PART_BYTES = 8 << 20
@@ -82,13 +82,14 @@ def read_manifest(place: Place, path: str, key: Key) -> Manifest:
     try:
         manifest = Manifest.of(json.loads(place.read(path + WHOLE)))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RemoteError(f"{where}: is no manifest ({error})") from error
+        raise RemoteError.of_copy(path, f"{where}: is no manifest ({error})") from error
     if (manifest.stage, manifest.fingerprint) != (key.stage, key.fingerprint):
         claimed = f"{manifest.stage}/{manifest.fingerprint[:DIGITS]}"
-        raise RemoteError(f"{where}: is refused, for it claims to be {claimed} and {key} was asked for")
+        reason = f"{where}: is refused, for it claims to be {claimed} and {key} was asked for"
+        raise RemoteError.of_copy(path, reason)
     problem = _first_flaw(manifest) or _clash(manifest.files)
     if problem is not None:
-        raise RemoteError(f"{where}: is refused: {problem}")
+        raise RemoteError.of_copy(path, f"{where}: is refused: {problem}")
     return manifest
 
 

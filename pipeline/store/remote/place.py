@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipeline.errors import ConfigError, Problem, StoreError
+from pipeline.errors import ConfigError, Problem, RemoteError
 
 TRIES = 4
 PAUSE_S = 0.3
@@ -33,10 +33,6 @@ RENAMED = ("file", "local", "sftp", "ssh")
 FINAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 """What trying again does not mend."""
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
-
-
-class RemoteError(StoreError):
-    """The remote does not answer, or what it holds is refused."""
 
 
 @dataclass(frozen=True)

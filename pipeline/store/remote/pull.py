@@ -14,10 +14,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pipeline.errors import StoreError
+from pipeline.errors import NoResult, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.remote.copies import Copy, Span, find, lacking, offsets, part_name, spans
-from pipeline.store.remote.place import Place, RemoteError
+from pipeline.store.remote.place import Place
 from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
@@ -25,7 +25,13 @@ TAKE_BYTES = 1 << 20
 Told = Callable[[int], None]
 
 
-def pull(place: Place, store: Store, key: Key, told: Told = lambda count: None) -> bool:
+def pull(
+    place: Place,
+    store: Store,
+    key: Key,
+    told: Told = lambda count: None,
+    on_wait: Callable[[], None] = lambda: None,
+) -> bool:
     """Bring an artifact into the store, by the store's own protocol; go on with what was begun.
 
     Returns:
@@ -35,7 +41,7 @@ def pull(place: Place, store: Store, key: Key, told: Told = lambda count: None) 
         RemoteError: the remote does not answer, or what it holds is refused.
         StoreError: the store cannot be written.
     """
-    with store.lock(key):
+    with store.lock(key, on_wait):
         if store.problem(key) is None:
             return False
         copies = find(place, key)
@@ -43,7 +49,12 @@ def pull(place: Place, store: Store, key: Key, told: Told = lambda count: None) 
             return False
         with attempt(store, key) as seat:
             copy = _first_whole(place, copies, seat, told)
-            store.commit(seat.staging, copy.manifest)
+            try:
+                store.commit(seat.staging, copy.manifest)
+            except NoResult as error:
+                raise RemoteError.of_copy(
+                    copy.path, f"{place.url}/{copy.path}: is refused: {error}"
+                ) from error
             seat.done()
     return True
 
@@ -59,7 +70,7 @@ def _first_whole(place: Place, copies: Iterable[Copy], seat: Attempt, told: Told
         try:
             lack = lacking(place, copy)
             if lack is not None:
-                raise RemoteError(f"{place.url}: is refused: {lack}")
+                raise RemoteError.of_copy(copy.path, f"{place.url}: is refused: {lack}")
             _check_room(copy, seat)
             fill(place, copy, begun, told=told, beat=seat.beat)
         except RemoteError as error:
@@ -121,7 +132,29 @@ def fill(
                 (directory / name).unlink()
     except OSError as error:
         raise StoreError.of(error, directory) from error
-    raise RemoteError(f"{place.url}/{copy.path}: {wanted[0]} is not what its manifest says; it is refused")
+    reason = f"{place.url}/{copy.path}: {wanted[0]} is not what its manifest says; it is refused"
+    raise RemoteError.of_copy(copy.path, reason)
+
+
+def damage(place: Place, copy: Copy) -> str | None:
+    """The first file of a copy that is not what its manifest says; nothing of it is written here.
+
+    Raises:
+        RemoteError: the remote does not answer.
+    """
+    files = copy.manifest.files
+    with ThreadPoolExecutor(place.workers) as pool:
+        content = _Content(place, copy, spans([(0, copy.bytes)]), pool)
+        for name in sorted(files):
+            digest, left = hashlib.sha256(), files[name]["size"]
+            while left:
+                piece = content.take(left)
+                digest.update(piece)
+                left -= len(piece)
+            if digest.hexdigest() != files[name]["sha256"]:
+                content.drop()
+                return f"{name} is not what the manifest says"
+    return None
 
 
 def _stream(
@@ -188,12 +221,16 @@ class _Content:
             try:
                 self._rest = memoryview(self._coming.popleft().result())
             except BaseException:
-                for future in self._coming:
-                    future.cancel()
+                self.drop()
                 raise
             self._fetch_ahead()
         piece, self._rest = self._rest[:most], self._rest[most:]
         return piece
+
+    def drop(self) -> None:
+        """No more is wanted."""
+        for future in self._coming:
+            future.cancel()
 
 
 def _begun(path: Path, entry: Mapping[str, Any]) -> tuple[int, Any]:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-from stages.engines.outside import NUMBER, Row
+from stages.engines import outside
+from stages.engines.mindformers.job import Job
+from stages.engines.outside import NUMBER, Row, Tell
 
 FINISHED = "Training Over!"
 _STEP = re.compile(
@@ -47,3 +50,19 @@ class LogReader:
         if "overflow cond" in said:
             row["overflow"] = float(said["overflow cond"].strip("[] ") in ("True", "1"))
         return row
+
+
+class Watcher(outside.Watcher):
+    """Follows the last worker's log: with a pipeline, only the last stage knows the loss."""
+
+    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+        """Begin; metrics.jsonl grows in `work`."""
+        cards, settings = job.layout.cards, job.mindformers
+        super().__init__(logs, f"worker_{cards - 1}.log", settings.silence_timeout_s, tell)
+        self._reader, self._steps = LogReader(settings.batch_size * job.seq_length), outside.Steps(work)
+
+    def read(self, line: str) -> None:
+        """Take in one line."""
+        if row := self._reader.read(line):
+            step = self._steps.write(row)
+            self.tell(step, max(self._reader.total, step), f"loss {row['loss']:.3f}")

@@ -16,15 +16,15 @@ from typing import Any
 from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.engines.job import job_of
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindformers.logs import FINISHED
+from stages.engines.mindformers.logs import FINISHED, Watcher
+from stages.engines.mindformers.proof import prove
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers.start import start, write_config
-from stages.engines.mindformers.watch import Watcher
-from stages.engines.model_directory import job_of
-from stages.engines.outside import Tell, begun, is_new, says, write_result, write_start
+from stages.engines.outside import Tell, begun, write_result, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -148,7 +148,7 @@ def collect(context: Context) -> None:
     job = job_of(Job, context)
     told = begun(context.work)
     output = places_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(told["logs"]), output, job.layout.cards, told["earlier"])
+    moment = prove(Path(told["logs"]), FINISHED, output, PART, job.layout.cards, told["earlier"])
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
@@ -173,20 +173,3 @@ def collect(context: Context) -> None:
         "checkpoint": str(moment),
     }
     write_result(context.output, result)
-
-
-def prove(logs: Path, output: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
-    """The final checkpoint of a run that is known to have finished.
-
-    Raises:
-        InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
-    """
-    log = logs / "worker_0.log"
-    remedy = "read the log; type the same command again to go on from the last checkpoint"
-    if not says(log, FINISHED):
-        rule = f'ended with exit code 0, but "{FINISHED}" is not in its log'
-        raise InputError(log, None, rule, remedy)
-    found = checkpoints.moments(output, PART, workers)
-    if not found or not is_new(checkpoints.file(output, PART, 0, found[-1]), earlier):
-        raise InputError(output, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
-    return found[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load, Window
@@ -20,7 +19,6 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
 from stages.models.families import FAMILIES, family_of, trained_by, with_weights
-from stages.models.memory import GIB, RoleMemory
 from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:
@@ -137,28 +135,11 @@ def _cuts(run: Sections) -> bool:
     return run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None
 
 
-def notes(run: Sections) -> tuple[str, ...]:
-    """What a plan should say besides its stages."""
-    return tuple(reading.notes(job(run)))
-
-
-def memory(run: Sections) -> tuple[RoleMemory, ...]:
-    """Bytes of one card, per role."""
-    return cards.estimate(job(run))
-
-
-def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
-    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
-    return cards.warnings(job(run), roles)
-
-
-def load(run: Sections, have: int) -> Load:
-    """What one step computes, and what a card holds; `have` is not asked."""
-    assert run.engine.name == "mindrlhf"
+def load(run: Sections) -> Load:
+    """What one step computes, and what a card holds."""
     this, iterations = job(run), run.train.num_iterations
     tokens = this.packs * this.seq_length * iterations
-    updates = this.packs // this.packs_per_update * iterations
-    return Load(tokens, updates, run.engine.device_memory_gib * GIB)
+    return Load(tokens, this.packs // this.packs_per_update * iterations, cards.device_bytes(this))
 
 
 def job(run: Sections) -> Job:
@@ -204,9 +185,9 @@ ENGINE = Engine(
     also=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
     only_910=True,
     derive=derive,
-    notes=notes,
-    memory=memory,
-    shortage=shortage,
-    load=load,
+    notes=lambda run: reading.notes(job(run)),
+    memory=lambda run: cards.estimate(job(run)),
+    shortage=lambda run, roles, have: cards.warnings(job(run), roles),
+    load=lambda run, have: load(run),
     leftover=lambda settings, model: vocabulary.leftover(model, settings["tokenizer"]),
 )

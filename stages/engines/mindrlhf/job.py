@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from stages.base.layout import LayoutConfig
-from stages.base.reader import read_part
+from stages.engines.job import GrpoJob, RunPlaces, whole_row
 from stages.engines.mindrlhf.config import MindrlhfEngine, Version
-from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.models.config import ModelConfig
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
 from stages.rewards.config import RewardConfig
-from stages.tokenize.config import TokenizeConfig
 
 VERIFIERS = {
     "qwen_accuracy": "qwen_accuracy_reward",
@@ -28,27 +23,14 @@ SHORTEST_ROW = 2048
 """mindformers refuses shorter rows with a compressed mask, which itself is of this size
 (modules/transformer/transformer.py:1261). mindrlhf takes one so that packed samples do not see each other, of
 families that train_worker.py:87 and its siblings hand use_eod_attn_mask_compression."""
-_ROW = 128
-"""seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(GrpoJob):
     """The sections that a mindrlhf run is rendered from."""
 
-    model: ModelConfig
-    layout: LayoutConfig
-    tokenize: TokenizeConfig
-    rollout: RolloutConfig
     reward: RewardConfig
-    train: TrainConfig
     engine: MindrlhfEngine
-    seed: int
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Job:
-        """From a stage's part of the configuration."""
-        return read_part(cls, config)
 
     @property
     def version(self) -> Version:
@@ -107,7 +89,7 @@ class Job:
     def seq_length(self) -> int:
         """Row length of training."""
         needed = max(self.engine.pack_num * self.sample_length, self.shortest_row)
-        return self.engine.seq_length or -(-needed // _ROW) * _ROW
+        return self.engine.seq_length or whole_row(needed)
 
     @property
     def max_model_len(self) -> int:
@@ -131,11 +113,9 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(RunPlaces):
     """Where a run's files lie; all absolute."""
 
-    root: Path
-    """The run's own directory: survives a kill."""
     dataset: Path
     """train.mindrecord."""
     tokenizer: Path
@@ -144,16 +124,6 @@ class Places:
     """What training starts from, or root/checkpoints/train when it continues."""
     reference: Path
     generate: Path
-
-    @property
-    def configs(self) -> Path:
-        """Rendered YAML files."""
-        return self.root / "configs"
-
-    @property
-    def checkpoints(self) -> Path:
-        """train/, optimizer/ and ref/ with rank_N below."""
-        return self.root / "checkpoints"
 
     @property
     def strategies(self) -> Path:

@@ -135,14 +135,6 @@ def _generate(job: Job) -> RoleMemory:
 def _reshard(job: Job) -> RoleMemory:
     """Weights pass from training to generation; the optimizer has left the card before."""
     model = job.model
-    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
-    whole = Term(
-        "one parameter in transit",
-        0,
-        2 * largest * ITEM_BYTES[model.param_init_type],
-        f"at most the largest, whole, twice: 2 x {largest:,} elements x {ITEM_BYTES[model.param_init_type]};"
-        " estimate",
-    )
     place: memory.Place = "host" if job.engine.reshard_mem_opt_level else "card"
     roles = [("train", job.layout.train, model.param_init_type)]
     roles.append(("generate", job.layout.generate, model.torch_dtype))
@@ -161,5 +153,13 @@ def _reshard(job: Job) -> RoleMemory:
             size = held * ITEM_BYTES[dtype]
             formula = f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})"
             terms.append(memory.exact(f"{name} weights", size, formula, place))
-        stages.append([*terms, whole])
+        stages.append([*terms, in_transit(model)])
     return memory.largest("reshard", stages)
+
+
+def in_transit(model: ModelConfig) -> Term:
+    """One parameter that passes from training's cards to others'."""
+    item = ITEM_BYTES[model.param_init_type]
+    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
+    formula = f"at most the largest, whole, twice: 2 x {largest:,} elements x {item}; estimate"
+    return Term("one parameter in transit", 0, 2 * largest * item, formula)

@@ -10,16 +10,16 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.base.context import Context
-from stages.base.errors import InputError
+from stages.engines.job import job_of
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindformers.checkpoints import Moment
+from stages.engines.mindformers.proof import prove
 from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
-from stages.engines.model_directory import add_index, job_of, stand_in
-from stages.engines.outside import Tell, begun, bring_home, bring_ranks, is_new, says, write_start
+from stages.engines.model_directory import add_index, stand_in
+from stages.engines.outside import Tell, begun, bring_home, bring_ranks, write_start
 from stages.models.families import family_of
 from stages.weights.strategy.stage import write_strategy
 
@@ -99,30 +99,11 @@ def collect(context: Context) -> None:
     """
     job, told = job_of(Job, context), begun(context.work)
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(told["logs"]), root, workers, told["earlier"])
+    moment = prove(Path(told["logs"]), FINISHED, root, "train", workers, told["earlier"])
     bring_ranks([checkpoints.file(root, "train", rank, moment) for rank in range(workers)], context.output)
     _strategy(job, context)
     resumed = json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8"))
     bring_home(context, resumed, str(moment), job.version, not_logged=NOT_LOGGED)
-
-
-def prove(logs: Path, root: Path, workers: int, earlier: Mapping[str, list[int]]) -> Moment:
-    """The final checkpoint of a run that is known to have finished.
-
-    Raises:
-        InputError: worker 0 did not log its last line, or no complete checkpoint is newer than the start.
-    """
-    log = logs / "worker_0.log"
-    remedy = "read the log; type the same command again to go on from the last checkpoint"
-    if not says(log, FINISHED):
-        rule = (
-            f'ended with exit code 0, but "{FINISHED}", the only proof of a finished run, is not in its log'
-        )
-        raise InputError(log, None, rule, remedy)
-    found = checkpoints.moments(root, "train", workers)
-    if not found or not is_new(checkpoints.file(root, "train", 0, found[-1]), earlier):
-        raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
-    return found[-1]
 
 
 def _strategy(job: Job, context: Context) -> None:

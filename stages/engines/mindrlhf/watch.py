@@ -7,17 +7,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stages.base.follow import Follower, Silence
+from stages.base.follow import Follower
+from stages.engines import outside
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader
-from stages.engines.outside import Row, Tell
-from stages.grpo.metrics import StepLog
+from stages.engines.outside import Row, Steps, Tell
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
 
 
-class Watcher:
+class Watcher(outside.Watcher):
     """Follows worker 0's log; with a pipeline the last worker's too: only the last stage knows the loss."""
 
     def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
@@ -30,18 +30,13 @@ class Watcher:
             tell: called with step, total and a message after each step.
         """
         train = job.layout.train
-        self.silence_timeout_s = job.engine.silence_timeout_s
-        self.logs, self.work, self.logged, self.tell = logs, work, job.train.logged_completions, tell
+        super().__init__(logs, "worker_0.log", job.engine.silence_timeout_s, tell)
+        self.logged, self._steps = job.train.logged_completions, Steps(work, "completions.jsonl")
         self.reader, self.last = LogReader(train.cards), LogReader(train.cards)
-        self._first_log = Follower(logs / "worker_0.log")
         last_log = logs / f"worker_{train.cards - 1}.log"
         self._last_log = Follower(last_log) if train.pipeline_stage > 1 else None
         self._waiting: list[tuple[float, Row]] = []
         self._losses: dict[float, Row] = {}
-        self._metrics: StepLog | None = None
-        self._completions: StepLog | None = None
-        self._silence = Silence(logs)
-        self._written = 0
 
     def poll(self, ended: bool = False) -> None:
         """Read what is new; cheap enough for ten calls a second.
@@ -49,7 +44,7 @@ class Watcher:
         Args:
             ended: nothing more will come; rows that wait for the last stage's loss go without it.
         """
-        for line in self._first_log.lines():
+        for line in self._log.lines():
             self._waiting += [(time.monotonic(), row) for row in self.reader.read(line)]
         new = self._last_log.lines() if self._last_log else []
         if self._last_log and self._last_log.renewed:
@@ -65,20 +60,14 @@ class Watcher:
             self._waiting.pop(0)
             self._step({**row, **{name: loss[name] for name in OF_THE_UPDATE & loss.keys()}} if loss else row)
 
-    def silent_s(self) -> float:
-        """Seconds since any worker last wrote a line."""
-        return self._silence.seconds()
-
     def _step(self, row: Row) -> None:
-        step = int(row["step"])
-        if self._metrics is None or self._completions is None or step <= self._written:
-            self._metrics = StepLog(self.work / "metrics.jsonl", step - 1)
-            self._completions = StepLog(self.work / "completions.jsonl", step - 1)
-        self._written = step
-        self._metrics.append([{**row, "step": step, "time_s": time.time()}])
-        for number, path in self.reader.completions:
-            self._completions.append(completions(path, number, self.logged))
+        drawn = [
+            entry
+            for number, path in self.reader.completions
+            for entry in completions(path, number, self.logged)
+        ]
         self.reader.completions.clear()
+        step = self._steps.write(row, drawn)
         reward, length = row.get("reward", float("nan")), row.get("completion_length", float("nan"))
         self.tell(step, max(self.reader.total, step), f"reward {reward:.3f}, length {length:.1f}")
 

@@ -18,9 +18,8 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
-from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, write_result, write_start
+from stages.engines.outside import Tell, Watcher, write_result, write_start
 from stages.models.config import ModelConfig
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load, Window
-from stages.base.errors import Problem
 from stages.base.graph import Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
@@ -16,7 +15,7 @@ from stages.engines.mindspeed_rl import contract, earnable, rules
 from stages.engines.mindspeed_rl import memory as cards
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
-from stages.models.memory import RoleMemory, warnings
+from stages.models.memory import warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections
@@ -29,7 +28,7 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Its own data and weights, there and back; evaluate reads what comes back."""
-    engine, size = _engine(run), run.model.weight_bytes
+    this, size = job(run), run.model.weight_bytes
     own = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
         Stage(
@@ -44,7 +43,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             "tokenize",
             ("model", "dataset", "tokenize", "engine"),
             {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
-            external=contract.files_read(engine.mindspeed_rl_home),
+            external=contract.files_read(this.engine.mindspeed_rl_home),
             unread=_reads("contract", "prompt_type", "sft"),
             program=TOKENIZE,
         ),
@@ -55,7 +54,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             "grpo",
             ("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
             {"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
-            workers=job(run).npus,
+            workers=this.npus,
             # Per checkpoint weights, and float32 weights with both moments; one more while it is written.
             bytes_written=7 * size * (1 + run.train.keep_checkpoints),
             computes=True,
@@ -93,28 +92,8 @@ def placed(run: Sections, cards_per_node: int) -> rules.Placed:
     return rules.Placed(this, nodes=-(-this.npus // cards_per_node))
 
 
-def needs(run: Sections) -> Iterator[Problem]:
-    """The converter."""
-    yield from contract.converter(_engine(run))
-
-
-def notes(run: Sections) -> tuple[str, ...]:
-    """What a plan should say besides its stages."""
-    return tuple(rules.notes(job(run)))
-
-
-def memory(run: Sections) -> tuple[RoleMemory, ...]:
-    """Bytes of one card, per role."""
-    return cards.estimate(job(run))
-
-
-def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
-    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
-    return warnings(roles, _engine(run).device_memory_gib)
-
-
-def load(run: Sections, have: int) -> Load:
-    """What one step computes, and what a card holds; `have` is not asked."""
+def load(run: Sections) -> Load:
+    """What one step computes, and what a card holds."""
     this, iterations = job(run), run.train.num_iterations
     updates = run.train.prompts_per_step // this.mini_batch_size * iterations
     return Load(this.samples * this.seq_length * iterations, updates, cards.device_bytes(this))
@@ -123,11 +102,6 @@ def load(run: Sections, have: int) -> Load:
 def job(run: Sections) -> Job:
     """The sections that a MindSpeed-RL run is rendered from."""
     return part(Job, run)
-
-
-def _engine(run: Sections) -> MindspeedRlEngine:
-    assert run.engine.name == "mindspeed_rl"
-    return run.engine
 
 
 def _reads(*names: str) -> frozenset[tuple[str, str]]:
@@ -200,11 +174,11 @@ ENGINE = Engine(
     ),
     known=KNOWN,
     derive=derive,
-    needs=needs,
+    needs=lambda run: contract.converter(job(run).engine),
     cards=lambda run: job(run).npus,
-    notes=notes,
-    memory=memory,
-    shortage=shortage,
-    load=load,
+    notes=lambda run: rules.notes(job(run)),
+    memory=lambda run: cards.estimate(job(run)),
+    shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
+    load=lambda run, have: load(run),
     unearnable=earnable.warnings,
 )

@@ -20,9 +20,8 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
-from stages.engines.mindspeed_rl.watch import Watcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, begun, is_new, write_start
+from stages.engines.outside import Tell, Watcher, begun, is_new, write_start
 from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS

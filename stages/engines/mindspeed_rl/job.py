@@ -7,37 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stages.base.layout import LayoutConfig, RoleLayout
-from stages.base.reader import read, read_part
+from stages.base.layout import RoleLayout
+from stages.base.reader import read
+from stages.engines.job import GrpoJob, RunPlaces, whole_row
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
-from stages.grpo.config import RolloutConfig, TrainConfig
 from stages.models.config import ModelConfig
-from stages.tokenize.config import TokenizeConfig
 
 HOME_UNKNOWN = "/path/to/MindSpeed-RL"
 """Stands in --dry-run's files where engine.mindspeed_rl_home is not set."""
 LLM_HOME_UNKNOWN = "/path/to/MindSpeed-LLM"
-_ROW = 128
-"""seq_length is rounded up to this: divisible by every tensor and context parallelism in use."""
 _BATCHED_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(GrpoJob):
     """The sections that a MindSpeed-RL run is rendered from."""
 
-    model: ModelConfig
-    layout: LayoutConfig
-    tokenize: TokenizeConfig
-    rollout: RolloutConfig
-    train: TrainConfig
     engine: MindspeedRlEngine
-    seed: int
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Job:
-        """From a stage's part of the configuration."""
-        return read_part(cls, config)
 
     @property
     def version(self) -> Version:
@@ -87,7 +73,7 @@ class Job:
     @property
     def seq_length(self) -> int:
         """Longest sequence of training."""
-        return self.engine.seq_length or -(-self.sample_length // _ROW) * _ROW
+        return self.engine.seq_length or whole_row(self.sample_length)
 
     @property
     def max_model_len(self) -> int:
@@ -106,30 +92,18 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(RunPlaces):
     """Where a run's files lie; all absolute."""
 
-    root: Path
-    """The run's own directory: survives a kill."""
     tokenizer: Path
     """Hugging Face directory: tokenizer, config.json, and what vLLM reads."""
     weights: Path
     """mcore directory of the original weights."""
 
     @property
-    def configs(self) -> Path:
-        """train.yaml and runtime_env.yaml."""
-        return self.root / "configs"
-
-    @property
     def data(self) -> Path:
         """Prefix of the training data: links, because an index is written beside them."""
         return self.root / "data" / "data"
-
-    @property
-    def checkpoints(self) -> Path:
-        """iter_N directories and latest_checkpointed_iteration.txt."""
-        return self.root / "checkpoints"
 
 
 def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:

@@ -23,8 +23,7 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
-from stages.engines.mindspeed_rl.watch import Watcher
-from stages.engines.outside import Tell, begun, dump, write_start
+from stages.engines.outside import Tell, Watcher, begun, dump, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine

@@ -17,15 +17,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "mindrlhf_standin"))
 
 from standin import STEP, await_all, log, misbehave, shares
 
-TOP = (
+KEYS = {
+    "": ""
     "seed output_dir run_mode use_parallel resume_training load_checkpoint load_ckpt_format auto_trans_ckpt "
     "transform_process_num src_strategy_path_or_dir only_save_strategy do_eval micro_batch_interleave_num "
     "profile layer_scale layer_decay lr_scale_factor trainer runner_config runner_wrapper optimizer "
     "lr_schedule train_dataset train_dataset_task parallel parallel_config recompute_config callbacks "
-    "context model metric processor"
-)
-KEYS = {
-    "": TOP,
+    "context model metric processor",
     "runner_config": "batch_size epochs sink_mode sink_size gradient_accumulation_steps num_classes "
     "stop_step",
     "parallel_config": "data_parallel model_parallel context_parallel expert_parallel pipeline_stage "

@@ -6,13 +6,20 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from standin_config import require
+from standin_config import Section, require
 from tokenizers import Tokenizer
 
 MAGIC, INT32 = b"MMIDIDX\x00\x00", 4
 
 
-def preprocess(data, home, *, head):
+class DataHandlerConfig(Section):
+    input = output_prefix = tokenizer_name_or_path = tokenizer_type = handler_name = map_keys = None
+    workers = log_interval = prompt_type = cache_dir = None
+    dataset_additional_keys = ()
+
+
+def preprocess(config, home, *, head):
+    data = DataHandlerConfig(config)
     for key in ("input", "output_prefix", "tokenizer_name_or_path", "map_keys"):
         require(getattr(data, key) is not None, f"{key} is missing")
     for key in ("input", "output_prefix", "tokenizer_name_or_path"):

@@ -31,7 +31,7 @@ def main(config, home, classes, verifiers, *, head):
         kept = {name: value for name, value in os.environ.items() if name.startswith("STANDIN")}
         environment["env_vars"] |= {**kept, "PYTHONPATH": f"{home}:{Path(home).parent}"}
         ray.init(runtime_env=environment)
-    roles, options = sections(config, *classes, head=head)
+    roles, options = sections(config, *classes)
     ray.get(ray.remote(train).remote(roles, options, verifiers, head))
 
 
@@ -158,7 +158,6 @@ class Worker:
         network = self.network
         directory, iteration = latest(network.load)
         self.kind, self.weights = read(directory / self.part / MODEL)
-        self.check()
         if self.role != "actor":
             return 0
         if not network.finetune:
@@ -175,30 +174,6 @@ class Worker:
             )
             self.reference = read(latest(original or network.load)[0] / self.part / MODEL)[1]
         return 0 if network.finetune else iteration
-
-    def check(self):
-        """Do the weights have the shapes that the YAML says?"""
-        network, tensor = self.network, self.shape.tensor
-        sizes = {
-            "embedding.word_embeddings.weight": (network.padded_vocab_size // tensor, network.hidden_size),
-            "output_layer.weight": (network.padded_vocab_size // tensor, network.hidden_size),
-            "decoder.layers.0.mlp.linear_fc2.weight": (
-                network.hidden_size,
-                network.ffn_hidden_size // tensor,
-            ),
-        }
-        for name, size in sizes.items():
-            if name in self.weights:
-                require(self.weights[name].shape == size, f"{name}: {self.weights[name].shape}, not {size}")
-        layers = {name.split(".")[2] for name in self.weights if name.startswith("decoder.layers.")}
-        require(
-            len(layers) == self.shape.layers // self.shape.pipeline, f"{len(layers)} layers in {self.part}"
-        )
-        last = self.part == self.shape.part(self.rank % tensor, self.shape.pipeline - 1)
-        own_head = network.untie_embeddings_and_output_weights or self.shape.pipeline > 1
-        require(
-            not last or own_head == ("output_layer.weight" in self.weights), "output_layer.weight: not so"
-        )
 
     def step(self, iteration):
         self.misbehave(iteration)

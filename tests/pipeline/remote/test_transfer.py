@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import StoreError
+from pipeline.errors import RemoteError, StoreError
 from pipeline.store.remote import copies
 from pipeline.store.remote.copies import find, spans
-from pipeline.store.remote.place import Place, RemoteError
+from pipeline.store.remote.place import Place
 from pipeline.store.remote.pull import fill, pull
 from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key, Store

@@ -9,8 +9,8 @@ from typing import Any
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.rehearsal import on_this_machine, whole_layout
 
-STEPS = 3
-"""Two before the run is killed, one after."""
+KILLED_AFTER, STEPS = 2, 3
+"""Steps whose checkpoint is whole when the run is killed, and all."""
 HIDDEN, LAYERS, HEADS, WIDE = 64, 2, 2, 128
 ROW = 256
 """Longest row; longer examples are left out, as tokenize does."""

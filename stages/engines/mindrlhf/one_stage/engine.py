@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load
@@ -12,9 +11,8 @@ from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.one_stage import contract, rules
 from stages.engines.mindrlhf.one_stage import memory as cards
-from stages.engines.mindrlhf.one_stage.config import OneStageEngine
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
-from stages.models.memory import RoleMemory, warnings
+from stages.models.memory import GIB, warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections
@@ -75,36 +73,16 @@ def derive(values: dict[str, Any]) -> None:
     split |= {"format": "ckpt", "roles": list(ROLES)}
 
 
-def notes(run: Sections) -> tuple[str, ...]:
-    """What a plan should say besides its stages."""
-    return tuple(rules.notes(job(run)))
-
-
-def memory(run: Sections) -> tuple[RoleMemory, ...]:
-    """Bytes of one card, per role."""
-    return cards.estimate(job(run))
-
-
-def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
-    """What may not fit on a card; `have` is not asked, engine.device_memory_gib says it."""
-    return warnings(roles, _engine(run).device_memory_gib)
-
-
-def load(run: Sections, have: int) -> Load:
-    """What one step computes, and what a card holds; `have` is not asked."""
+def load(run: Sections) -> Load:
+    """What one step computes, and what a card holds."""
     this = job(run)
     updates = this.samples // this.samples_per_update
-    return Load(this.samples * this.seq_length, updates, cards.device_bytes(this))
+    return Load(this.samples * this.seq_length, updates, this.engine.device_memory_gib * GIB)
 
 
 def job(run: Sections) -> Job:
     """The sections that a run is rendered from."""
     return part(Job, run)
-
-
-def _engine(run: Sections) -> OneStageEngine:
-    assert run.engine.name == "mindrlhf_one_stage"
-    return run.engine
 
 
 KNOWN = Known(
@@ -135,9 +113,9 @@ ENGINE = Engine(
     unrehearsed="grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what would"
     " stand in for a card there is not known",
     derive=derive,
-    notes=notes,
-    memory=memory,
-    shortage=shortage,
-    load=load,
+    notes=lambda run: rules.notes(job(run)),
+    memory=lambda run: cards.estimate(job(run)),
+    shortage=lambda run, roles, have: warnings(roles, job(run).engine.device_memory_gib),
+    load=lambda run, have: load(run),
     leftover=lambda settings, model: vocabulary.leftover_of_one_stage(model, settings["contract"]),
 )

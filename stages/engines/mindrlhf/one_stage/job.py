@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from stages.base.layout import LayoutConfig, Role
-from stages.base.reader import read_part
+from stages.base.layout import Role
+from stages.engines.job import GrpoJob, RunPlaces, whole_row
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine, Window
-from stages.grpo.config import RolloutConfig, TrainConfig
-from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
-from stages.tokenize.config import TokenizeConfig
 
 ROLES: tuple[Role, ...] = ("train", "generate")
 """Roles with a checkpoint of their own; the reference is laid out as the generation."""
-_ROW = 128
-"""seq_length is rounded up to this: divisible by every model_parallel and context_parallel in use."""
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(GrpoJob):
     """The sections that a run is rendered from."""
 
-    model: ModelConfig
-    layout: LayoutConfig
-    tokenize: TokenizeConfig
-    rollout: RolloutConfig
     reward: RewardConfig
-    train: TrainConfig
     engine: OneStageEngine
-    seed: int
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Job:
-        """From a stage's part of the configuration."""
-        return read_part(cls, config)
 
     @property
     def window(self) -> Window:
@@ -78,7 +60,7 @@ class Job:
     @property
     def seq_length(self) -> int:
         """Row length of training."""
-        return self.engine.seq_length or -(-self.sample_length // _ROW) * _ROW
+        return self.engine.seq_length or whole_row(self.sample_length)
 
     def steps(self, prompts: int) -> int:
         """Steps of the whole run.
@@ -89,24 +71,12 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(RunPlaces):
     """Where a run's files lie; all absolute."""
 
-    root: Path
-    """The run's own directory."""
     dataset: Path
     """train.mindrecord."""
     tokenizer: Path
     """Directory with vocab.json and merges.txt."""
     weights: Path
     """Directory with train/rank_N and generate/rank_N, of .ckpt files."""
-
-    @property
-    def configs(self) -> Path:
-        """Rendered files."""
-        return self.root / "configs"
-
-    @property
-    def checkpoints(self) -> Path:
-        """train/rank_N below."""
-        return self.root / "checkpoints"

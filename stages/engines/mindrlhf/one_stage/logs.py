@@ -7,12 +7,16 @@ lines, which 32599d0 does not print, tell the trial from the first step.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from stages.engines import outside
 from stages.engines.mindrlhf.logs import UPDATE, means, of_update
 from stages.engines.mindrlhf.one_stage.config import Window
-from stages.engines.outside import NUMBER, Row
+from stages.engines.mindrlhf.one_stage.job import Job
+from stages.engines.outside import NUMBER, START_FILE, Row, Tell
 
 _BEGIN = {
     "32599d0": re.compile(r"Make experience begin at "),
@@ -60,3 +64,21 @@ class LogReader:
             self._row = None
             return row
         return None
+
+
+class Watcher(outside.Watcher):
+    """Follows the last worker's log: all generate and score the same, only the last stage knows the loss."""
+
+    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+        """Begin; metrics.jsonl grows in `work`, and what an earlier attempt left there is dropped."""
+        super().__init__(logs, f"worker_{job.layout.train.cards - 1}.log", job.engine.silence_timeout_s, tell)
+        self._reader, self._steps = LogReader(job.window), outside.Steps(work)
+        self._steps.begin(1)
+        self._total = json.loads((work / START_FILE).read_text(encoding="utf-8"))["steps"]
+
+    def read(self, line: str) -> None:
+        """Take in one line."""
+        if row := self._reader.read(line):
+            step = self._steps.write(row)
+            score = f"reward {row['reward']:.3f}" if "reward" in row else f"loss {row.get('loss', 0):.3f}"
+            self.tell(step, max(self._total, step), score)

@@ -10,11 +10,11 @@ on the card while completions are made and scored.
 
 from __future__ import annotations
 
-from stages.engines.mindrlhf.memory import train_stages
+from stages.engines.mindrlhf.memory import in_transit, train_stages
 from stages.engines.mindrlhf.one_stage.job import Job
 from stages.models import memory
 from stages.models.config import ITEM_BYTES
-from stages.models.memory import GIB, RoleMemory, Term
+from stages.models.memory import RoleMemory, Term
 
 MOMENTS = 8
 """Bytes of an element's two moments, in float32."""
@@ -27,11 +27,6 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
         ConfigError: a layout does not fit the model.
     """
     return (_train(job), _generate(job), _reference(job), _reshard(job))
-
-
-def device_bytes(job: Job) -> int:
-    """What the run may use of a card."""
-    return job.engine.device_memory_gib * GIB
 
 
 def _train(job: Job) -> RoleMemory:
@@ -80,15 +75,12 @@ def _reshard(job: Job) -> RoleMemory:
     """Training's weights pass to generation, and to the reference where that follows; moments have left."""
     model, dtype = job.model, job.model.param_init_type
     held = memory.elements(model, job.layout.generate, "layout.generate")[0].held
-    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
-    size = 2 * largest * ITEM_BYTES[dtype]
-    transit = f"at most the largest, whole, twice: 2 x {largest:,} elements x {ITEM_BYTES[dtype]}; estimate"
     stages = [
         [
             memory.sized("train weights", one.held, dtype),
             memory.sized("generate weights", held, dtype),
             memory.sized("reference weights", held, dtype),
-            Term("one parameter in transit", 0, size, transit),
+            in_transit(model),
         ]
         for one in memory.elements(model, job.layout.train, "layout.train")
     ]

@@ -14,11 +14,12 @@ from typing import Any
 from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.engines.job import job_of
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.logs import Watcher
 from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
-from stages.engines.mindrlhf.one_stage.watch import Watcher
-from stages.engines.model_directory import job_of, stand_in
+from stages.engines.model_directory import stand_in
 from stages.engines.outside import Tell, bring_home, bring_ranks, write_start
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.strategy.stage import write_strategy

@@ -20,35 +20,6 @@ HELD_OUT = 4
 """Prompts that evaluate answers."""
 PROMPT = 256
 """Prompts of so many tokens must fit, however many samples share a row."""
-RENDERED = frozenset(
-    {
-        "rl_config.epochs",
-        "rl_config.seq_length",
-        "rl_config.num_generations",
-        "rl_config.num_rollouts",
-        "rl_config.save_ckpt_interval",
-        "generate_config.max_model_len",
-        "generate_config.max_num_batched_tokens",
-        "generate_config.max_num_seqs",
-        "generate_config.max_prompt_length",
-        "generate_config.sampling_config.max_tokens",
-        "generate_config.sampling_config.min_tokens",
-        *(
-            f"{section}.{key}"
-            for section in ("actor_config", "ref_config", "generate_config")
-            for key in (
-                "offset",
-                "parallel_config.data_parallel",
-                "parallel_config.model_parallel",
-                "parallel_config.pipeline_stage",
-                "parallel_config.context_parallel",
-                "parallel_config.micro_batch_num",
-            )
-        ),
-    }
-)
-"""Keys of grpo_config.yaml that may differ from the run's, besides paths: sizes, and what follows from whole
-weights per worker."""
 
 
 def workers(job: Job, available_bytes: int, processors: int) -> int:

@@ -16,23 +16,11 @@ from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 from tests.stages.engines.mindrlhf.test_rendering import POWERS, SIZES, flat
 
 
-def declared() -> dict[str, Any]:
-    """KEYS and RATES of the stand-in, written down apart from the code under test."""
-    source = (DATA / "mindformers_standin" / "run_mindformer.py").read_text()
-    values: dict[str, Any] = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            if name == "TOP":
-                values[name] = ast.literal_eval(node.value)
-            if name == "KEYS":
-                assert isinstance(node.value, ast.Dict)
-                values[name] = {
-                    ast.literal_eval(key): set(ast.literal_eval(value).split())
-                    for key, value in zip(node.value.keys, node.value.values, strict=True)
-                    if key is not None and not isinstance(value, ast.Name)
-                }
-    return {**values["KEYS"], "": set(values["TOP"].split())}
+def declared() -> dict[str, set[str]]:
+    """KEYS of the stand-in, written down apart from the code under test."""
+    body = ast.parse((DATA / "mindformers_standin" / "run_mindformer.py").read_text()).body
+    (keys,) = (node.value for node in body if isinstance(node, ast.Assign) and node.targets[0].id == "KEYS")
+    return {section: set(names.split()) for section, names in ast.literal_eval(keys).items()}
 
 
 @st.composite

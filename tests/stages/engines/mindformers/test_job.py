@@ -13,11 +13,6 @@ from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
 
 
-def test_it_is_named_or_off() -> None:
-    with pytest.raises(ConfigError, match="must be one of off, mindformers"):
-        job_of(*SEVEN, "engine.sft=local")
-
-
 def test_a_checkout_of_another_time_is_told_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "run_mindformer.py").write_text("parser.add_argument('--config')")
     with pytest.raises(ConfigError, match="lacks --auto_trans_ckpt, --load_checkpoint"):

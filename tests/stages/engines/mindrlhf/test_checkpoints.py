@@ -16,7 +16,8 @@ from launch.nodes.start import Start
 from stages.base.errors import InputError
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment, moments, prepare_resume
-from stages.engines.mindrlhf.stage import prove
+from stages.engines.mindformers.proof import prove
+from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.model_directory import add_index, stand_in
 from stages.engines.outside import START_FILE, write_start
 from stages.weights.header import read_header
@@ -116,20 +117,20 @@ def test_whole_means_what_the_format_says(tail: bytes) -> None:
 def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Path) -> None:
     root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
     with pytest.raises(InputError, match="the only proof of a finished run"):
-        prove(tmp_path, root, 2, {})
+        prove(tmp_path, FINISHED, root, "train", 2, {})
     log.write_text("INFO - run grpo train end\n")
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, root, 2, {})
+        prove(tmp_path, FINISHED, root, "train", 2, {})
     save_all(root, "1_8")
-    assert prove(tmp_path, root, 2, {}) == Moment(1, 8)
+    assert prove(tmp_path, FINISHED, root, "train", 2, {}) == Moment(1, 8)
     write_start(tmp_path, Start((), 0, None, {}, (), (), (), ""), root)
     earlier = json.loads((tmp_path / START_FILE).read_text())["earlier"]
     with pytest.raises(InputError, match="no new checkpoint of all ranks"):
-        prove(tmp_path, root, 2, earlier)
+        prove(tmp_path, FINISHED, root, "train", 2, earlier)
     for path in root.rglob("policy_model_*"):  # written anew, by a clock that was put back an hour
         path.write_bytes(path.read_bytes())
         os.utime(path, (path.stat().st_mtime - 3600,) * 2)
-    assert prove(tmp_path, root, 2, earlier) == Moment(1, 8)
+    assert prove(tmp_path, FINISHED, root, "train", 2, earlier) == Moment(1, 8)
 
 
 def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_another_directory_is_no_checkout(tmp_path: Path) -> None:
 def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS
-    file.write_text(file.read_text().replace("    num_rollouts: Any\n", ""))
+    file.write_text(file.read_text().replace("num_rollouts: Any; ", ""))
     with pytest.raises(ConfigError, match=r"for e8a8fc1 it lacks rl_config\.num_rollouts"):
         contract.of(str(home))
 
@@ -51,5 +51,5 @@ def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
 def test_keys_that_a_later_version_adds_do_no_harm(tmp_path: Path) -> None:
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS
-    file.write_text(file.read_text().replace("num_rollouts: Any", "num_rollouts: Any\n    newer: Any"))
+    file.write_text(file.read_text().replace("num_rollouts: Any", "num_rollouts: Any; newer: Any"))
     assert contract.of(str(home)) == "e8a8fc1"

@@ -19,19 +19,13 @@ from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
-from tests.stages.engines.mindrlhf.test_rendering import check_keys, check_samples
+from tests.stages.engines.mindrlhf.test_rendering import check_samples
 
 TUTORIAL = ["experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"]
 
 
 def tutorial(*overrides: str) -> Job:
     return mindrlhf_job(load([*TUTORIAL, *overrides]))
-
-
-def told(*overrides: str) -> str:
-    with pytest.raises(ConfigError) as error:
-        load([*TUTORIAL, *overrides])
-    return str(error.value)
 
 
 def test_the_shape_has_the_published_number_of_parameters() -> None:
@@ -49,8 +43,6 @@ def test_rules_hold_in_the_files() -> None:
     golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards"
     files = {file.name: yaml.safe_load(file.read_text()) for file in golden.iterdir()}
     grpo = files["grpo_config.yaml"]
-    for section, values in grpo.items():
-        check_keys("e8a8fc1", section, values)
     check_samples(grpo, pp=16)
     assert "deepseek" in grpo["rl_config"]["model_name"]  # chooses the resharding of transform_worker.py
     roles = {"finetune": "actor_config", "reference": "ref_config", "predict": "generate_config"}
@@ -76,19 +68,6 @@ def test_it_has_an_entry_point_and_names_of_its_own() -> None:
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["layout.train.expert_parallel=64"], "must divide data_parallel x model_parallel = 32"),
-        (["model.deepseek_v3.n_routed_experts=48"], "must divide the 48 experts"),
-        (["engine.load_ckpt_format=ckpt", "engine.use_vllm=0"], "must not be ckpt for DeepSeek-V3"),
-        (["engine.contract=0cd087455"], "must be e8a8fc1 for DeepSeek-V3"),
-    ],
-)
-def test_every_rule_has_a_config_that_breaks_it(overrides: list[str], message: str) -> None:
-    assert message in told(*overrides)
 
 
 def test_the_local_engine_refuses_it() -> None:

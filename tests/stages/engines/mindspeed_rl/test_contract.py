@@ -29,8 +29,7 @@ def test_another_directory_is_no_checkout(tmp_path: Path) -> None:
 def test_a_pin_without_the_back_end_is_refused_with_the_reason(tmp_path: Path) -> None:
     home = copy_of("667a547", tmp_path)
     file = home / "mindspeed_rl/config_cls/megatron_config.py"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(line for line in lines if "ai_framework" not in line))
+    file.write_text(file.read_text().replace("ai_framework = ", ""))
     (home / "configs/datasets/deepscaler.yaml").unlink()
     with pytest.raises(ConfigError) as error:
         contract.of(str(home))
@@ -42,8 +41,7 @@ def test_a_pin_without_the_back_end_is_refused_with_the_reason(tmp_path: Path) -
 def test_a_checkout_between_the_windows_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
     home = copy_of("05a90d7", tmp_path)
     file = home / "mindspeed_rl/config_cls/rl_config.py"
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(line for line in lines if "self.init_kl_coef" not in line))
+    file.write_text(file.read_text().replace("init_kl_coef = ", ""))
     with pytest.raises(ConfigError, match=r"no known window: without cli/convert.*rl_config\.init_kl_coef"):
         contract.of(str(home))
 
@@ -58,7 +56,7 @@ def test_a_file_that_is_no_python_is_named(tmp_path: Path) -> None:
 def test_keys_that_a_later_commit_adds_do_no_harm(tmp_path: Path) -> None:
     home = copy_of("05a90d7", tmp_path)
     file = home / "mindspeed_rl/config_cls/rl_config.py"
-    file.write_text(file.read_text().replace("self.gamma", "self.newer = 0\n        self.gamma", 1))
+    file.write_text(file.read_text().replace("gamma", "newer = gamma", 1))
     assert contract.of(str(home)) == "05a90d7"
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from stages.engines.mindspeed_rl.watch import TrainWatcher, Watcher
+from stages.engines.mindspeed_rl.watch import TrainWatcher
+from stages.engines.outside import Watcher
 from tests.stages.engines.mindspeed_rl.jobs import job_of
 from tests.stages.engines.mindspeed_rl.test_samples import lines
 

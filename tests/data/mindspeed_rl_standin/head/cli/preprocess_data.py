@@ -5,7 +5,6 @@ HOME = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HOME), str(HOME.parent)]
 
 import hydra  # noqa: E402
-from mindspeed_rl.config_cls.data_handler_config import DataHandlerConfig  # noqa: E402
 from standin_data import preprocess  # noqa: E402
 
 NAME = sys.argv.pop(1)
@@ -13,7 +12,7 @@ NAME = sys.argv.pop(1)
 
 @hydra.main(config_path="../configs/datasets", config_name=NAME)
 def main(config):
-    preprocess(DataHandlerConfig(config), HOME, head=True)
+    preprocess(config, HOME, head=True)
 
 
 if __name__ == "__main__":

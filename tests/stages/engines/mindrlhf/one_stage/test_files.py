@@ -123,11 +123,6 @@ def test_files_that_people_use_stay_as_they_are(tmp_path: Any) -> None:
     assert len(list(GOLDEN.iterdir())) == 3
 
 
-def test_generation_of_the_golden_is_dp2_mp4() -> None:
-    degrees = yaml.safe_load((GOLDEN / "predict.yaml").read_text())["parallel_config"]
-    assert (degrees["data_parallel"], degrees["model_parallel"], degrees["pipeline_stage"]) == (2, 4, 1)
-
-
 def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tmp_path: Path) -> None:
     job, output, work = job_of(*SEVEN), tmp_path / "output", tmp_path / "work"
     config = load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *SEVEN]).plain()

@@ -9,16 +9,11 @@ class GRPOConfig:
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-08
-    weight_decay: float = 0.01
     micro_batch_interleaved: int = 1
     end_lr: float = 1e-10
     decay_steps: int = 200000
     opt_offload: bool = False
     sync_ref_model: bool = True
-    save_ckpt_dir: str = "./"
-    save_data_file: str = ""
-    mind_dataset_dir: str = "/path/train.mindrecord"
-    use_parallel: bool = False
     beta: float = 0.01
     num_generations: int = 8
     epochs: int = 10

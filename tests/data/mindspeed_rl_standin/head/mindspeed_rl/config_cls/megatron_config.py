@@ -2,179 +2,21 @@ from standin_config import Section
 
 
 class MegatronConfig(Section):
-    def __init__(self, values):
-        self.accumulate_allreduce_grads_in_fp32 = False
-        self.adam_beta1 = 0.9
-        self.adam_beta2 = 0.999
-        self.add_qkv_bias = False
-        self.ai_framework = None
-        self.algorithm = None
-        self.attention_bias = False
-        self.attention_dropout = 0.1
-        self.attention_mask_type = "causal"
-        self.attention_softmax_in_fp32 = False
-        self.beta_fast = 32
-        self.beta_slow = 1
-        self.bf16 = True
-        self.clip_grad = 1.0
-        self.coc_fused_kernel = False
-        self.coc_mode = -1
-        self.coc_parallel_num = 1
-        self.context_parallel_algo = "ulysses_cp_algo"
-        self.context_parallel_size = 1
-        self.data_path = None
-        self.dataloader_type = None
-        self.dataset_additional_keys = []
-        self.ddp_bucket_size = None
-        self.disable_bias_linear = False
-        self.distributed_backend = "nccl"
-        self.do_sample = False
-        self.dpo_loss_type = "sigmoid"
-        self.enable_high_availability = False
-        self.eval_interval = 1000
-        self.eval_iters = 100
-        self.expert_model_parallel_size = 1
-        self.ffn_hidden_size = None
-        self.finetune = False
-        self.first_k_dense_replace = None
-        self.full_shuffle_instruction_dataset = False
-        self.gemm_gradient_accumulation_fusion = False
-        self.global_batch_size = None
-        self.group_query_attention = False
-        self.hidden_dropout = 0.1
-        self.hidden_size = None
-        self.high_freq_factor = None
-        self.init_method_std = 0.02
-        self.initial_loss_scale = 4294967296
-        self.is_instruction_dataset = False
-        self.is_pairwise_dataset = False
-        self.kv_channels = None
-        self.kv_lora_rank = None
-        self.load = None
-        self.load_checkpoint_loosely = False
-        self.log_interval = 100
-        self.log_throughput = False
-        self.lora_alpha = 16
-        self.lora_ckpt_filter = False
-        self.lora_fusion = False
-        self.lora_r = 8
-        self.lora_target_modules = None
-        self.low_freq_factor = None
-        self.lr = None
-        self.lr_decay_style = "linear"
-        self.lr_warmup_fraction = None
-        self.make_vocab_size_divisible_by = 128
-        self.max_position_embeddings = None
-        self.micro_batch_size = None
-        self.min_lr = 0.0
-        self.mm_model = None
-        self.moe_alltoall_overlap_comm = False
-        self.moe_aux_loss_coeff = 0.001
-        self.moe_ffn_hidden_size = None
-        self.moe_grouped_gemm = False
-        self.moe_layer_freq = None
-        self.moe_permutation_async_comm = False
-        self.moe_router_enable_expert_bias = False
-        self.moe_router_group_topk = None
-        self.moe_router_load_balancing_type = "aux_loss"
-        self.moe_router_num_groups = None
-        self.moe_router_score_function = "softmax"
-        self.moe_router_topk = 2
-        self.moe_router_topk_scaling_factor = None
-        self.moe_token_dispatcher_type = None
-        self.moe_tp_extend_ep = False
-        self.multi_latent_attention = False
-        self.n_shared_experts = None
-        self.no_bias_dropout_fusion = False
-        self.no_check_for_nan_in_loss_and_grad = False
-        self.no_gradient_accumulation_fusion = False
-        self.no_load_optim = None
-        self.no_load_rng = None
-        self.no_masked_softmax_fusion = False
-        self.no_pad_to_seq_lengths = False
-        self.no_save_optim = None
-        self.no_save_rng = None
-        self.no_shared_storage = False
-        self.no_shuffle = False
-        self.noop_layers = None
-        self.norm_epsilon = 1e-05
-        self.norm_topk_prob = False
-        self.normalization = "LayerNorm"
-        self.npu_deterministic = False
-        self.num_attention_heads = None
-        self.num_experts = None
-        self.num_layer_list = None
-        self.num_layers = None
-        self.num_layers_per_virtual_pipeline_stage = None
-        self.num_query_groups = 1
-        self.num_workers = 2
-        self.optimizer = "adam"
-        self.original_max_position_embeddings = None
-        self.overlap_grad_reduce = False
-        self.overlap_param_gather = False
-        self.pad_to_multiple_of = 8
-        self.padded_vocab_size = None
-        self.pipeline_model_parallel_size = 1
-        self.position_embedding_type = "learned_absolute"
-        self.pretrained_checkpoint = None
-        self.prompt_type = None
-        self.prompt_type_path = None
-        self.q_lora_rank = None
-        self.qk_head_dim = None
-        self.qk_layernorm = False
-        self.qk_pos_emb_head_dim = None
-        self.recompute_activation_function = False
-        self.recompute_granularity = None
-        self.recompute_method = None
-        self.recompute_num_layers = None
-        self.ref_model = ""
-        self.refer_model_iter = 1
-        self.reset_attention_mask = False
-        self.reset_position_ids = False
-        self.reuse_fp32_param = False
-        self.rope_scaling_factor = 1.0
-        self.rope_scaling_mscale = 1.0
-        self.rope_scaling_mscale_all_dim = 0.0
-        self.rope_scaling_original_max_position_embeddings = None
-        self.rope_scaling_type = None
-        self.rotary_base = 10000
-        self.save = None
-        self.save_interval = None
-        self.seed = 1234
-        self.seq_aux = False
-        self.seq_length = None
-        self.sequence_parallel = False
-        self.shape_order = "SBH"
-        self.skip_train = False
-        self.spec = None
-        self.split = None
-        self.stage = None
-        self.swap_attention = False
-        self.swap_optimizer = False
-        self.swiglu = False
-        self.tensor_model_parallel_size = 1
-        self.tokenizer_name_or_path = None
-        self.tokenizer_not_use_fast = False
-        self.tokenizer_padding_side = "right"
-        self.tokenizer_type = None
-        self.train_iters = None
-        self.transformer_impl = "local"
-        self.untie_embeddings_and_output_weights = False
-        self.use_ascend_coc = False
-        self.use_cp_send_recv_overlap = False
-        self.use_distributed_optimizer = False
-        self.use_flash_attn = False
-        self.use_fused_moe_token_permute_and_unpermute = False
-        self.use_fused_ring_attention_update = False
-        self.use_fused_rmsnorm = False
-        self.use_fused_rotary_pos_emb = False
-        self.use_fused_swiglu = False
-        self.use_kv_cache = False
-        self.use_mcore_models = False
-        self.use_rotary_position_embeddings = False
-        self.use_tp_pp_dp_mapping = False
-        self.v_head_dim = None
-        self.variable_seq_lengths = False
-        self.vocab_extra_ids = 0
-        self.weight_decay = 0.01
-        self.update(values)
+    ai_framework = bf16 = data_path = global_batch_size = seq_length = train_iters = save_interval = None
+    load = save = finetune = stage = micro_batch_size = lr = lr_decay_style = min_lr = weight_decay = None
+    lr_warmup_fraction = clip_grad = adam_beta1 = adam_beta2 = no_load_optim = no_load_rng = None
+    no_save_optim = num_layers = hidden_size = ffn_hidden_size = num_attention_heads = rotary_base = None
+    max_position_embeddings = make_vocab_size_divisible_by = padded_vocab_size = None
+    untie_embeddings_and_output_weights = add_qkv_bias = disable_bias_linear = None
+    group_query_attention = num_query_groups = position_embedding_type = norm_epsilon = None
+    normalization = swiglu = qk_layernorm = kv_channels = rope_scaling_type = rope_scaling_factor = None
+    original_max_position_embeddings = low_freq_factor = high_freq_factor = use_mcore_models = None
+    attention_softmax_in_fp32 = use_fused_rmsnorm = sequence_parallel = use_flash_attn = None
+    no_masked_softmax_fusion = no_gradient_accumulation_fusion = use_fused_swiglu = None
+    use_fused_rotary_pos_emb = use_distributed_optimizer = tokenizer_type = tokenizer_name_or_path = None
+    attention_dropout = init_method_std = hidden_dropout = distributed_backend = no_shared_storage = None
+    split = no_shuffle = full_shuffle_instruction_dataset = seed = recompute_granularity = None
+    recompute_method = recompute_num_layers = num_layer_list = swap_optimizer = None
+    reset_attention_mask = no_pad_to_seq_lengths = None
+    tensor_model_parallel_size = pipeline_model_parallel_size = context_parallel_size = 1
+    dataset_additional_keys = ()

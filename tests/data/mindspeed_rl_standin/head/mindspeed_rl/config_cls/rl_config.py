@@ -2,111 +2,11 @@ from standin_config import Section
 
 
 class RLConfig(Section):
-    def __init__(self, values):
-        self.actor_dynamic_max_batch_size = None
-        self.actor_forward_micro_batch_size = None
-        self.actor_image_embeds_dispatch_size = None
-        self.actor_logprob_dispatch_size = None
-        self.actor_max_packing_token_size = None
-        self.actor_resource = {"num_npus": None}
-        self.actor_rollout_dispatch_size = None
-        self.actor_update_dispatch_size = None
-        self.adv_dispatch_size = None
-        self.adv_estimator = "group_norm"
-        self.advantage_whiten = True
-        self.async_engine = False
-        self.beta = 0.1
-        self.blocking = True
-        self.clip_higher_enable = False
-        self.clip_ratio = 0.2
-        self.clip_ratio_high = 0.1
-        self.clip_ratio_low = 0.1
-        self.cliprange_value = 0.5
-        self.colocate_actor_and_vit = False
-        self.critic_resource = None
-        self.critic_update_dispatch_size = None
-        self.critic_value_dispatch_size = None
-        self.data_strategy = "td"
-        self.dynamic_max_batch_size = None
-        self.dynamic_sampling_dispatch_size = None
-        self.entropy_coeff = 0.0
-        self.epochs = 1
-        self.filter_groups_enable = False
-        self.filter_groups_max_batches = 1
-        self.filter_groups_metric = "acc"
-        self.filter_groups_train_batch_size = 1
-        self.gamma = 1.0
-        self.guarantee_order = False
-        self.hccl_buffersize = 256
-        self.init_kl_coef = 0.01
-        self.integrated_mode_config = None
-        self.is_multimodal = False
-        self.kl_ctrl_type = "fixed"
-        self.kl_dispatch_size = None
-        self.kl_horizon = 1000
-        self.kl_penalty = "low_var_kl"
-        self.kl_target = 100.0
-        self.lam = 0.95
-        self.log_max_throughput = True
-        self.max_packing_token_size = 4096
-        self.max_parallel_calls = 0
-        self.max_prompt_length = 512
-        self.max_tool_calls = 0
-        self.max_tool_response_length = 0
-        self.max_total_response_length = 0
-        self.mini_batch_size = 1
-        self.multi_turn_enable = False
-        self.n_samples_per_prompt = None
-        self.num_cpus_for_local_task = 1
-        self.num_cpus_for_placement_group = 8
-        self.num_samples_per_step = 1
-        self.overlong_buffer = 0
-        self.overlong_buffer_enable = False
-        self.overlong_buffer_penalty_factor = 1.0
-        self.partial_rollout_max_split = 1
-        self.ref_dispatch_size = None
-        self.ref_dynamic_max_batch_size = None
-        self.ref_forward_micro_batch_size = None
-        self.ref_max_packing_token_size = None
-        self.reference_resource = None
-        self.require_max_age_all_finished = True
-        self.reuse_image_embeds = False
-        self.reward_dispatch_size = None
-        self.reward_resource = None
-        self.rollout_max_tokens = 2048
-        self.rule_reward = True
-        self.runtime_env_path = "configs/envs/runtime_env.yaml"
-        self.share_backbone = False
-        self.shuffle_mini_batch = False
-        self.swanlab_exp_name = ""
-        self.swanlab_mode = ""
-        self.swanlab_project = ""
-        self.swanlab_save_dir = ""
-        self.token_level_loss = True
-        self.tool_config_path = None
-        self.tool_parser_format = None
-        self.tool_response_truncate_side = None
-        self.tp_split_expert = False
-        self.transfer_queue_data_shard_num = None
-        self.transfer_queue_data_shard_port_base = None
-        self.update_dynamic_max_batch_size = None
-        self.update_max_packing_token_size = None
-        self.use_dp_batch_balance = False
-        self.use_dynamic_bsz = False
-        self.use_integrated_worker = True
-        self.use_kl_in_reward = False
-        self.use_remove_padding = False
-        self.use_swanlab = False
-        self.use_tensorboard = False
-        self.use_wandb = False
-        self.verifier_function = ["base_acc"]
-        self.verifier_parallel = 1
-        self.verifier_timeout = 30
-        self.verifier_weight = [1.0]
-        self.vit_forward_micro_batch_size = None
-        self.vit_resource = None
-        self.wandb_exp_name = ""
-        self.wandb_project = ""
-        self.wandb_save_dir = ""
-        self.zmq_communication = True
-        self.update(values)
+    actor_resource = runtime_env_path = rule_reward = max_prompt_length = epochs = clip_ratio = None
+    entropy_coeff = gamma = lam = kl_penalty = kl_ctrl_type = init_kl_coef = adv_estimator = None
+    verifier_function = verifier_weight = shuffle_mini_batch = use_tensorboard = blocking = None
+    guarantee_order = num_cpus_for_local_task = ref_forward_micro_batch_size = None
+    actor_forward_micro_batch_size = n_samples_per_prompt = mini_batch_size = reference_resource = None
+    reward_resource = integrated_mode_config = use_remove_padding = log_max_throughput = None
+    use_integrated_worker = True
+    num_cpus_for_placement_group = 8

@@ -2,31 +2,7 @@ from standin_config import Section
 
 
 class GenerateConfig(Section):
-    def __init__(self, values):
-        self.dtype = "bfloat16"
-        self.enable_prefix_caching = False
-        self.enforce_eager = False
-        self.gpu_memory_utilization = 0.5
-        self.infer_expert_parallel_size = 1
-        self.infer_pipeline_parallel_size = 1
-        self.infer_tensor_parallel_size = 8
-        self.max_model_len = 2048
-        self.max_num_batched_tokens = 2048
-        self.max_num_seqs = 1
-        self.num_scheduler_steps = 1
-        self.offload_train_grad = False
-        self.offload_train_optimizer = False
-        self.offload_train_param = False
-        self.sampling_config = {
-            "logprobs": 1,
-            "max_tokens": 128,
-            "top_p": 1.0,
-            "top_k": 50,
-            "min_p": 0.0,
-            "temperature": 0.2,
-            "detokenize": False,
-            "seed": None,
-        }
-        self.tokenizer_name_or_path = "/path/to/tokenizer"
-        self.trust_remote_code = True
-        self.update(values)
+    trust_remote_code = infer_tensor_parallel_size = infer_pipeline_parallel_size = None
+    infer_expert_parallel_size = max_num_seqs = max_model_len = max_num_batched_tokens = dtype = None
+    gpu_memory_utilization = offload_train_optimizer = offload_train_grad = offload_train_param = None
+    sampling_config = enforce_eager = None

@@ -2,54 +2,11 @@ from standin_config import Section
 
 
 class RLConfig(Section):
-    def __init__(self, values):
-        self.actor_forward_micro_batch_size = None
-        self.actor_logprob_dispatch_size = None
-        self.actor_resource = None
-        self.actor_rollout_dispatch_size = None
-        self.actor_update_dispatch_size = None
-        self.adv_dispatch_size = None
-        self.adv_estimator = "group_norm"
-        self.advantage_whiten = True
-        self.beta = 0.1
-        self.blocking = True
-        self.clip_ratio = 0.2
-        self.enable_sharding_validate = False
-        self.entropy_coeff = 0.0
-        self.epochs = 1
-        self.gamma = 1.0
-        self.guarantee_order = False
-        self.init_kl_coef = 0.01
-        self.integrated_mode_config = None
-        self.is_multimodal = False
-        self.kl_ctrl_type = "fixed"
-        self.kl_horizon = 1000
-        self.kl_penalty = "low_var_kl"
-        self.kl_target = 100.0
-        self.lam = 0.95
-        self.max_prompt_length = 512
-        self.mini_batch_size = None
-        self.n_samples_per_prompt = None
-        self.num_cpus_for_local_task = 1
-        self.num_cpus_for_placement_group = 8
-        self.num_samples_per_step = 1
-        self.ref_dispatch_size = None
-        self.ref_forward_micro_batch_size = None
-        self.reference_resource = None
-        self.reward_dispatch_size = None
-        self.reward_resource = None
-        self.rule_reward = True
-        self.runtime_env_path = "configs/envs/runtime_env.yaml"
-        self.shuffle_mini_batch = False
-        self.tp_split_expert = False
-        self.use_integrated_worker = True
-        self.use_tensorboard = False
-        self.use_wandb = False
-        self.verifier_function = ["base_acc"]
-        self.verifier_parallel = 1
-        self.verifier_timeout = 30
-        self.verifier_weight = [1.0]
-        self.wandb_exp_name = ""
-        self.wandb_project = ""
-        self.wandb_save_dir = ""
-        self.update(values)
+    actor_resource = runtime_env_path = rule_reward = max_prompt_length = epochs = clip_ratio = None
+    entropy_coeff = gamma = lam = kl_penalty = kl_ctrl_type = init_kl_coef = adv_estimator = None
+    verifier_function = verifier_weight = shuffle_mini_batch = use_tensorboard = blocking = None
+    guarantee_order = num_cpus_for_local_task = ref_forward_micro_batch_size = None
+    actor_forward_micro_batch_size = n_samples_per_prompt = mini_batch_size = reference_resource = None
+    reward_resource = integrated_mode_config = None
+    use_integrated_worker = True
+    num_cpus_for_placement_group = 8

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from mindrlhf.configs.grpo_configs import GRPOConfig
 
-sys.path.insert(0, str(Path(__file__).parents[4]))
+HOME = Path(__file__).parents[3]  # of two versions: the script is the same
+sys.path.insert(0, str(HOME.parent))
 
-from one_stage import run
+from one_stage import run  # noqa: E402
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(allow_abbrev=False)
@@ -26,4 +27,4 @@ if __name__ == "__main__":
     parser.add_argument("--enable_compile_cache")
     parser.add_argument("--pre_num_generations", type=int, default=1)
     parser.add_argument("--pre_store_data", type=int, default=16)
-    run(parser.parse_args(), GRPOConfig(), "2d0e84d")
+    run(parser.parse_args(), GRPOConfig(), HOME.name)

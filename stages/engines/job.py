@@ -1,0 +1,71 @@
+"""What every run of an outside engine is rendered from, and where its files lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from stages.base.context import Context
+from stages.base.layout import LayoutConfig
+from stages.base.reader import read_part
+from stages.grpo.config import RolloutConfig, TrainConfig
+from stages.models.config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.tokenizer import special_ids
+
+J = TypeVar("J")
+_ROW = 128
+
+
+def whole_row(length: int) -> int:
+    """The next multiple of 128: divisible by every model_parallel and context_parallel in use."""
+    return -(-length // _ROW) * _ROW
+
+
+@dataclass(frozen=True)
+class GrpoJob:
+    """The sections that every engine's GRPO is rendered from; each has its own `engine` besides."""
+
+    model: ModelConfig
+    layout: LayoutConfig
+    tokenize: TokenizeConfig
+    rollout: RolloutConfig
+    train: TrainConfig
+    seed: int
+
+    @classmethod
+    def of(cls: type[J], config: Mapping[str, Any]) -> J:
+        """From a stage's part of the configuration."""
+        return read_part(cls, config)
+
+
+@dataclass(frozen=True)
+class RunPlaces:
+    """Where a run's files lie; all absolute."""
+
+    root: Path
+    """The run's own directory: survives a kill."""
+
+    @property
+    def configs(self) -> Path:
+        """Rendered files."""
+        return self.root / "configs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What the program saves."""
+        return self.root / "checkpoints"
+
+
+def job_of(cls: type[J], context: Context) -> J:
+    """A stage's run; models whose vocabulary was trained on the spot have ids of their own."""
+    job = cast(Any, cls).of(context.config)
+    if job.model.source == "builtin":
+        ids = special_ids(context.inputs["fetch"], job.model)
+        changes: dict[str, Any] = {"eos_token_id": tuple(ids.eos), "pad_token_id": ids.pad}
+        changes["bos_token_id"] = ids.pad if ids.bos is None else ids.bos
+        job = dataclasses.replace(job, model=dataclasses.replace(job.model, **changes))
+    return cast(J, job)
