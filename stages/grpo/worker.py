@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
+from stages.grpo import cores
 
 LISTENING = "0A"  # state of a socket in /proc/net/tcp (Linux, include/net/tcp_states.h)
 LOOPBACK = ("127.0.0.1", "localhost")
@@ -29,7 +30,7 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
     """
     # One line per reconnection attempt is noise; errors still show.
     os.environ.setdefault("GLOG_v", "3")
-    threads = share_of_cores()
+    threads = take_cores()
     if threads is not None:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     import mindspore as ms
@@ -49,15 +50,28 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
     return int(get_rank()), int(get_group_size())
 
 
-def share_of_cores() -> int | None:
-    """Threads for this worker's kernels where several workers share this machine; None: MindSpore's choice.
+def take_cores() -> int | None:
+    """Stay on this worker's cores where several share this machine; before MindSpore starts its threads.
 
-    Each takes all cores otherwise, and threads that wait for work spin in the way of the others.
+    Each would take all cores otherwise, and threads that wait for work spin in the way of the others. Where
+    a container's time is limited on whichever cores it runs, the kernel goes on choosing them.
+
+    Returns:
+        Threads for its kernels; None: MindSpore's choice.
     """
     workers = int(os.environ.get("MS_WORKER_NUM", "1"))
     if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
         return None
-    return max(1, len(os.sched_getaffinity(0)) // workers)
+    allowed = os.sched_getaffinity(0)
+    limit = cores.quota()
+    if limit is not None and limit < len(allowed):
+        return max(1, int(limit) // workers)
+    rank = os.environ.get("DEVICE_ID", "")  # msrun's: the worker's number on this machine
+    own = cores.share(int(rank), workers, allowed) if rank.isdecimal() else ()
+    if not own:
+        return max(1, len(allowed) // workers)
+    os.sched_setaffinity(0, own)
+    return cores.count(own)
 
 
 def use_device(target: str) -> None:
