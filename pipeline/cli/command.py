@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive, load
 from pipeline.errors import StoreError
@@ -150,7 +151,8 @@ def store_of(options: Namespace) -> Store:
 
 def values_of(options: Namespace) -> dict[str, Any]:
     """The plain configuration, for commands that need but parts of it."""
-    values, _ = give_way(compose_cached(options.overrides, options.config_dir), options.overrides)
+    composed = alone(compose_cached(options.overrides, options.config_dir), options.overrides)
+    values, _ = give_way(composed, options.overrides)
     return derive(values)
 
 

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge, Le
+from annotated_types import Ge
 
 from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
@@ -29,7 +30,7 @@ class Config(Sections):
 
     store: str
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
-    cards: Annotated[int, Ge(1), Le(2048)]
+    cards: Annotated[int, Ge(1)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
     launcher: LauncherConfig
     remote: Annotated[RemoteConfig, NotInIdentity()]
@@ -64,7 +65,7 @@ def load_noted(
         ConfigError: with every problem that can be told apart, in one go.
     """
     values = compose(overrides) if compose else compose_cached(overrides, config_dir)
-    values, notes = give_way(values, overrides)
+    values, notes = give_way(alone(values, overrides), overrides)
     config = read(Config, derive(values))
     problems = rules.check(config)
     if problems:

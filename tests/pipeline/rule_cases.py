@@ -34,7 +34,6 @@ def plain(room: str, *but: str) -> str:
 
 TABLES: dict[tuple[str, ...], str] = {
     ("engine=local",): """
-run.cards  cards=65
 run.hidden_size  model.hidden_size=130  ->  model.hidden_size=128
 run.even_heads  model.hidden_size=132  ->  model.hidden_size=136
 run.num_key_value_heads  model.num_key_value_heads=3 layout=dp2_mp1_pp1  ->  model.num_key_value_heads=4 layout=dp2_mp1_pp1
@@ -93,7 +92,7 @@ tokenize.turns  tokenize.kind=alpaca tokenize.chat_template=false
 tokenize.chat_template  tokenize.compat=mindrlhf tokenize.chat_template=true  ->  tokenize.compat=mindrlhf tokenize.chat_template=false
 tokenize.id_dtype  tokenize.compat=mindrlhf tokenize.id_dtype=int32  ->  tokenize.compat=mindrlhf tokenize.id_dtype=int64
 model.path  model.source=local
-model.ignored_path  model.path=x  ->  model.path=x model.source=local
+model.ignored_path  model=tiny model.path=x  ->  model.path=x model.source=local
 model.hub  model.source=modelscope
 model.id  model=qwen2_5_0_5b model.hub.id=no layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.id=me/mine layout=dp1_mp2_pp1
 model.revision  model=qwen2_5_0_5b model.hub.revision=a..b layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.revision=v1 layout=dp1_mp2_pp1
