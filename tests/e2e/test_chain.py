@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -141,15 +140,11 @@ def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(
 @pytest.mark.parametrize(  # SIGTERM in the default suite: test_sweep.py
     ("number", "exit_code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
 )
-def test_a_signal_stops_the_whole_tree_within_ten_seconds(
-    without: Callable[..., Path], number: int, exit_code: int
-) -> None:
+def test_a_signal_stops_the_whole_tree(without: Callable[..., Path], number: int, exit_code: int) -> None:
     store = without("grpo")
     process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
-    began = time.monotonic()
     os.kill(process.pid, number)
-    assert process.wait(timeout=30) == exit_code
-    assert time.monotonic() - began < 10
+    assert process.wait(timeout=60) == exit_code
     stderr = (store.parent / "stderr").read_text()
     assert "type the same command to go on" in stderr
     assert "Traceback" not in stderr

@@ -93,12 +93,10 @@ def test_a_model_is_fetched_once_and_then_no_request_is_made(
     assert not list((tmp_path / "store" / ".work").glob("fetch-*"))
     assert not list(verify(Store(tmp_path / "store"), deep=True))
     hub.requests.clear()
-    started = time.monotonic()
     plan, store = prepare_plan(arguments)
     assert store.problem(plan.spec("fetch").key) is None
     assert fetch(arguments) == artifact
     assert not hub.requests
-    assert time.monotonic() - started < 5
     told = b"".join(file.read_bytes() for file in (tmp_path / "store").rglob("*") if file.is_file())
     assert TOKEN.encode() not in told
 

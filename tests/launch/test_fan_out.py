@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from launch.nodes import fan_out
@@ -27,14 +26,12 @@ def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path: Path) -> None:
         "python": sys.executable,
         "directory": str(tmp_path),
         "logs": str(tmp_path),
-        "grace_s": settings.grace_s,
+        "grace_s": 600.0,  # nobody waits for a node that has ended
     }
     (tmp_path / "plan.json").write_text(json.dumps(plan))
-    began = time.monotonic()
     command = [sys.executable, fan_out.__file__, str(tmp_path / "plan.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     assert "error: node 127.0.0.3 ended with exit code 3\n" in done.stdout
-    assert time.monotonic() - began < 2 * settings.grace_s  # nobody waits for a node that has ended
     left = subprocess.run(["pgrep", "-f", f"{tmp_path}/node_"], capture_output=True, text=True)
     assert left.stdout == ""
