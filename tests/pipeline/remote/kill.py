@@ -1,4 +1,4 @@
-"""python -m tests.pipeline.remote.kill push|pull URL STORE STAGE FINGERPRINT: is killed at random moments."""
+"""What is killed at random moments: push or pull, with URL STORE STAGE FINGERPRINT as arguments."""
 
 import sys
 from pathlib import Path

@@ -16,6 +16,7 @@ from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key
 from tests.pipeline.artifacts import commit
+from tests.pipeline.remote import kill
 from tests.pipeline.remote.conftest import PART_BYTES, Team
 from tests.pipeline.remote.test_transfer import contents
 
@@ -25,7 +26,7 @@ LASTS_S = 1.2
 
 def started(what: str, team: Team, key: Key) -> subprocess.Popen[bytes]:
     store = team.mine if what == "push" else team.theirs
-    command = [sys.executable, "-m", "tests.pipeline.remote.kill", what, team.place.url, str(store.root)]
+    command = [sys.executable, "-m", kill.__name__, what, team.place.url, str(store.root)]
     return subprocess.Popen([*command, key.stage, key.fingerprint], stderr=subprocess.DEVNULL)
 
 
