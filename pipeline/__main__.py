@@ -1,4 +1,7 @@
-"""`python -m pipeline -m KEY=A,B`: a sweep, as Hydra users type it; without -m the same as `grpoflow run`."""
+"""`python -m pipeline -m KEY=A,B`: a sweep, as Hydra users type it; without -m the same as `grpoflow run`.
+
+`--cfg job` and `--info defaults` show the configuration as Hydra does.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,15 @@ import sys
 
 from pipeline.cli import main
 
+SHOW = {"--cfg", "-c", "--info", "-i", "--hydra-help"}
+"""Options of Hydra's that show and start nothing."""
+
 if __name__ == "__main__":
     arguments = sys.argv[1:]
     multirun = {"-m", "--multirun"} & set(arguments)
+    if SHOW & set(arguments):
+        import hydra
+
+        hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda config: None)()
+        sys.exit()
     sys.exit(main(["sweep" if multirun else "run", *(one for one in arguments if one not in multirun)]))

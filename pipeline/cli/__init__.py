@@ -10,8 +10,9 @@ from collections.abc import Sequence
 COMMANDS = {
     "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
     "diff": "runs", "report": "runs", "verify": "store", "gc": "store", "ui": "pages", "watch": "pages",
-    "layouts": "layouts", "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights",
-    "convert": "weights", "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
+    "layouts": "layouts", "config": "config", "doctor": "doctor", "diagnose": "diagnose",
+    "strategy": "weights", "convert": "weights", "split": "weights", "merge": "weights",
+    "reshard": "weights", "export": "export",
     "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
     "push": "push", "pull": "pull", "remote": "remote",
 }  # fmt: skip
@@ -30,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.overrides += rest
     if options.run_is_optional and "=" in (options.run or ""):
         options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was left out
+    from pipeline.cli.command import read_configuration
     from pipeline.errors import REPORTED, ConfigError, Exit
 
     try:
+        read_configuration(options)
         if options.tidies:
             from pipeline.run import signals
 

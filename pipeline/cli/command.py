@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
+from pipeline.config.give_way import give_way
 from pipeline.config.load import derive, load
 from pipeline.errors import StoreError
+from pipeline.plan.explain import flat
 from pipeline.plan.target import Target
+from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.store.store import Store
 
@@ -95,6 +100,45 @@ def add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """Add where overrides come from besides the command line."""
+    parser.add_argument(
+        "--config",
+        dest="config_file",
+        type=Path,
+        metavar="FILE",
+        help="values of a file (config --save writes one; sections of your own suffice); overrides win",
+    )
+    parser.add_argument(
+        "--again", metavar="RUN", help="the overrides of an earlier run (id, name, last); overrides win"
+    )
+
+
+def read_configuration(options: Namespace) -> None:
+    """Put the overrides of --config and --again before those that were typed."""
+    typed = options.overrides
+    if getattr(options, "config_file", None) is not None:
+        from pipeline.config import file  # here: hardly anybody asks
+
+        options.overrides = [*file.read(options.config_file, typed, options.config_dir), *typed]
+    if getattr(options, "again", None) is not None:
+        from pipeline.config import file
+
+        places = Namespace(overrides=[one for one in typed if one.startswith("store=")], config_dir=None)
+        record = history.find(store_of(places).root, options.again)
+        for note in _changed(record, options.config_dir):
+            print(f"note: run {record.id} had {note}", file=sys.stderr)
+        options.overrides = [*file.below(record.overrides, options.overrides), *options.overrides]
+
+
+def _changed(record: Record, config_dir: Path | None) -> Iterator[str]:
+    """What the overrides of a run have become since, where conf or the environment was changed."""
+    before, now = flat(record.config), flat(load(record.overrides, config_dir).plain())
+    for key in before.keys() | now.keys() - {"store"}:
+        if before.get(key) != now.get(key):
+            yield f"{key}={before.get(key)}, which is {now.get(key)} now"
+
+
 def target_of(options: Namespace) -> Target:
     """What of the graph is asked for."""
     return Target.of(options.until, options.only, options.force)
@@ -107,7 +151,9 @@ def store_of(options: Namespace) -> Store:
 
 def values_of(options: Namespace) -> dict[str, Any]:
     """The plain configuration, for commands that need but parts of it."""
-    return derive(compose_cached(options.overrides, options.config_dir))
+    composed = alone(compose_cached(options.overrides, options.config_dir), options.overrides)
+    values, _ = give_way(composed, options.overrides)
+    return derive(values)
 
 
 def exported(root: Path, record: Record) -> Path:

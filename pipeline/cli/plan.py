@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from launch.machine import environment
 from pipeline import engines
-from pipeline.cli.command import Commands, add_target, target_of
+from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.errors import Exit, RemoteError
 from pipeline.plan import brought, cautions, explain
 from pipeline.plan.graph import Plan
@@ -30,6 +30,7 @@ def register(commands: Commands) -> None:
         "train.beta=0.02",
         "--until split",
     )
+    add_configuration(parser)
     add_target(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument(

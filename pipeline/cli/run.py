@@ -10,7 +10,7 @@ from argparse import Namespace
 from pathlib import Path
 from warnings import filterwarnings
 
-from pipeline.cli.command import Commands, add_target, target_of
+from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import brought
@@ -28,6 +28,7 @@ def register(commands: Commands) -> None:
         "--until split model=qwen2_5_7b   # weights and data now, cards later",
         "--force grpo",
     )
+    add_configuration(parser)
     add_target(parser)
     parser.add_argument("--workers", type=int, default=1, help="stages that may run at the same time")
     parser.add_argument("--ui", action="store_true", help="show its tasks in the store's `grpoflow ui`")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
 import webbrowser
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -45,6 +46,7 @@ def register(commands: Commands) -> None:
         help="started since 2026-11-20, 2026-11-20T08:30, or 30m, 12h, 7d ago",
     )
     parser.add_argument("--json", action="store_true", help="for programs: every run, or those chosen")
+    parser.add_argument("--remote", action="store_true", help="everybody's runs, as the remote knows them")
     parser.add_argument("--pin", metavar="RUN", help="keep its artifacts whatever gc is told")
     parser.add_argument("--unpin", metavar="RUN", help="give that up")
     parser.add_argument("--name", metavar="RUN=NAME", help="give a run a name; named runs are kept too")
@@ -67,19 +69,19 @@ def register(commands: Commands) -> None:
 
 def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
-    places = [override for override in options.overrides if override.startswith("store=")]
+    places = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
     filters = [override for override in options.overrides if override not in places]
     filters += [f"model={options.model}"] if options.model else []
-    root = store_of(Namespace(**{**vars(options), "overrides": places})).root
+    known, tell = _remembered(Namespace(**{**vars(options), "overrides": places}))
     for event, wanted in (("pinned", options.pin), ("unpinned", options.unpin)):
         if wanted is not None:
-            history.record(root, history.find(root, wanted).id, event)
+            tell(history.chosen(known(), wanted).id, event)
     if options.name is not None:
         wanted, _, name = options.name.partition("=")
         if not name:
             raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
-        history.record(root, history.find(root, wanted).id, "named", name=name)
-    records = _chosen(list(history.runs(root).values()), filters, options.since)
+        tell(history.chosen(known(), wanted).id, "named", name=name)
+    records = _chosen(list(known().values()), filters, options.since)
     older = 0 if options.all or options.json else max(0, len(records) - NEWEST)
     if options.json:
         print(json.dumps([asdict(record) for record in records], indent=1))
@@ -137,6 +139,18 @@ def _same(shown: str | None, typed: str) -> bool:
         return float(shown or "") == float(typed)  # 0.0001 and 1e-4
     except ValueError:
         return shown == typed
+
+
+def _remembered(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:
+    """How to ask for the runs of the store or of its remote, and how to tell an event of one."""
+    if not options.remote:
+        root = store_of(options).root
+        return functools.partial(history.runs, root), functools.partial(history.record, root)
+    from pipeline.cli.remote import place_of
+    from pipeline.store.remote import records
+
+    place, _ = place_of(options)
+    return functools.partial(records.runs, place), functools.partial(records.add, place)
 
 
 def show(options: Namespace) -> int:

@@ -15,10 +15,10 @@ from launch.errors import ProcessFailed
 from launch.process import child
 from pipeline.cli.command import Commands, exported, sections_of, store_of
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import section
 from pipeline.config.load import derive
-from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.errors import Exit, StoreError
 from pipeline.store import history
-from stages.base.files import read_text
 from stages.report.text import neutral, shorten
 
 PROMPTS = ["What is 2 + 3?", "Name a colour.", "The capital of France is"]
@@ -109,16 +109,7 @@ def _program() -> str:
 def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:
     """Sections for a directory that no run made: its own config.json, the rest from the configuration."""
     values = derive(compose_cached(options.overrides, options.config_dir))
-    try:
-        model = json.loads(read_text(directory / "config.json"))
-        if not isinstance(model, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError) as error:
-        rule = f"must be a Hugging Face directory with a config.json ({error})"
-        raise ConfigError([Problem("RUN|DIR", directory, rule, "see `grpoflow runs`")]) from error
-    rotary = model.get("rope_parameters")
-    model |= rotary if isinstance(rotary, dict) else {}
-    values["model"] |= {key: model[key] for key in FROM_FILE if key in model}
+    values["model"] |= section(directory, "RUN|DIR", "see `grpoflow runs`")
     return values
 
 

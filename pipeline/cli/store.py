@@ -21,6 +21,8 @@ def register(commands: Commands) -> None:
         "--repair", action="store_true", help="move damaged artifacts away, to be built again"
     )
 
+    parser.add_argument("--remote", action="store_true", help="check the copies on the remote instead")
+
     parser = commands.add(
         "gc", gc, "list what no kept run needs; with --delete, remove it", "--keep 3 --delete"
     )
@@ -28,10 +30,22 @@ def register(commands: Commands) -> None:
         "--keep", type=int, default=5, metavar="N", help="newest runs that are kept (default 5)"
     )
     parser.add_argument("--delete", action="store_true", help="remove it; without this nothing is touched")
+    parser.add_argument(
+        "--remote", action="store_true", help="on the remote: condemn it first, and remove it the next time"
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="on the remote: between the two (default 24)",
+    )
 
 
 def verify(options: Namespace) -> int:
     """Check every committed artifact, and what unfinished attempts go on from."""
+    if options.remote:
+        return _verify_remote(options)
     store = store_of(options)
     total, unfinished, damaged = len(artifacts(store)), len(checkpoints(store)), 0
     for finding in find_damage(store, options.deep, _tell):
@@ -51,6 +65,8 @@ def _tell(path: object) -> None:
 
 def gc(options: Namespace) -> int:
     """List, and with --delete remove, what no kept run needs."""
+    if options.remote:
+        return _gc_remote(options)
     store = store_of(options)
     if not store.root.is_dir():
         print(f"{store.root}: no store there, nothing to collect")
@@ -64,4 +80,42 @@ def gc(options: Namespace) -> int:
     unknown = collect.strangers(store)
     if unknown:
         print(f"{len(unknown)} artifacts that no recorded run made are left alone, {unknown[0]} among them")
+    return Exit.DONE
+
+
+def _verify_remote(options: Namespace) -> int:
+    """Check every whole copy on the remote; --repair lets the next push replace what is damaged."""
+    from pipeline.cli.remote import place_of
+    from pipeline.store.remote import upkeep
+
+    place, _ = place_of(options)
+    total, damaged = 0, 0
+    for finding in upkeep.verify(place, options.deep):
+        total += 1
+        if finding is not None:
+            damaged += 1
+            print(f"damaged {place.url}/{finding.path}: {finding.problem}")
+            if options.repair:
+                upkeep.condemn(place, finding.path)
+                print("  condemned; the next push brings another copy")
+    print(f"{total} copies checked{' by digest' if options.deep else ''}, {damaged} damaged")
+    return Exit.FAILED if damaged and not options.repair else Exit.DONE
+
+
+def _gc_remote(options: Namespace) -> int:
+    from pipeline.cli.remote import place_of
+    from pipeline.store.remote import upkeep
+
+    place, _ = place_of(options)
+    doomed = upkeep.collect(place, options.keep, options.grace * 3600, options.delete)
+    for item in doomed:
+        then = "removed" if item.goes else "waits" if item.is_marked else "condemned"
+        print(
+            f"{then if options.delete or then == 'waits' else f'to be {then}':16} {item.path}  ({item.why})"
+        )
+    gone = sum(item.goes for item in doomed)
+    done = "" if options.delete else "; nothing was touched (add --delete)"
+    print(
+        f"{len(doomed)} copies at {place.url}, {gone} of them condemned {options.grace:g} h ago or more{done}"
+    )
     return Exit.DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from pipeline.cli.command import Commands, add_target, target_of
+from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.sweep.build import expand
 
 
@@ -16,6 +16,7 @@ def register(commands: Commands) -> None:
         "run many points as one graph; what they share runs once",
         "-m train.beta=0.0,0.01 seed=0,1",
     )
+    add_configuration(parser)
     add_target(parser)
     parser.add_argument("-m", "--multirun", action="store_true", help="as Hydra spells it; implied")
     parser.add_argument("--plan", action="store_true", help="show the merged graph; starts nothing")

@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge, Le
+from annotated_types import Ge
 
 from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
+from pipeline.config.give_way import give_way
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
 from stages.base.identity import NotInIdentity
@@ -28,7 +30,7 @@ class Config(Sections):
 
     store: str
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
-    cards: Annotated[int, Ge(1), Le(2048)]
+    cards: Annotated[int, Ge(1)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
     launcher: LauncherConfig
     remote: Annotated[RemoteConfig, NotInIdentity()]
@@ -42,6 +44,13 @@ Compose = Callable[[Sequence[str]], dict[str, Any]]
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None) -> Config:
+    """Compose, derive, type and check a configuration; as `load_noted`, without its notes."""
+    return load_noted(overrides, config_dir, compose)[0]
+
+
+def load_noted(
+    overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None
+) -> tuple[Config, tuple[str, ...]]:
     """Compose, derive, type and check a configuration.
 
     Args:
@@ -49,29 +58,19 @@ def load(overrides: Sequence[str], config_dir: Path | None = None, compose: Comp
         config_dir: the user's own config groups.
         compose: how many points are composed; None: by the cache on disk.
 
+    Returns:
+        The configuration, and which defaults gave way to what was typed.
+
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
     values = compose(overrides) if compose else compose_cached(overrides, config_dir)
-    config = read(Config, derive(give_way(values, overrides)))
+    values, notes = give_way(alone(values, overrides), overrides)
+    config = read(Config, derive(values))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
-    return config
-
-
-def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Shorten a warm-up that nobody typed where fewer steps were typed: only what is typed can contradict."""
-    changed = dict(values)
-    typed = {override.lstrip("+").partition("=")[0] for override in overrides}
-    for name in ("sft", "train"):
-        section = changed.get(name)
-        if f"{name}.steps" not in typed or f"{name}.warmup_steps" in typed or not isinstance(section, dict):
-            continue
-        steps, warmup = section.get("steps"), section.get("warmup_steps")
-        if isinstance(steps, int) and isinstance(warmup, int):
-            changed[name] = {**section, "warmup_steps": min(warmup, max(steps, 0))}
-    return changed
+    return config, notes
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,18 @@ a tokenizer's training can tell is checked as soon as that stage is done.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pipeline import engines
 from pipeline.config.load import Config
 from pipeline.errors import ConfigError, InputError, Problem
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
+from stages.base.identity import Checkout, marked
 from stages.grpo import checkpoint_files
 
 
@@ -33,6 +36,7 @@ def check(plan: Plan, store: Store, weights: bool = True) -> None:
     found = [
         *_launcher(plan.config),
         *_sources(plan, store, weights),
+        *_places(plan, store),
         *_resumed(plan, store),
         *_rows(plan, store),
     ]
@@ -56,10 +60,41 @@ def _sources(plan: Plan, store: Store, weights: bool) -> Iterator[Problem]:
     if store.problem(plan.spec("fetch").key) is None:
         return
     own = Path(config.model.path) if config.model.source == "local" and config.model.path else None
-    if own is not None and own.is_dir():  # another machine may have it
+    if own is not None and own.is_dir():
         yield from _refused(lambda: _model(config, own, weights))
+    elif own is not None and config.launcher.name == "local":  # else another machine may have it
+        yield Problem("model.path", str(own), "is not a directory", "give a Hugging Face directory")
     if config.model.tokenizer_path is not None:
         yield from _refused(lambda: _tokenizer(config, Path(config.model.tokenizer_path or "")))
+
+
+def _places(plan: Plan, store: Store) -> Iterator[Problem]:
+    """Checkouts, interpreters and scripts of a program that is to run on this machine, outside containers."""
+    config = plan.config
+    waits = (spec for spec in plan.asked if spec.program is not None)
+    if config.launcher.name != "local" or all(store.problem(spec.key) is None for spec in waits):
+        return
+    for engine in engines.chosen(config):
+        settings = engine.settings(config)
+        if not engine.programs or settings.container:
+            continue
+        for key in marked(type(settings), Checkout):
+            home = getattr(settings, key)
+            if home is not None and not Path(home).is_dir():
+                yield Problem(f"{engine.section}.{key}", home, "is not a directory", "give a checkout's")
+        for key in ("python", "convert_python"):
+            program = getattr(settings, key, None)
+            if program is None or shutil.which(program) is not None:
+                continue
+            if "/" in program or not settings.env_scripts:  # a script may set PATH
+                rule = "is no program that can be executed here"
+                yield Problem(f"{engine.section}.{key}", program, rule, "give an interpreter's path")
+        for number, script in enumerate(settings.env_scripts):
+            if not Path(script).is_file():
+                rule = "is not a file"
+                yield Problem(
+                    f"{engine.section}.env_scripts[{number}]", script, rule, "give a script to source"
+                )
 
 
 def _refused(look: Callable[[], None]) -> Iterator[Problem]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,13 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.config.load import Config
+from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
 from pipeline.store.store import Key, Manifest, Store
 from pipeline.terminal import elapsed
 from stages.base.identity import identity
+from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ class Row:
     bytes_written: int | None
     """Bytes that it puts on disk; None: unknown, small."""
     last_duration_s: float | None
-    """How long the nearest earlier artifact took."""
+    """How long the nearest earlier artifact of a model of this size took."""
 
 
 def explain(
@@ -64,7 +67,7 @@ def explain(
     blocked: set[str] = set()
     for spec in plan.asked:
         problem = store.problem(spec.key)
-        nearest = _nearest(spec, store)
+        nearest = _nearest(spec, store.manifests(spec.name))
         reason = "" if problem is None else _reason(spec, problem, nearest, running)
         if problem is not None and spec.name in plan.target.force:
             reason = "built anew (--force)"
@@ -88,7 +91,7 @@ def explain(
                 workers=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
                 bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
-                last_duration_s=None if nearest is None else nearest.ended - nearest.started,
+                last_duration_s=_took(spec, store, plan.config.model),
             )
         )
     return rows
@@ -179,9 +182,34 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
-def _nearest(spec: StageSpec, store: Store) -> Manifest | None:
+def _took(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
+    known = [
+        one for one in store.manifests(spec.name) if _size(one, store) in (None, _size_of(asdict(model)))
+    ]
+    nearest = _nearest(spec, known)
+    return None if nearest is None else nearest.ended - nearest.started
+
+
+def _size(manifest: Manifest, store: Store) -> tuple[Any, ...] | None:
+    """What decides how long the stage took; None: no model does."""
+    if "model" in manifest.config:
+        return _size_of(manifest.config["model"])
+    for stage, fingerprint in manifest.inputs.items():  # the report's, by their stages
+        with contextlib.suppress(StoreError):
+            size = _size(store.manifest(Key(stage, fingerprint)), store)
+            if size is not None:
+                return size
+    return None
+
+
+def _size_of(model: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        model.get(key) for key in ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size")
+    )
+
+
+def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
     """The earlier artifact of this stage that differs least; the newest of those."""
-    manifests = store.manifests(spec.name)
     return min(manifests, key=lambda manifest: len(differences(spec, manifest)), default=None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
-from stages.base.reader import read
+from stages.base.reader import read, read_again
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown
 
@@ -77,14 +77,15 @@ def find(
     defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
     if not any(override.startswith("experiment=") for override in overrides):
         overrides = [*(one for one in defaults if one.partition("=")[0] not in given), *overrides]
-    values = compose_cached(overrides, config_dir)
+    values = alone(compose_cached(overrides, config_dir), overrides)
     one = "layout" in given and "layout=named" not in overrides
     if values["cards"] is None:
         values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
-    first = read(Config, derive(values))
+    derived = derive(values)
+    first = read(Config, derived)
     choices, refused = [], {}
     for candidate in [values] if one else _candidates(values, first.cards):
-        config = read(Config, derive(candidate))
+        config = read_again(first, derived, derive(candidate))
         problems = rules.check(config)
         if problems:
             refused[config.layout.name] = problems
@@ -101,10 +102,9 @@ def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any
     for mp in _divisors(cards):
         for pp in _divisors(cards // mp):
             for cp in _divisors(cards // (mp * pp)):
-                candidate = copy.deepcopy(dict(values))
                 degrees = (cards // (mp * pp * cp), mp, pp, cp)
-                candidate["layout"]["train"] |= dict(zip(DEGREES, degrees, strict=True))
-                yield candidate
+                train = values["layout"]["train"] | dict(zip(DEGREES, degrees, strict=True))
+                yield {**values, "layout": values["layout"] | {"train": train}}
 
 
 def _divisors(number: int) -> list[int]:

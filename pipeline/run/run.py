@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import Compose, load
+from pipeline.config.load import Compose, load_noted
 from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
@@ -52,7 +52,7 @@ def prepare_plan(
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir, compose)
+    config, gave_way = load_noted(overrides, config_dir, compose)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
@@ -64,7 +64,7 @@ def prepare_plan(
     labels = _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
     planned = plan(config, digest, labels, target, edition)
     at_hand.check(planned, store, weights)
-    return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
+    return replace(planned, notes=(*gave_way, *planned.notes, *rehearsed.notes(planned, store))), store
 
 
 @functools.cache

@@ -64,6 +64,13 @@ def on_every_node(section: Any) -> Iterator[str]:
             yield from (value,) if isinstance(value, str) else value or ()
 
 
+def marked(cls: Any, marker: type) -> Iterator[str]:
+    """The fields of a dataclass with a marker."""
+    for key, hint in field_types(cls).items():
+        if any(isinstance(one, marker) for one in _markers(hint)):
+            yield key
+
+
 @functools.cache
 def field_types(cls: Any) -> dict[str, Any]:
     """Types of a dataclass's fields, with their markers and bounds."""

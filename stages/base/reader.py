@@ -50,6 +50,22 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     return typing.cast(T, result)
 
 
+def read_again(made: T, before: Mapping[str, Any], after: Mapping[str, Any]) -> T:
+    """What `after` makes, given what `before` made: keys whose values are the same are not read again.
+
+    Raises:
+        ConfigError: as `read`.
+    """
+    problems: list[Problem] = []
+    cls: Any = type(made)
+    hints = field_types(cls)
+    changed = {key: value for key, value in after.items() if before[key] != value}
+    arguments = {key: _value(hints[key], value, key, problems) for key, value in changed.items()}
+    if problems:
+        raise ConfigError(problems)
+    return typing.cast(T, dataclasses.replace(typing.cast(Any, made), **arguments))
+
+
 def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
     """Build `cls` from those sections of a configuration that its fields name.
 

@@ -11,8 +11,10 @@ removed. Compared field by field with files that the front end wrote (tests/data
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
@@ -46,15 +48,47 @@ def parameter_layouts(
     for weight in weights_of(model, model.qkv_concat):
         first = 0 if weight.cut is Cut.EMBEDDING else len(result) - 1
         stage = first if weight.layer is None else stage_of[weight.layer]
-        result[stage][weight.name] = _layout(weight, model, layout, stage)
+        result[stage][weight.name] = weight_layout(weight, model, layout, stage)
     return result
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """A model's layers, of which most are alike."""
+
+    around: tuple[Weight, ...]
+    """What belongs to no layer."""
+    weights: tuple[tuple[Weight, ...], ...]
+    """Of the first layer of each kind."""
+    of_layer: tuple[int, ...]
+    """The kind of each layer."""
+
+
+@functools.lru_cache(maxsize=256)  # the points of a sweep, and all layouts of a model, ask the same
+def kinds_of_layers(model: ModelConfig) -> Kinds:
+    """Which layers of a model have weights of the same shapes, cut in the same way."""
+    listed = weights_of(model, model.qkv_concat)
+    layers: list[list[Weight]] = [[] for _ in range(model.num_hidden_layers)]
+    for weight in listed:
+        if weight.layer is not None:
+            layers[weight.layer].append(weight)
+    kinds: dict[tuple[tuple[tuple[int, ...], Cut], ...], int] = {}
+    first, of_layer = [], []
+    for layer in layers:
+        look = tuple((weight.shape, weight.cut) for weight in layer)
+        if look not in kinds:
+            kinds[look] = len(kinds)
+            first.append(tuple(layer))
+        of_layer.append(kinds[look])
+    return Kinds(tuple(one for one in listed if one.layer is None), tuple(first), tuple(of_layer))
 
 
 @functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
 def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     """The first weight that a layout cannot cut evenly."""
-    for weight in weights_of(model, model.qkv_concat):
-        tensor = _layout(weight, model, layout, 0)
+    unlike = kinds_of_layers(model)
+    for weight in itertools.chain(unlike.around, *unlike.weights):
+        tensor = weight_layout(weight, model, layout)
         for size, axis in zip(weight.shape, tensor.tensor_map, strict=True):
             parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
             if size % parts:
@@ -118,7 +152,8 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
     return found
 
 
-def _layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int) -> TensorLayout:
+def weight_layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int = 0) -> TensorLayout:
+    """Where one weight's slices lie on the cards of the pipeline stage that holds it."""
     # A tied embedding that its own lookup would replicate lies as lm_head's product, its later user, wants.
     by_head = weight.cut is Cut.EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
     cut = Cut.HEAD if by_head and _replicates_embedding(model, layout) else weight.cut

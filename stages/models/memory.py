@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
 from stages.models.config import ITEM_BYTES, ModelConfig
-from stages.models.families import parameter_shapes
-from stages.models.layouts import parameter_layouts, stages_of_layers
+from stages.models.family import Cut, Weight
+from stages.models.layouts import kinds_of_layers, shape_fault, stages_of_layers, weight_layout
 
 GIB = 2**30
 Place = Literal["card", "host"]
@@ -109,19 +110,33 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
     """
     stages = stages_of_layers(model, layout, path)
     counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
-    # All layers are alike, so one per stage is laid out and counted as often as the stage has layers.
-    small = replace(model, num_hidden_layers=layout.pipeline_stage)
-    shapes = parameter_shapes(small, small.qkv_concat)
-    found = []
-    laid_out = parameter_layouts(small, replace(layout, offset=()), path)
-    for count, tensors in zip(counts, laid_out, strict=True):
-        held = gathered = 0
-        for name, tensor in tensors.items():
-            part = math.prod(shapes[name]) // tensor.slices * (count if ".layers." in name else 1)
-            gathered += part
-            held += part // tensor.optimizer_parts
-        found.append(Elements(held, gathered, count))
+    if fault := shape_fault(model, layout):
+        raise ConfigError([Problem(f"{path}.model_parallel", layout.model_parallel, *fault[:2])])
+    # One layer of each kind is laid out, and counted as often as a stage has such layers.
+    unlike = kinds_of_layers(model)
+    of_kind = [_card(kind, model, layout) for kind in unlike.weights]
+    first, last = (
+        _card([weight for weight in unlike.around if (weight.cut is Cut.EMBEDDING) == leading], model, layout)
+        for leading in (True, False)
+    )
+    found, start = [], 0
+    for stage, count in enumerate(counts):
+        parts = [of_kind[kind] for kind in unlike.of_layer[start : start + count]]
+        parts += [first] * (stage == 0) + [last] * (stage == len(counts) - 1)
+        found.append(Elements(sum(held for held, _ in parts), sum(whole for _, whole in parts), count))
+        start += count
     return tuple(found)
+
+
+def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> tuple[int, int]:
+    """Elements of some weights on a card: stored, and before the parallel optimizer cuts them."""
+    held = gathered = 0
+    for weight in listed:
+        tensor = weight_layout(weight, model, layout)
+        part = math.prod(weight.shape) // tensor.slices
+        gathered += part
+        held += part // tensor.optimizer_parts
+    return held, gathered
 
 
 def weights(held: int, dtype: str) -> Term:

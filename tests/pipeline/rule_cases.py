@@ -34,11 +34,10 @@ def plain(room: str, *but: str) -> str:
 
 TABLES: dict[tuple[str, ...], str] = {
     ("engine=local",): """
-run.cards  cards=65
 run.hidden_size  model.hidden_size=130  ->  model.hidden_size=128
 run.even_heads  model.hidden_size=132  ->  model.hidden_size=136
 run.num_key_value_heads  model.num_key_value_heads=3 layout=dp2_mp1_pp1  ->  model.num_key_value_heads=4 layout=dp2_mp1_pp1
-run.occupied  cards=4
+run.occupied  cards=4 layout=tiny
 run.key_value_heads  layout=dp1_mp4_pp1  ->  layout=dp1_mp2_pp1
 run.offset  layout.train.offset=[1]  ->  layout.train.offset=[0]
 run.divisible  model.intermediate_size=641  ->  model.intermediate_size=642
@@ -50,8 +49,8 @@ ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
 tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
 run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
 run.kind  tokenize=text
-evaluate.k  evaluate.k=9  ->  evaluate.k=9 evaluate.num_samples=9
-evaluate.k  evaluate.k=9 evaluate.sample_prompts=1  ->  evaluate.k=9 evaluate.sample_prompts=0
+evaluate.k  evaluate.k=9 evaluate.num_samples=8  ->  evaluate.k=9 evaluate.num_samples=9
+evaluate.k  evaluate.k=9 evaluate.num_samples=8 evaluate.sample_prompts=1  ->  evaluate.k=9 evaluate.sample_prompts=0
 trainer.two_degrees  layout=dp1_mp1_pp2  ->  layout=dp2_mp1_pp1
 trainer.two_degrees  layout=dp1_mp1_pp1_cp2  ->  layout=dp2_mp1_pp1
 trainer.two_degrees  layout.train.expert_parallel=2
@@ -77,8 +76,8 @@ trainer.shares  train.prompts_per_step=3  ->  train.prompts_per_step=4
 train.warmup_steps  train.warmup_steps=41  ->  train.warmup_steps=40
 train.validation_prompts  train.validate_every=5 train.validation_prompts=0  ->  train.validate_every=5 train.validation_prompts=1
 train.loggers  train.loggers=[wandb,wandb]  ->  train.loggers=[wandb]
-train.checks  train.keep_best=true  ->  train.keep_best=true train.validate_every=5
-train.checks  train.patience=2  ->  train.patience=2 train.validate_every=5
+train.checks  train.keep_best=true train.validate_every=0  ->  train.keep_best=true train.validate_every=5
+train.checks  train.patience=2 train.validate_every=0  ->  train.patience=2 train.validate_every=5
 train.reference  train.max_kl=1.0 train.beta=0  ->  train.max_kl=1.0 train.beta=0.01
 train.reference  train.ref_model_sync_steps=5 train.beta=0  ->  train.ref_model_sync_steps=5 train.beta=0.01
 train.min_tokens  rollout.min_tokens=33 rollout.max_tokens=32  ->  rollout.min_tokens=32 rollout.max_tokens=32
@@ -93,7 +92,7 @@ tokenize.turns  tokenize.kind=alpaca tokenize.chat_template=false
 tokenize.chat_template  tokenize.compat=mindrlhf tokenize.chat_template=true  ->  tokenize.compat=mindrlhf tokenize.chat_template=false
 tokenize.id_dtype  tokenize.compat=mindrlhf tokenize.id_dtype=int32  ->  tokenize.compat=mindrlhf tokenize.id_dtype=int64
 model.path  model.source=local
-model.ignored_path  model.path=x  ->  model.path=x model.source=local
+model.ignored_path  model=tiny model.path=x  ->  model.path=x model.source=local
 model.hub  model.source=modelscope
 model.id  model=qwen2_5_0_5b model.hub.id=no layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.id=me/mine layout=dp1_mp2_pp1
 model.revision  model=qwen2_5_0_5b model.hub.revision=a..b layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.revision=v1 layout=dp1_mp2_pp1

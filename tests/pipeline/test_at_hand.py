@@ -191,3 +191,53 @@ def test_rows_that_tokenize_dropped_are_told_before_sft(tmp_path: Path, capsys: 
     assert "sft.batch_size=32: must be at most the 0 examples" in capsys.readouterr().err
     assert history.runs(store.root)[run.id].failed_stage == "sft"
     assert main(["plan", *overrides]) == 2
+
+
+SEVEN = ("experiment=mindrlhf_7b", "dataset=arith")
+RL = ("experiment=mindspeed_rl_7b", "dataset=arith")
+
+
+@pytest.mark.parametrize(
+    ("base", "typed", "told"),
+    [
+        (("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"), "model.path=/no", "is not a directory"),
+        ((), "model.tokenizer_path=/no", "/no: is not a directory"),
+        (("dataset=gsm8k",), "dataset.path=/no", "/no: cannot be read"),
+        ((), "sft_data.path=/no", "/no: cannot be read"),
+        (SEVEN, "engine.mindrlhf_home=/no", "must be a checkout of"),
+        (SEVEN, "engine.mindformers_home=/no", "is not a directory"),
+        (SEVEN, "engine.msadapter_home=/no", "is not a directory"),
+        (SEVEN, "engine.python=/no", "is no program"),
+        (SEVEN, "engine.python=no_such_python", "is no program"),
+        (SEVEN, "engine.env_scripts=[/no]", "engine.env_scripts[0]=/no: is not a file"),
+        (RL, "engine.convert_python=/no", "is no program"),
+        (RL, "engine.mindspeed_llm_home=/no", ""),
+        ((*SEVEN, "engine.sft=mindformers"), "mindformers.home=/no", ""),
+    ],
+)
+def test_what_does_not_exist_is_refused(
+    tmp_path: Path, base: tuple[str, ...], typed: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", f"store={tmp_path}", *base, typed]) == 2
+    error = capsys.readouterr().err
+    wanted = told if told.startswith(("/no", "engine")) else f"{typed}: {told}"
+    assert wanted in error
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        ["engine.python=/no/python", "launcher=slurm"],
+        ["engine.python=/no/python", "engine.container=[docker,exec,x]"],
+        ["engine.python=python_of_a_script", f"engine.env_scripts=[{__file__}]"],
+        ["model.path=/no/model", "launcher=slurm"],
+    ],
+)
+def test_what_only_nodes_or_containers_have_is_not_looked_for(tmp_path: Path, elsewhere: list[str]) -> None:
+    assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
+
+
+def test_without_the_engine_its_interpreter_is_not_looked_for(tmp_path: Path) -> None:
+    assert (
+        main(["plan", f"store={tmp_path}", *SEVEN, "engine.python=/no/python", "--until", "tokenize"]) == 10
+    )

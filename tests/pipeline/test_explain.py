@@ -97,3 +97,13 @@ def test_a_full_disk_blocks_a_stage_and_what_follows(tmp_path: Path, monkeypatch
     assert found["split"].state == "BLOCKED"
     assert "free space, or choose another store" in found["split"].reason
     assert found["sft"].reason == "input blocked: split"
+
+
+def test_a_duration_is_of_a_model_of_this_size(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for spec in planned().specs:
+        commit(spec, store)
+    found = rows(planned("model.num_hidden_layers=3", "seed=1"), store)
+    known = {name for name, row in found.items() if row.last_duration_s is not None}
+    assert known == {"fetch_dataset"} and found["grpo"].reason.startswith("model.num_hidden_layers")
+    assert rows(planned("seed=1"), store)["report"].last_duration_s == 7.5

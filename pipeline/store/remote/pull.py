@@ -136,6 +136,27 @@ def fill(
     raise RemoteError.of_copy(copy.path, reason)
 
 
+def damage(place: Place, copy: Copy) -> str | None:
+    """The first file of a copy that is not what its manifest says; nothing of it is written here.
+
+    Raises:
+        RemoteError: the remote does not answer.
+    """
+    files = copy.manifest.files
+    with ThreadPoolExecutor(place.workers) as pool:
+        content = _Content(place, copy, spans([(0, copy.bytes)]), pool)
+        for name in sorted(files):
+            digest, left = hashlib.sha256(), files[name]["size"]
+            while left:
+                piece = content.take(left)
+                digest.update(piece)
+                left -= len(piece)
+            if digest.hexdigest() != files[name]["sha256"]:
+                content.drop()
+                return f"{name} is not what the manifest says"
+    return None
+
+
 def _stream(
     place: Place, copy: Copy, directory: Path, names: list[str], told: Told, beat: Callable[[], None]
 ) -> list[str]:
@@ -200,12 +221,16 @@ class _Content:
             try:
                 self._rest = memoryview(self._coming.popleft().result())
             except BaseException:
-                for future in self._coming:
-                    future.cancel()
+                self.drop()
                 raise
             self._fetch_ahead()
         piece, self._rest = self._rest[:most], self._rest[most:]
         return piece
+
+    def drop(self) -> None:
+        """No more is wanted."""
+        for future in self._coming:
+            future.cancel()
 
 
 def _begun(path: Path, entry: Mapping[str, Any]) -> tuple[int, Any]:

@@ -111,7 +111,8 @@ def derive(values: dict[str, Any]) -> None:
     if engine["max_num_seqs"] is None:
         engine["max_num_seqs"] = MOST_SEQUENCES  # stays, where other values cannot be read
         with contextlib.suppress(ConfigError):
-            engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
+            if tutorial is not None:
+                engine["max_num_seqs"] = min(MOST_SEQUENCES, Job.of(values).max_model_len)
 
 
 RUN = Rules[Any]("mindrlhf_run")

@@ -1,0 +1,196 @@
+"""What a key of the configuration means: read off its field, the graph and the rules."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import difflib
+import functools
+import inspect
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from pipeline import engines
+from pipeline.config import rules
+from pipeline.config.load import Config
+from pipeline.errors import ConfigError, Problem
+from pipeline.plan.explain import flat
+from pipeline.plan.graph import stages
+from stages.base.identity import NotInIdentity, field_types
+from stages.base.rules import Row, Rules
+from stages.models.families import RULES as FAMILY
+
+UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
+"""By the end of a key's name."""
+WORDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the configuration, or a section of it."""
+
+    path: str
+    meaning: str
+    type: str
+    """With choices and bounds."""
+    unit: str | None
+    value: Any
+    fields: dict[str, str]
+    """Of a section: name -> its first sentence."""
+    read_by: tuple[str, ...]
+    """Stages of this configuration's graph."""
+    reruns: tuple[str, ...]
+    """Stages that a change builds anew: those that read it, and what follows."""
+    rules: tuple[str, ...]
+    """Ids and sources of what is checked of it, besides its type."""
+
+
+def explain(path: str, config: Config) -> Key:
+    """What a key means.
+
+    Args:
+        path: with dots; of a section too.
+        config: decides which engine's settings are meant, and the graph.
+
+    Raises:
+        ConfigError: there is no such key.
+    """
+    owner, hint, value, markers = _walk(path, config)
+    section = path.partition(".")[0]
+    counts = not any(isinstance(marker, NotInIdentity) for marker in markers)
+    readers, following = _stages(config, section, path.rpartition(".")[2])
+    inner = _dataclass(hint, value)
+    docs = _docs(owner).get(path.rpartition(".")[2], "")
+    meaning = docs or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
+    units = (unit for end, unit in UNITS.items() if path.endswith(end))
+    fields = (
+        {} if inner is None else {name: _first(_docs(inner).get(name, "")) for name in field_types(inner)}
+    )
+    return Key(
+        path,
+        " ".join(meaning.split()),
+        "section" if inner else describe(hint),
+        next(units, None),
+        None if inner else value,
+        fields,
+        readers,
+        following if counts else (),
+        tuple(f"{row.id} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
+    )
+
+
+def describe(hint: Any) -> str:
+    """A type as people read it, with its choices and bounds."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        bounds = [
+            f"{words} {vars_of(marker)}"
+            for marker in hint.__metadata__
+            for kind, words in WORDS.items()
+            if isinstance(marker, kind)
+        ]
+        return ", ".join([describe(arguments[0]), *bounds])
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(map(describe, arguments))
+    if origin is typing.Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin is tuple:
+        return f"list of {describe(arguments[0])}"
+    if origin is not None:
+        return f"mapping of names to {describe(arguments[-1])}"
+    return NAMES.get(hint, "section")
+
+
+def vars_of(bound: Any) -> Any:
+    """The number of a bound."""
+    (number,) = dataclasses.asdict(bound).values()
+    return number
+
+
+def _walk(path: str, config: Config) -> tuple[Any, Any, Any, list[Any]]:
+    """The dataclass that holds a key, the key's type and value, and the markers on the way."""
+    owner: Any = Config
+    value: Any = config
+    hint: Any = Config
+    markers: list[Any] = []
+    for step in path.split("."):
+        inner = _dataclass(hint, value)
+        if inner is None or step not in field_types(inner):
+            known = [*flat(config.plain()), *field_types(Config)]
+            near = difflib.get_close_matches(path, known, n=1, cutoff=0.5)
+            remedy = f"did you mean {near[0]}?" if near else "see `grpoflow config`"
+            raise ConfigError([Problem("--explain", path, "unknown key", remedy)])
+        owner, hint = inner, field_types(inner)[step]
+        value = None if value is None else getattr(value, step)
+        if typing.get_origin(hint) is typing.Annotated:
+            markers += hint.__metadata__
+    return owner, hint, value, markers
+
+
+def _dataclass(hint: Any, value: Any) -> Any:
+    """The dataclass that a section's type means; of several, the one of its value."""
+    if dataclasses.is_dataclass(value):
+        return type(value)
+    options = (hint, *typing.get_args(hint))
+    return next((one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+
+
+@functools.cache
+def _docs(cls: Any) -> Mapping[str, str]:
+    """Texts below the fields of a dataclass and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                said = text.value.value if _is_text(text) else None  # type: ignore[attr-defined]
+                found[field.target.id] = inspect.cleandoc(said) if said else ""
+    return found
+
+
+def _is_text(node: ast.stmt) -> bool:
+    expression = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(expression, ast.Constant) and isinstance(expression.value, str)
+
+
+def _first(text: str) -> str:
+    return re.split(r"(?<=[.;])\s", " ".join(text.split()))[0].rstrip(";")
+
+
+def _stages(config: Config, section: str, key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The stages that read a key, and those with all that follow."""
+    graph = [stage for stage in stages(config) if stage.skipped is None]
+    reading = [one.name for one in graph if section in one.sections and (section, key) not in one.unread]
+    following = set(reading)
+    for stage in graph:
+        if following & set(stage.inputs.values()):
+            following.add(stage.name)
+    return tuple(reading), tuple(stage.name for stage in graph if stage.name in following)
+
+
+def _rules(config: Config) -> Iterator[Row]:
+    tables: list[Rules[Any]] = [FAMILY, rules.RULES, rules.SECTIONS]
+    for table in (*tables, *(engine.rules for engine in engines.chosen(config))):
+        yield from table.rows()
+
+
+def _paths(row: Row, config: Config) -> set[str]:
+    """The keys that a rule is asked about, as far as its table can tell from the whole configuration."""
+    path = row.path.partition("[")[0]
+    if row.each is None or "{}" not in path:
+        return {path}
+    with contextlib.suppress(
+        AttributeError, KeyError, TypeError
+    ):  # it is told of a part of the configuration
+        return {path.format(one) for one in row.each(config)}
+    return set()

@@ -1,0 +1,78 @@
+"""Where each value of a configuration comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config.compose import VALUE, config_files
+from pipeline.config.compose_cache import compose_cached
+from pipeline.config.give_way import give_way
+from pipeline.config.load import derive
+from pipeline.plan.explain import flat
+
+
+def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:
+    """Key -> the override that was typed, a file of conf, or what else decided its value.
+
+    Args:
+        overrides: Hydra's.
+        config_dir: the user's own config groups.
+        values: the configuration that these make, plain and derived.
+    """
+    composed = compose_cached(overrides, config_dir)
+    yielding, _ = give_way(composed, overrides)
+    steps = [flat(one) for one in (composed, yielding, derive(yielding))]
+    files = _files(overrides, config_dir)
+    typed = {one.lstrip("+").partition("=")[0]: one for one in overrides if VALUE.match(one.lstrip("+"))}
+    found = {}
+    for key in flat(values):
+        before, after, derived = (step.get(key) for step in steps)
+        above = [name for name in typed if f"{key}.".startswith(f"{name}.")]
+        if above:
+            found[key] = f"typed: {typed[above[-1]]}"
+        elif before != after and after is not None:
+            found[key] = f"gives way to what is typed ({before} in {files.get(key, 'conf')})"
+        elif after != derived or key not in steps[1]:
+            found[key] = "derived"
+        else:
+            found[key] = files.get(key, "derived")
+    return found
+
+
+def _files(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
+    """Key -> the file of conf that is the last to set it, and what stands there where that is a reference."""
+    import hydra
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.types import RunMode
+
+    arguments = [one for one in overrides if not VALUE.match(one) and not one.startswith("remote=")]
+    if config_dir is not None:
+        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_module("conf", version_base="1.3"):
+        loader = GlobalHydra.instance().config_loader()
+        listed = loader.compute_defaults_list("config", arguments, RunMode.RUN).defaults
+    texts = {name.partition("/")[2]: file for name, file in reversed(config_files(config_dir).items())}
+    found: dict[str, str] = {}
+    for default in listed:
+        path = str(default.config_path)
+        if path.startswith("hydra/") or path == "hydra":
+            continue
+        file = texts.get(f"{path}.yaml")
+        prefix = "" if default.package in (None, "", "_global_") else f"{default.package}."
+        if file is None:  # a layout by its name
+            found |= {
+                f"{prefix}train.{degree}": f"the name {path}"
+                for degree in ("data_parallel", "model_parallel")
+            }
+            continue
+        body = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        place = f"conf/{path}.yaml" if config_dir is None or config_dir not in file.parents else str(file)
+        for key, value in flat({name: part for name, part in body.items() if name != "defaults"}).items():
+            reference = f": {value}" if isinstance(value, str) and "${" in value else ""
+            found[f"{prefix}{key}"] = place + reference
+    return found
