@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
 COMMANDS = {
     "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
     "diff": "runs", "report": "runs", "verify": "store", "gc": "store", "ui": "pages", "watch": "pages",
-    "layouts": "layouts", "config": "config", "doctor": "doctor", "diagnose": "diagnose",
-    "strategy": "weights", "convert": "weights", "split": "weights", "merge": "weights",
-    "reshard": "weights", "export": "export",
+    "layouts": "layouts", "config": "config", "logs": "logs", "completion": "completion",
+    "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights", "convert": "weights",
+    "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
     "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
     "push": "push", "pull": "pull", "remote": "remote",
 }  # fmt: skip
@@ -25,6 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # only what is typed is imported: a run with nothing to do must not wait for the reports' libraries
     typed = COMMANDS.get(arguments[0]) if arguments else None
     parser = make_parser([typed] if typed else None)
+    if "_ARGCOMPLETE" in os.environ:
+        from pipeline.cli.completion import complete
+
+        words = os.environ.get("COMP_LINE", "").split()
+        asked = COMMANDS.get(words[1]) if len(words) > 1 else None
+        complete(make_parser([asked] if asked else None))
     options, rest = parser.parse_known_args(arguments)  # argparse takes no positionals after an option
     if any(word.startswith("-") or "=" not in word for word in rest):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

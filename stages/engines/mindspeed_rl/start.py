@@ -17,6 +17,15 @@ from stages.models.families import family_of
 TRAIN_NAME = "train"
 DATASET_NAME = "train"
 """Names of the rendered YAML files, as Hydra is told them."""
+VARIABLES = {
+    "RAY_DEDUP_LOGS": "0",
+    "HYDRA_FULL_ERROR": "1",
+    "TASK_QUEUE_ENABLE": "2",
+    "HCCL_IF_BASE_PORT": "24703",
+    "MALLOC_MMAP_THRESHOLD_": "512768",
+    "LCAL_COMM_ID": "127.0.0.1:27001",
+}
+"""Of the shipped grpo_trainer_*.sh, for head and workers alike."""
 _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -34,7 +43,7 @@ def train(job: Job, places: Places) -> Start:
         f"--config-name={TRAIN_NAME}",
         f"hydra.run.dir={places.root / 'hydra'}",
     )
-    alone = _start(engine, program, str(places.root / "run"), engine.python, _variables())
+    alone = _start(engine, program, str(places.root / "run"), engine.python, VARIABLES)
     ray = Ray(engine.ray_address, engine.ray_dashboard_port, engine.ray_options, engine.ray_wait_timeout_s)
     return replace(alone, workers=job.npus, ray=ray)
 
@@ -133,18 +142,6 @@ def _start(
         container=engine.container,
         directory=directory,
     )
-
-
-def _variables() -> dict[str, str]:
-    """Variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
-    return {
-        "RAY_DEDUP_LOGS": "0",
-        "HYDRA_FULL_ERROR": "1",
-        "TASK_QUEUE_ENABLE": "2",
-        "HCCL_IF_BASE_PORT": "24703",
-        "MALLOC_MMAP_THRESHOLD_": "512768",
-        "LCAL_COMM_ID": "127.0.0.1:27001",
-    }
 
 
 def _option(name: str, value: object) -> list[str]:

@@ -1,0 +1,106 @@
+"""`grpoflow completion`: words for the shell's Tab key, by argcomplete."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.cli.command import Commands, store_of
+from pipeline.config.compose import VALUE, config_files
+from pipeline.config.load import load
+from pipeline.errors import REPORTED, Exit
+from pipeline.plan import keys
+from pipeline.plan.explain import flat
+from pipeline.plan.graph import VERSIONS
+from pipeline.store import history
+
+NEWEST = 20
+
+
+def register(commands: Commands) -> None:
+    """Add `completion`."""
+    parser = commands.add(
+        "completion",
+        completion,
+        "print what lets a shell complete commands, options, choices and keys",
+        'bash     # in ~/.bashrc: eval "$(grpoflow completion bash)"',
+        'zsh      # in ~/.zshrc:  eval "$(grpoflow completion zsh)"',
+        "fish     # in config.fish: grpoflow completion fish | source",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+def completion(options: Namespace) -> int:
+    """Print the shell's code."""
+    import argcomplete  # here and below: no other command needs it
+
+    print(argcomplete.shellcode(["grpoflow"], shell=options.shell))
+    return Exit.DONE
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer the shell, and end the process."""
+    import argcomplete
+
+    completers = {
+        "overrides": overrides, "run": runs, "other": runs, "again": runs, "pin": runs, "unpin": runs,
+        "until": stages, "only": stages, "force": stages, "stage": stages, "explain": explained,
+    }  # fmt: skip
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.dest in completers:
+                action.completer = _quiet(completers[action.dest])
+    argcomplete.autocomplete(parser)
+
+
+def _quiet(completer: Callable[[str, Namespace], Iterator[str]]) -> Callable[..., list[str]]:
+    """Nothing at all where the words typed so far are wrong: the command itself will say so."""
+
+    def found(prefix: str, parsed_args: Namespace, **_: Any) -> list[str]:
+        try:
+            return [word for word in completer(prefix, parsed_args) if word.startswith(prefix)]
+        except REPORTED:
+            return []
+
+    return found
+
+
+def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
+    """GROUP=, KEY=, and the choices of what stands before the sign."""
+    name, sign, _ = prefix.partition("=")
+    files = [Path(file.partition("/")[2]) for file in config_files(getattr(typed, "config_dir", None))]
+    if not sign:
+        yield from dict.fromkeys(f"{file.parent}=" for file in files if file.parent.name)
+        yield from (f"{key}=" for key in flat(load([]).plain()))
+    elif VALUE.match(prefix):
+        choices = keys.explain(name, load([])).type
+        if choices == "true or false":
+            yield from (f"{name}=true", f"{name}=false")
+        elif choices.startswith("one of "):
+            yield from (f"{name}={choice}" for choice in choices.removeprefix("one of ").split(", "))
+    else:
+        yield from (f"{name}={file.stem}" for file in files if str(file.parent) == name)
+
+
+def stages(prefix: str, typed: Namespace) -> Iterator[str]:
+    """Of the graph."""
+    yield from VERSIONS
+
+
+def explained(prefix: str, typed: Namespace) -> Iterator[str]:
+    """Keys and sections."""
+    plain = load([]).plain()
+    yield from (*plain, *flat(plain))
+
+
+def runs(prefix: str, typed: Namespace) -> Iterator[str]:
+    """The newest of the store, and their names."""
+    yield "last"
+    places = [word for word in getattr(typed, "overrides", None) or [] if word.startswith("store=")]
+    known = history.runs(store_of(Namespace(overrides=places, config_dir=None)).root)
+    for run in list(known.values())[: -NEWEST - 1 : -1]:
+        yield from filter(None, (run.id, run.name))

@@ -1,0 +1,74 @@
+"""What the Tab key offers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import COMMANDS, completion, main, make_parser
+from pipeline.config.load import load
+from pipeline.store import history
+
+
+def offered(line: str, tmp_path: Path) -> set[str]:
+    """What a shell is answered."""
+    out = tmp_path / "offered"
+    shell = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SHELL": "fish", "COMP_LINE": line,
+        "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(out),
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-m", "pipeline.cli"], env={**os.environ, **shell}, timeout=120, check=False
+    )
+    return {word.partition("\t")[0].strip() for word in out.read_text().split("\n")}
+
+
+def test_commands_options_and_choices_are_offered(tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    assert offered("grpoflow re", tmp_path) == {name for name in COMMANDS if name.startswith("re")}
+    assert {"--until", "--ui"} <= offered("grpoflow run --u", tmp_path)
+    assert "model=tiny" in offered("grpoflow plan model=ti", tmp_path)
+
+
+def test_keys_groups_and_their_values() -> None:
+    typed = Namespace(config_dir=None)
+    names = list(completion.overrides("", typed))
+    assert {"model=", "experiment=", "train.beta=", "seed="} <= set(names) and len(names) == len(set(names))
+    assert "train.loss_type=dapo" in set(completion.overrides("train.loss_type=", typed))
+    assert set(completion.overrides("sft.enabled=", typed)) == {"sft.enabled=true", "sft.enabled=false"}
+    assert list(completion.overrides("train.beta=", typed)) == []
+    assert "engine=mindrlhf" in set(completion.overrides("engine=", typed))
+
+
+def test_runs_and_stages(tmp_path: Path) -> None:
+    history.record(tmp_path, "r1", "started", overrides=[], artifacts={}, config=load([]).plain())
+    history.record(tmp_path, "r1", "named", name="best")
+    assert list(completion.runs("", Namespace(overrides=[f"store={tmp_path}"]))) == ["last", "r1", "best"]
+    assert "grpo" in set(completion.stages("", Namespace()))
+
+
+def test_wrong_words_offer_nothing() -> None:
+    assert completion._quiet(completion.overrides)("no.such.key=", Namespace(config_dir=None)) == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_code_that_it_can_read(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("argcomplete")
+    assert main(["completion", shell]) == 0
+    code = capsys.readouterr().out
+    assert "grpoflow" in code
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=code, text=True, timeout=60, check=True)
+
+
+def test_every_completer_is_of_an_option_that_there_is() -> None:
+    parser = make_parser()
+    text = "".join(command.format_help() for command in parser._subparsers._group_actions[0].choices.values())  # type: ignore
+    for option in ("--until", "--only", "--force", "--again", "--explain", "--pin", "STAGE", "RUN"):
+        assert option in text

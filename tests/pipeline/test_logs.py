@@ -1,0 +1,95 @@
+"""`grpoflow logs`: which file, how much of it, and following it to the run's end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import logs, main
+from pipeline.config.load import load
+from pipeline.store import history, leases
+
+ARTIFACTS = {"split": "split/0123456789abcdef", "grpo": "grpo/fedcba9876543210"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A run with the logs of two stages; grpo has two workers, and an attempt on another seat."""
+    plain = load([]).plain()
+    history.record(tmp_path, "r1", "started", overrides=[], artifacts=ARTIFACTS, config=plain)
+    grpo = "grpo-fedcba9876543210"
+    write(tmp_path, "split-0123456789abcdef/stage.log", "split done\n", 1)
+    write(tmp_path, f"{grpo}/worker_0.log", "old\n", 2)
+    write(tmp_path, f"{grpo}+1/stage.log", "prepared\n", 3)
+    write(tmp_path, f"{grpo}+1/attempt_1/worker_0.log", "first attempt\n", 4)
+    write(tmp_path, f"{grpo}+1/attempt_2/worker_0.log", "one\ntwo\n", 5)
+    write(tmp_path, f"{grpo}+1/attempt_2/worker_12.log", "twelve\n", 6)
+    write(tmp_path, f"{grpo}xx/stage.log", "another artifact\n", 9)
+    return tmp_path
+
+
+def write(store: Path, name: str, text: str, second: int) -> None:
+    file = store / ".logs" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    os.utime(file, (second, second))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("", "one\ntwo\n"),
+        ("last", "one\ntwo\n"),
+        ("grpo", "one\ntwo\n"),
+        ("r1 grpo -n 1", "two\n"),
+        ("r1 split", "split done\n"),
+        ("--worker 12", "twelve\n"),
+        ("last grpo --worker 12 -f", "twelve\n"),
+    ],
+)
+def test_the_log_that_is_asked_for(
+    store: Path, words: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["logs", *words.split(), f"store={store}"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == text and shown.err.startswith(f"==> {store / '.logs'}")
+
+
+def test_of_a_failed_run_it_is_the_stage_that_failed(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    history.record(store, "r1", "failed", stage="split", message="exit code 1")
+    assert main(["logs", f"store={store}"]) == 0
+    assert capsys.readouterr().out == "split done\n"
+
+
+def test_what_is_not_there_is_told_with_what_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "--worker", "3", f"store={store}"]) == 1
+    assert "no log of grpo, worker 3, in run r1; workers that have one: 0, 12" in capsys.readouterr().err
+    assert main(["logs", "last", "sft", f"store={store}"]) == 2
+    assert "has no stage sft" in capsys.readouterr().err
+    assert main(["logs", "none", f"store={store}"]) == 2
+    history.record(store, "r2", "started", overrides=[], artifacts={"fetch": "fetch/00"}, config={})
+    assert main(["logs", "r2", f"store={store}"]) == 2
+    assert "has no logs: all its stages were in the store already" in capsys.readouterr().err
+
+
+def test_followed_it_goes_on_to_the_next_stage_and_ends_with_the_run(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lease = leases.take(store, "r1")
+
+    def grows() -> None:
+        with (store / ".logs" / "grpo-fedcba9876543210+1" / "attempt_2" / "worker_0.log").open("a") as file:
+            file.write("three\n")
+
+    def ends() -> None:
+        lease.release()
+        history.record(store, "r1", "finished", result={})
+
+    later = 2_000_000_000
+    happens = [grows, lambda: write(store, "split-0123456789abcdef/stage.log", "again\n", later), ends]
+    monkeypatch.setattr(logs.time, "sleep", lambda _: happens.pop(0)())
+    assert main(["logs", "-f", f"store={store}"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == "one\ntwo\nthree\nagain\n" and shown.err.count("==> ") == 2
