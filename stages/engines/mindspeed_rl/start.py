@@ -12,6 +12,7 @@ from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
 from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
 from stages.models.config import Dtype, ModelConfig
+from stages.models.families import family_of
 
 TRAIN_NAME = "train"
 DATASET_NAME = "train"
@@ -63,7 +64,7 @@ def to_mcore(
 ) -> Start:
     """How a Hugging Face directory becomes a Megatron one, cut as training will cut it."""
     arguments = [
-        *_conversion("hf", "mg", layout.model_parallel, layout.pipeline_stage),
+        *_conversion(model, "hf", "mg", layout.model_parallel, layout.pipeline_stage),
         *_option("load-dir", source),
         *_option("save-dir", target),
         *_option("tokenizer-model", source / "tokenizer.json"),
@@ -82,7 +83,7 @@ def to_huggingface(
     unexpected keys. The earlier one reads it from the checkpoint, and with the list ends in ValueError.
     """
     arguments = [
-        *_conversion("mg", "hf", 1, 1),
+        *_conversion(model, "mg", "hf", 1, 1),
         *_option("load-dir", source),
         *_option("save-dir", target),
         *_option("params-dtype", _DTYPES[model.torch_dtype]),
@@ -97,16 +98,18 @@ def _layer_list(model: ModelConfig, layout: RoleLayout) -> list[str]:
     return _option("num-layer-list", ",".join(map(str, layers))) if layers else []
 
 
-def _conversion(source: str, target: str, tensor: int, pipeline: int) -> list[str]:
+def _conversion(model: ModelConfig, source: str, target: str, tensor: int, pipeline: int) -> list[str]:
+    told = family_of(model).converter
+    assert told is not None  # stages.models.families.RULES
     return [
         "--use-mcore-models",
         *_option("model-type", "GPT"),
-        *_option("model-type-hf", "llama2"),
+        *_option("model-type-hf", told.model_type),
         *_option("load-model-type", source),
         *_option("save-model-type", target),
         *_option("target-tensor-parallel-size", tensor),
         *_option("target-pipeline-parallel-size", pipeline),
-        "--add-qkv-bias",
+        *told.options,
     ]
 
 
