@@ -177,6 +177,14 @@ def test_data_parallel_training_and_tensor_parallel_generation_equal_one_card(on
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("model", ["tiny_qwen3", "tiny_llama"])
+def test_other_families_on_four_cards_equal_one_card(tmp_path, model):
+    """Norms of heads are every card's, and each card norms its own heads alone."""
+    alone = trained(tmp_path / "one", [f"model={model}", *ONE, *SEVERAL])
+    assert_same_training(trained(tmp_path / "four", [f"model={model}", *DATA2_MODEL2, *SEVERAL]), alone)
+
+
+@pytest.mark.long
 def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(tmp_path):
     """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
     layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}
