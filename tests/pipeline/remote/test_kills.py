@@ -37,7 +37,7 @@ def test_processes_that_are_killed_leave_nothing_wrong(file_team: Team) -> None:
     kills, key, round_ = 0, Key("convert", "0" * 64), 0
     while kills < KILLS:
         round_ += 1
-        key = Key("convert", f"{round_:064x}")
+        key = Key("convert", f"{round_:016x}{0:048x}")
         files = {f"many/{n}": drawn.randbytes(drawn.randrange(5000)) for n in range(200)}
         commit(file_team.mine, key, {"large.bin": drawn.randbytes(40 * PART_BYTES), **files})
         for what in ("push", "pull"):
