@@ -10,9 +10,10 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from shlex import quote
 
 from launch.nodes import ray_node
-from launch.nodes.scripts import FREE_PORT, Node, quote, wrap
+from launch.nodes.scripts import FREE_PORT, Node, wrap
 from launch.nodes.start import Ray, Start
 
 _COMPILED = shutil.ignore_patterns("__pycache__")

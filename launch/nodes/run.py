@@ -51,7 +51,7 @@ def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
     workers = max(1, workers)
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
-    return [Node(rank, None, min(per_node, workers - rank * per_node)) for rank in range(count)]
+    return [Node(rank, min(per_node, workers - rank * per_node)) for rank in range(count)]
 
 
 def hosts_of(launcher: LauncherConfig) -> list[str]:

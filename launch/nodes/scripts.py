@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from launch.nodes.start import Start
 
@@ -85,8 +85,6 @@ class Node:
     """One machine of a run."""
 
     rank: int
-    address: str | None
-    """None: not known when the script is written."""
     workers: int
 
 
@@ -243,10 +241,8 @@ def _meeting(nodes: Sequence[Node], port: int) -> list[str]:
             "export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}",
             f"export MASTER_PORT=${{MASTER_PORT:-{FREE_PORT}}}",
         ]
-    address = nodes[0].address
-    default = f"-{address}" if address else "?set MASTER_ADDR to the address of node 0"
     return [
-        f'export MASTER_ADDR="${{MASTER_ADDR:{default}}}"',
+        'export MASTER_ADDR="${MASTER_ADDR:?set MASTER_ADDR to the address of node 0}"',
         f"export MASTER_PORT=${{MASTER_PORT:-{port}}}",
     ]
 
@@ -255,8 +251,3 @@ def _ranks(node: Node, nodes: Sequence[Node]) -> tuple[int, int]:
     """The first and the last worker of a node."""
     first = sum(other.workers for other in nodes if other.rank < node.rank)
     return first, first + node.workers - 1
-
-
-def quote(text: str) -> str:
-    """One word of a bash command."""
-    return shlex.quote(text)

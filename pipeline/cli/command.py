@@ -19,6 +19,7 @@ from pipeline.plan.target import Target
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.store.store import Store
+from stages.base.errors import as_override
 
 OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
   seed=1                          another seed
@@ -134,9 +135,9 @@ def read_configuration(options: Namespace) -> None:
 def _changed(record: Record, config_dir: Path | None) -> Iterator[str]:
     """What the overrides of a run have become since, where conf or the environment was changed."""
     before, now = flat(record.config), flat(load(record.overrides, config_dir).plain())
-    for key in before.keys() | now.keys() - {"store"}:
-        if before.get(key) != now.get(key):
-            yield f"{key}={before.get(key)}, which is {now.get(key)} now"
+    for key in now:
+        if key != "store" and key in before and before[key] != now[key]:
+            yield f"{key}={as_override(before[key])}, which is {as_override(now[key])} now"
 
 
 def target_of(options: Namespace) -> Target:

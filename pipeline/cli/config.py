@@ -96,7 +96,9 @@ def _explain(options: Namespace, loaded: Config) -> int:
     if default != key.value:
         grid.add_row("here", _shown(key.value))
     grid.add_row("read by", ", ".join(key.read_by) or "no stage")
-    grid.add_row("a change", f"builds anew: {', '.join(key.reruns)}" if key.reruns else "builds nothing anew")
+    nothing = "builds nothing anew: no artifact's identity has it"
+    nothing += "; of files that it names, the content counts" if key.read_by else ""
+    grid.add_row("a change", f"builds anew: {', '.join(key.reruns)}" if key.reruns else nothing)
     for rule in key.rules:
         grid.add_row("checked by", rule)
     for name, text in key.fields.items():

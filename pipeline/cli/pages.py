@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from argparse import Namespace
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -26,6 +28,7 @@ def register(commands: Commands) -> None:
 
     parser = commands.add("watch", watch, "show a run while it goes on, until it ends", "last --once")
     parser.add_argument("--once", action="store_true", help="show it as it is now and end")
+    parser.add_argument("--json", action="store_true", help="for programs: as it is now, a row per stage")
     add_run(parser, "the newest living one")
 
 
@@ -40,6 +43,10 @@ def watch(options: Namespace) -> int:
     """Show a run until it ends; with --once, show it as it is now."""
     root = store_of(options).root
     record = choose(root, options.run)
+    if options.json:
+        stages = [asdict(row) for row in rows(root, record)]
+        print(json.dumps({"run": record.id, "state": record.state, "stages": stages}, indent=1))
+        return Exit.DONE
     terminal = sys.stdout.isatty()
     console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else 160)
     if options.once or record.state != "running":

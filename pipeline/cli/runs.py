@@ -53,12 +53,14 @@ def register(commands: Commands) -> None:
 
     parser = commands.add("show", show, "show one run: settings, state, result, artifacts", "last")
     parser.add_argument("run", metavar="RUN", help="id, beginning of an id, name, or last")
+    parser.add_argument("--json", action="store_true", help="for programs, with its whole configuration")
 
     parser = commands.add(
         "diff", diff, "show how two runs differ in configuration and result", "20261121-0801 last"
     )
     parser.add_argument("run", metavar="RUN_A")
     parser.add_argument("other", metavar="RUN_B")
+    parser.add_argument("--json", action="store_true", help="for programs: key -> its two values")
 
     parser = commands.add(
         "report", report, "print the path of a run's report; --open shows it in the browser", "last --open"
@@ -157,6 +159,9 @@ def show(options: Namespace) -> int:
     """Show one run in full."""
     root = store_of(options).root
     record = history.find(root, options.run)
+    if options.json:
+        print(json.dumps(asdict(record), indent=1))
+        return Exit.DONE
     print(f"run        {record.id}{f' ({record.name})' if record.name else ''}")
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
     print(f"state      {record.outcome}, took {record.took or 'unknown'}")
@@ -179,7 +184,12 @@ def diff(options: Namespace) -> int:
     records = [history.find(root, wanted) for wanted in (options.run, options.other)]
     table = _table("", *(record.id for record in records))
     sides = [{**explain.flat(record.config), **explain.flat(record.result, "result")} for record in records]
-    for key in sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key)):
+    keys = sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key))
+    if options.json:
+        pairs = {key: [side.get(key) for side in sides] for key in keys}
+        print(json.dumps({key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, indent=1))
+        return Exit.DONE
+    for key in keys:
         left, right = (str(side[key]) if key in side else "—" for side in sides)
         if left != right:
             table.add_row(key, left, right)

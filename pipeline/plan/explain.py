@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pipeline.plan.shared import Shared
 
 
+NARROW = 80
+"""Columns of a terminal; with fewer, only what matters most is shown."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One stage of a plan."""
@@ -145,11 +149,12 @@ def show(
         + (f" · {plan.target}" if plan.target.is_part else ""),
         title_justify="left",
     )
-    for column in ("stage", "state", "why", "artifact", "last took"):
-        table.add_column(column, overflow="fold")
+    narrow = console.width < NARROW
+    for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
+        table.add_column(column, overflow="fold", no_wrap=column in ("stage", "state"))
     for row in rows:
         took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
-        table.add_row(row.stage, row.state, row.reason, row.fingerprint[:16], took)
+        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], took)))
     for name, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(name, "SKIPPED", why)
     console.print(table)

@@ -10,6 +10,7 @@ import yaml
 
 from pipeline.config.compose import VALUE, config_files
 from pipeline.config.compose_cache import compose_cached
+from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive
 from pipeline.plan.explain import flat
@@ -24,7 +25,7 @@ def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[s
         values: the configuration that these make, plain and derived.
     """
     composed = compose_cached(overrides, config_dir)
-    yielding, _ = give_way(composed, overrides)
+    yielding, _ = give_way(alone(composed, overrides), overrides)
     steps = [flat(one) for one in (composed, yielding, derive(yielding))]
     files = _files(overrides, config_dir)
     typed = {one.lstrip("+").partition("=")[0]: one for one in overrides if VALUE.match(one.lstrip("+"))}

@@ -21,7 +21,8 @@ from pipeline.run.build import build
 from pipeline.run.progress import count
 from pipeline.store.store import Store
 from stages.base.reader import read
-from stages.engines import small_model
+from stages.fetch import tokenizer_files
+from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
@@ -51,10 +52,18 @@ class Scratch:
         return plan(config, DigestCache(self.store.root / DIGESTS).digest)
 
     def write_model(self, run: Plan, small: dict[str, Any]) -> None:
-        """Write the random model of a small configuration, with the run's own tokenizer."""
+        """Write the random model of a small configuration, with the run's own tokenizer and vocabulary.
+
+        Raises:
+            InputError: that is no Qwen2 tokenizer, or one with more ids than the vocabulary.
+        """
         model, tokenizer = read(ModelConfig, small["model"], "model"), tokenizer_directory(run)
         assert tokenizer is not None and model.path is not None  # refusals; shrink
-        small_model.write(model, tokenizer, run.config.seed, Path(model.path))
+        output = Path(model.path)
+        output.mkdir(parents=True)
+        tokenizer_files.take(tokenizer, output)
+        tokenizer_files.check_fit(output, model.vocab_size)
+        write_model(model, tokenizer_files.ending_ids(output), run.config.seed, output)
 
     def build(self, plan: Plan, stage: str) -> Path:
         """One stage, unless it is there; returns the artifact.

@@ -24,7 +24,8 @@ def settle(
     Args:
         directory: what a stage has written.
         reserved: a name that no file may have.
-        digested: what is known of all files, where whoever wrote them has digested them; else empty.
+        digested: what is known of all files, where whoever wrote them has digested, fsynced and
+            write-protected them; else empty.
 
     Raises:
         StoreError: a file has the name, or is not what is known of it.
@@ -41,6 +42,8 @@ def settle(
         files[name] = {"size": path.stat().st_size, "sha256": digest}
         if digested and files[name] != digested.get(name):
             raise StoreError(f"{path}: is not what was written there")
+        if digested:
+            continue
         if path.is_symlink():
             files[name]["link"] = os.readlink(path)
             continue

@@ -151,10 +151,17 @@ class Store:
         return self.root / ".logs" / key.flat
 
     def edition(self, first: Key) -> int:
-        """How often an artifact was built anew; 0: never."""
+        """How often an artifact was built anew; 0: never.
+
+        Raises:
+            StoreError: the store may not be looked into.
+        """
         number = 0
-        while self._edition(first, number + 1).exists():
-            number += 1
+        try:
+            while self._edition(first, number + 1).exists():
+                number += 1
+        except OSError as error:
+            raise StoreError.of(error, self.root) from error
         return number
 
     def set_edition(self, first: Key, number: int) -> None:

@@ -207,7 +207,16 @@ class Module(Protocol):
         """Follow a run whose logs appear in `logs`; metrics grow in `work`."""
 
     def prepare(self, context: Context) -> None:
-        """Write what the program reads, in the work directory; ends in `write_start`."""
+        """Write what the program reads, in the work directory; ends in `write_start`.
+
+        Raises:
+            ConfigError: a rule is broken.
+            InputError: an input is missing or holds too little.
+        """
 
     def collect(self, context: Context) -> None:
-        """Prove that the program has worked, and bring the result home."""
+        """Prove that the program has worked, and bring the result home.
+
+        Raises:
+            InputError: the proof is missing, whatever the exit code was.
+        """

@@ -168,6 +168,17 @@ def rotary(model: ModelConfig, exponents: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class Converter:
+    """What MindSpeed-LLM's converter is told of a family."""
+
+    model_type: str
+    """--model-type-hf."""
+    options: tuple[str, ...]
+    contracts: tuple[str, ...] = ()
+    """The windows of MindSpeed-RL whose converter knows it; empty: all that are known."""
+
+
+@dataclass(frozen=True)
 class Family:
     """One family. What is None is not known of it, and is refused, skipped or left out with its title."""
 
@@ -208,3 +219,5 @@ class Family:
     mindrlhf: Mindrlhf | None = None
     megatron: Callable[[ModelConfig], Values] | None = None
     """The model's own section in MindSpeed-RL's training YAML."""
+    converter: Converter | None = None
+    """Beside it."""

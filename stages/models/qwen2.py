@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from stages.models.decoder import LLAMA as NAMES
 from stages.models.decoder import weights
-from stages.models.family import Family, Mindrlhf, Network, Role, TokenIds, Values
+from stages.models.family import Converter, Family, Mindrlhf, Network, Role, TokenIds, Values
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -126,4 +126,5 @@ QWEN2 = Family(
     network=LLAMA,
     mindrlhf=TUTORIAL,
     megatron=megatron,
+    converter=Converter("llama2", ("--add-qkv-bias",)),
 )

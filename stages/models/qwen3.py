@@ -4,7 +4,8 @@ mindformers 1.6.0 has its network for inference alone (models/qwen3/modeling_qwe
 mindrlhf starts none; MindSpeed-RL trains it.
 
 Source: transformers 4.57, models/qwen3/modeling_qwen3.py; mindformers 1.6.0, models/qwen3;
-Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_8b.yaml and qwen3_32b.yaml.
+Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_8b.yaml and qwen3_32b.yaml; MindSpeed-LLM a2c0733b9,
+examples/mcore/qwen3 and configs/checkpoint/model_cfg.json.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from stages.models.decoder import MCORE, weights
-from stages.models.family import Family, TokenIds, Values
+from stages.models.family import Converter, Family, TokenIds, Values
 from stages.models.qwen2 import ENDOFTEXT, IM_END, megatron, sliding_window
 
 if TYPE_CHECKING:
@@ -44,4 +45,7 @@ QWEN3 = Family(
     hf_config=lambda model: {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)},
     fuses=False,
     megatron=normed_heads,
+    converter=Converter(
+        "qwen3", ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec"), ("05a90d7",)
+    ),
 )

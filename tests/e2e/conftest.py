@@ -60,14 +60,14 @@ class Finished:
         return [line.split(":")[0] for line in self.stderr.splitlines() if line.endswith(": started")]
 
 
-def luigi(store: Path, *overrides: str) -> list[str]:
+def luigi(store: Path, *overrides: str, task: str = "RunGRPO") -> list[str]:
     """The command that a user types."""
     program = str(Path(sys.executable).parent / "luigi")
     return [
         program,
         "--module",
         "pipeline",
-        "RunGRPO",
+        task,
         "--overrides",
         json.dumps([f"store={store}", *overrides]),
     ]
@@ -78,9 +78,9 @@ def command(store: Path, *overrides: str) -> list[str]:
     return luigi(store, *CHEAP, *overrides)
 
 
-def run_plain(store: Path, *overrides: str) -> Finished:
+def run_plain(store: Path, *overrides: str, task: str = "RunGRPO") -> Finished:
     """Type it without the cheap settings, and wait."""
-    line = luigi(store, *overrides)
+    line = luigi(store, *overrides, task=task)
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
     return Finished(done.returncode, done.stdout, done.stderr)
 

@@ -53,7 +53,7 @@ def test_a_script_around_an_interpreter_runs(
     monkeypatch.chdir(tmp_path)
     decoy = executable(tmp_path / "decoy/python", "#!/bin/sh\necho decoy; exit 1\n").parent
     named = {"path": str(wrapper), "name": wrapper.name, "relative": f"own place/{wrapper.name}"}[how]
-    node = Node(0, None, workers)
+    node = Node(0, workers)
     text = script(start_of(program, named, workers), node, [node], tmp_path / "logs")
     done = run(text, *([wrapper.parent] if how == "name" else []), decoy)
     assert done.returncode == 0, done.stderr
@@ -69,7 +69,7 @@ def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_n
         tmp_path / "bin/python3.10", f'#!/bin/sh\nexport WRAPPED=3.10\nexec {sys.executable} "$@"\n'
     )
     executable(tmp_path / "bin/python", "#!/bin/sh\necho another; exit 1\n")
-    node = Node(0, None, 0)
+    node = Node(0, 0)
     text = script(start_of(program, str(old), 0), node, [node], tmp_path / "logs")
     assert run(text).stdout.startswith("3.10 ")
 
@@ -77,7 +77,7 @@ def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_n
 def test_a_virtual_environment_stays_one(program: Path, tmp_path: Path) -> None:
     """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
-    node, python = Node(0, None, 0), tmp_path / "env/bin/python3"
+    node, python = Node(0, 0), tmp_path / "env/bin/python3"
     text = script(start_of(program, str(python), 0), node, [node], tmp_path / "logs")
     assert run(text).stdout.split() == ["None", str(python), str(tmp_path / "env")]
 
@@ -102,7 +102,7 @@ def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Pat
 
 
 def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
-    node = Node(0, None, 0)
+    node = Node(0, 0)
     broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
     for named, told in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
         done = run(script(start_of(program, named, 0), node, [node], tmp_path / "logs"))
@@ -110,7 +110,7 @@ def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
 
 
 def test_nodes_share_its_directory(program: Path, wrapper: Path, tmp_path: Path) -> None:
-    nodes = [Node(rank, None, 1) for rank in range(4)]
+    nodes = [Node(rank, 1) for rank in range(4)]
     start = replace(start_of(program, str(wrapper), 0))
     texts = [script(start, node, nodes[:1], tmp_path / "logs") for node in nodes]
     children = [

@@ -45,7 +45,7 @@ def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedPro
 
 
 def test_one_node_finds_a_port_and_quotes_everything(start: Start, tmp_path: Path) -> None:
-    node = Node(0, None, 2)
+    node = Node(0, 2)
     done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr
     first, *arguments = done.stdout.splitlines()
@@ -73,7 +73,7 @@ def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: Start, tm
     os.symlink(sys.executable, tmp_path / "venv/bin/python")
     again = (start.program[0], "--again")
     able = replace(start, resumable=(str(decides), "a b"), again=again)
-    node = Node(0, None, 2)
+    node = Node(0, 2)
     text = script(able, node, [node], tmp_path / "logs")
     for code, goes_on in ((0, True), (3, False), (0, True)):
         decides.write_text(f"import sys; assert sys.argv[1:] == ['a b']; sys.exit({code})")
@@ -98,7 +98,7 @@ def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: Start, tmp
 
 
 def test_no_worker_outlives_a_stop_nor_the_next_start(start: Start, tmp_path: Path) -> None:
-    node = Node(0, None, 2)
+    node = Node(0, 2)
     text = script(start, node, [node], tmp_path / "logs")
     msrun = tmp_path / "venv/bin/msrun"
     quick = msrun.read_text()
@@ -139,7 +139,7 @@ def test_a_node_says_what_it_lacks_and_starts_nothing(start: Start, tmp_path: Pa
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
-    node = Node(0, None, 2)
+    node = Node(0, 2)
     whole = replace(start, program=(start.program[0], f"--load={model}", f"--save={tmp_path}/to_be_made"))
     text = script(whole, node, [node], tmp_path / "logs")
     (tmp_path / "rlhf").rmdir()

@@ -241,6 +241,7 @@ mindspeed_rl_machines.prompts_per_step  launcher.cards_per_node=2 train.prompts_
 """
     + plain("mindspeed_rl_recipe", "loss_type"),
     (*MINDSPEED_RL, "engine.contract=667a547"): """
+mindspeed_rl.converter_of_family  model=qwen3_8b
 mindspeed_rl.use_remove_padding  engine.use_remove_padding=true
 mindspeed_rl.opt_offload  layout.train.opt_offload=true
 mindspeed_rl.context_parallel  layout=dp1_mp2_pp2_cp2

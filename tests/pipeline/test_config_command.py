@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import yaml
+from annotated_types import Ge, Le
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from pipeline.cli import main
@@ -141,7 +143,7 @@ def test_a_key_is_explained_by_its_field_and_the_graph(capsys: pytest.CaptureFix
     assert keys.explain("fetch.wait_s", config).reruns == ()
     assert keys.explain("fetch.wait_s", config).unit == "seconds"
     assert keys.explain("seed", config).read_by[0] == "fetch"
-    assert keys.explain("cards", config).type == "whole number, at least 1, at most 2048"
+    assert keys.describe(Annotated[int, Ge(1), Le(8)] | None) == "whole number, at least 1, at most 8 or null"
     assert (
         keys.explain("layout.train.model_parallel", config).rules[0].startswith("run.attention_heads (mindf")
     )

@@ -124,7 +124,7 @@ def test_layers_that_do_not_divide_are_spread(layers: int, stages: int, offset: 
 def test_dry_run_writes_a_script_per_node_and_starts_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "model.path=/models/qwen", "layout=dp1_mp8_pp4"]
+    arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "layout=dp1_mp8_pp4"]
     assert cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments]) == 0
     scripts = [Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith(".sh")]
     assert [script.name for script in scripts] == [f"node_{rank}.sh" for rank in range(4)]

@@ -1,12 +1,16 @@
+import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
 
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.plan.explain import Row, as_json, explain
+from pipeline.plan.explain import Row, as_json, explain, show
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.store.store import Store
 from tests.pipeline.artifacts import commit_spec
@@ -107,3 +111,13 @@ def test_a_duration_is_of_a_model_of_this_size(tmp_path: Path) -> None:
     known = {name for name, row in found.items() if row.last_duration_s is not None}
     assert known == {"fetch_dataset"} and found["grpo"].reason.startswith("model.num_hidden_layers")
     assert rows(planned("seed=1"), store)["report"].last_duration_s == 7.5
+
+
+def test_on_a_narrow_terminal_no_word_of_a_stage_is_cut(tmp_path: Path) -> None:
+    current = planned("sft.enabled=false")
+    out = Console(file=io.StringIO(), width=40, force_terminal=True, no_color=True)
+    show(current, explain(current, Store(tmp_path)), out)
+    assert isinstance(out.file, io.StringIO)
+    lines = out.file.getvalue().splitlines()
+    assert max(cell_len(Text.from_ansi(line).plain) for line in lines) <= 40
+    assert any("fetch_dataset" in line and "RUN" in line for line in lines)

@@ -215,3 +215,15 @@ def test_the_report_of_a_run(
     done = [sys.executable, "-m", "pipeline.cli", "report", "--open", f"store={store}"]
     assert subprocess.run(done, capture_output=True, text=True, check=True).stdout == f"{page}\n"
     assert shown.read_text() == f"{page.as_uri()}\n"
+
+
+def test_programs_are_told_the_same(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--json", f"store={store}"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [stage["stage"] for stage in told["stages"]] == [
+        row.stage for row in rows(store, choose(store, None))
+    ]
+    assert main(["show", "last", "--json", f"store={store}"]) == 0
+    assert json.loads(capsys.readouterr().out)["id"] == told["run"]
+    assert main(["diff", "last", "last", "--json", f"store={store}"]) == 0
+    assert json.loads(capsys.readouterr().out) == {}

@@ -80,7 +80,10 @@ def read_manifest(place: Place, path: str, key: Key) -> Manifest:
     """
     where = f"{place.url}/{path}{WHOLE}"
     try:
-        manifest = Manifest.of(json.loads(place.read(path + WHOLE)))
+        content = place.read(path + WHOLE)
+        if not _is_named(path, content):
+            content = place.read(path + WHOLE)  # it may have been changed on the way
+        manifest = Manifest.of(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RemoteError.of_copy(path, f"{where}: is no manifest ({error})") from error
     if (manifest.stage, manifest.fingerprint) != (key.stage, key.fingerprint):
@@ -88,6 +91,8 @@ def read_manifest(place: Place, path: str, key: Key) -> Manifest:
         reason = f"{where}: is refused, for it claims to be {claimed} and {key} was asked for"
         raise RemoteError.of_copy(path, reason)
     problem = _first_flaw(manifest) or _clash(manifest.files)
+    if problem is None and not _is_named(path, content):
+        problem = "it is not the manifest that its name tells"
     if problem is not None:
         raise RemoteError.of_copy(path, f"{where}: is refused: {problem}")
     return manifest
@@ -106,6 +111,10 @@ def published(store: Store, key: Key) -> tuple[bytes, Manifest]:
 def copy_name(content: bytes) -> str:
     """The name of the copy with this manifest."""
     return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _is_named(path: str, content: bytes) -> bool:
+    return path.rpartition("/")[2].partition("-")[0] == copy_name(content)
 
 
 def lacking(place: Place, copy: Copy) -> str | None:

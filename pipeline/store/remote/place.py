@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pipeline.errors import ConfigError, Problem, RemoteError
 
-TRIES = 4
+TRIES = 5
 PAUSE_S = 0.3
 NEEDED = {
     "s3": ("s3fs", "s3"),
@@ -81,8 +81,9 @@ class Place:
         Raises:
             RemoteError: the remote does not answer.
         """
+        is_s3 = self.scheme in ("s3", "s3a")  # whose ls lists what lies above, too, where there is nothing
         try:
-            found = self._ask("ls", path, detail=True)
+            found = self._ask("lsdir", path, refresh=True) if is_s3 else self._ask("ls", path, detail=True)
         except FileNotFoundError:
             return {}
         named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}

@@ -16,12 +16,15 @@ from typing import Any, BinaryIO
 
 from pipeline.errors import NoResult, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
+from pipeline.store.durable import READ_ONLY
 from pipeline.store.remote.copies import Copy, Span, find, lacking, offsets, part_name, spans
 from pipeline.store.remote.place import Place
 from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
 TAKE_BYTES = 1 << 20
+SYNCS = 16
+"""Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
 
 
@@ -169,7 +172,7 @@ def _stream(
     ranges = ((begins[name] + had.get(name, 0), begins[name] + files[name]["size"]) for name in names)
     wrong: list[str] = []
     made: set[Path] = {directory}
-    with ThreadPoolExecutor(place.workers) as pool, ThreadPoolExecutor(4) as settling:
+    with ThreadPoolExecutor(place.workers) as pool, ThreadPoolExecutor(SYNCS) as settling:
         content = _Content(place, copy, spans(ranges), pool)
         syncing: deque[Future[None]] = deque()
         for name in names:
@@ -179,7 +182,7 @@ def _stream(
             if path.parent not in made:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 made.add(path.parent)
-            with _open(path) as file:
+            with _open(path, files[name]["size"]) as file:
                 left = files[name]["size"] - size
                 while left:
                     piece = content.take(left)
@@ -191,7 +194,7 @@ def _stream(
             if digest.hexdigest() != files[name]["sha256"]:
                 wrong.append(name)
             syncing.append(settling.submit(_sync, path))
-            if len(syncing) > 64:
+            if len(syncing) > 4 * SYNCS:
                 syncing.popleft().result()
         for future in syncing:
             future.result()
@@ -254,14 +257,19 @@ def _begun(path: Path, entry: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    """For appending, never through a link."""
+def _open(path: Path, size: int) -> Iterator[BinaryIO]:
+    """For appending, never through a link; one that is there as a whole is write-protected."""
+    if path.exists() and path.stat().st_size == size:
+        with path.open("rb") as whole:
+            yield whole
+        return
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
         yield file
 
 
 def _sync(path: Path) -> None:
-    """Write a file to the disk while the next ones come: the commit's fsync then has nothing to wait for."""
+    """Write a file to the disk, and protect it, while the next ones come: a commit waits for nothing then."""
     with path.open("rb") as file:
+        os.fchmod(file.fileno(), READ_ONLY)
         os.fsync(file.fileno())

@@ -39,12 +39,7 @@ PART = "checkpoint"
 
 
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work; a run that was stopped is continued.
-
-    Raises:
-        ConfigError: a rule is broken.
-        InputError: an input is missing, or has fewer examples than one update takes.
-    """
+    """Write all files of the run into context.work; a run that was stopped is continued."""
     job = job_of(Job, context)
     RULES.demand(job)
     fresh = places_of(context.work, context.inputs["tokenize"])
@@ -140,11 +135,7 @@ def resumed(job: Job, places: Places, moment: Moment) -> Places:
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and write its weights as a Hugging Face directory like the fetched one.
-
-    Raises:
-        InputError: the proof is missing, whatever the exit code was.
-    """
+    """Prove that the run finished, and write its weights as a Hugging Face directory like the fetched one."""
     job = job_of(Job, context)
     told = begun(context.work)
     output = places_of(context.work, context.inputs["tokenize"]).output

@@ -31,12 +31,7 @@ NOT_LOGGED = (
 
 
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work; its scripts continue a run that was stopped.
-
-    Raises:
-        ConfigError: a rule is broken.
-        InputError: an input is missing.
-    """
+    """Write all files of the run into context.work; its scripts continue a run that was stopped."""
     job = job_of(Job, context)
     RULES.demand(job)
     places = link_inputs(job, context)
@@ -92,11 +87,7 @@ def link_inputs(job: Job, context: Context) -> Places:
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and bring weights, strategy, metrics and completions into the artifact.
-
-    Raises:
-        InputError: the proof is missing, whatever the exit code was.
-    """
+    """Prove that the run finished, and bring weights, strategy, metrics and completions into the artifact."""
     job, told = job_of(Job, context), begun(context.work)
     root, workers = context.work / "checkpoints", job.layout.train.cards
     moment = prove(Path(told["logs"]), FINISHED, root, "train", workers, told["earlier"])

@@ -48,7 +48,7 @@ _KEYS = {
         "untie_embeddings_and_output_weights add_qkv_bias disable_bias_linear group_query_attention "
         "num_query_groups position_embedding_type norm_epsilon normalization swiglu "
         "attention_softmax_in_fp32 ai_framework use_fused_rmsnorm sequence_parallel use_flash_attn "
-        "no_masked_softmax_fusion no_gradient_accumulation_fusion use_fused_swiglu "
+        "qk_layernorm kv_channels no_masked_softmax_fusion no_gradient_accumulation_fusion use_fused_swiglu "
         "use_fused_rotary_pos_emb bf16 use_distributed_optimizer tokenizer_type tokenizer_name_or_path "
         "global_batch_size seq_length save_interval train_iters stage attention_dropout init_method_std "
         "hidden_dropout distributed_backend no_shared_storage dataset_additional_keys data_path split "

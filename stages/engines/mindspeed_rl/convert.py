@@ -40,22 +40,14 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def prepare(context: Context) -> None:
-    """Lay out what the converter reads.
-
-    Raises:
-        InputError: the fetched model holds no weights.
-    """
+    """Lay out what the converter reads."""
     stand_in(context.inputs["fetch"], context.work / "hf")
     shutil.rmtree(context.work / "mcore", ignore_errors=True)
     write_start(context.work, fresh(context.config, context.inputs, context.work))
 
 
 def collect(context: Context) -> None:
-    """Check the result and bring it home.
-
-    Raises:
-        InputError: it is not whole, whatever the exit code was.
-    """
+    """Check the result and bring it home."""
     layout = context.section(LayoutConfig, "layout").train
     place = checkpoints.converted(context.work / "mcore", layout)
     checkpoints.bring_home(place, context.output / "mcore", layout)

@@ -64,11 +64,7 @@ def prepare(context: Context) -> None:
 
 
 def collect(context: Context) -> None:
-    """Check the result and place it under the fetched model's names.
-
-    Raises:
-        InputError: a tensor is missing, left over, of another shape, or not finite.
-    """
+    """Check the result and place it under the fetched model's names."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
     place = result_of(context.work / "hf", begun(context.work)["earlier"])
     tensors = renamed(open_directory(place), name_map(model), model, place)

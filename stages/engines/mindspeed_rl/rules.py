@@ -17,6 +17,7 @@ from stages.engines.layout_rules import Laid
 from stages.engines.mindspeed_rl import contract, recipe
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.mindspeed_rl.job import Job
+from stages.models.families import family_of
 
 _VALIDATE = "validate_config.py"
 _CUT: tuple[Role, ...] = ("train", "generate")
@@ -102,6 +103,15 @@ def _saves_at_the_end(job: Job) -> Broken:
         return None
     rule = f"must divide train.steps={steps} with contract 667a547, which saves nothing at the end"
     return rule, f"use {math.gcd(every, steps)}"
+
+
+@RULES.row("engine.contract", "configs/checkpoint/model_cfg.json")
+def _converter_of_family(job: Job) -> Broken:
+    told = family_of(job.model).converter
+    if told is None or not told.contracts or job.version in told.contracts:
+        return None
+    title, known = family_of(job.model).title, " or ".join(told.contracts)
+    return f"must be {known} for {title}: no other's converter knows it", f"set engine.contract={known}"
 
 
 RULES.must(

@@ -12,10 +12,20 @@ from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
 from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
 from stages.models.config import Dtype, ModelConfig
+from stages.models.families import family_of
 
 TRAIN_NAME = "train"
 DATASET_NAME = "train"
 """Names of the rendered YAML files, as Hydra is told them."""
+VARIABLES = {
+    "RAY_DEDUP_LOGS": "0",
+    "HYDRA_FULL_ERROR": "1",
+    "TASK_QUEUE_ENABLE": "2",
+    "HCCL_IF_BASE_PORT": "24703",
+    "MALLOC_MMAP_THRESHOLD_": "512768",
+    "LCAL_COMM_ID": "127.0.0.1:27001",
+}
+"""Of the shipped grpo_trainer_*.sh, for head and workers alike."""
 _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
@@ -33,7 +43,7 @@ def train(job: Job, places: Places) -> Start:
         f"--config-name={TRAIN_NAME}",
         f"hydra.run.dir={places.root / 'hydra'}",
     )
-    alone = _start(engine, program, str(places.root / "run"), engine.python, _variables())
+    alone = _start(engine, program, str(places.root / "run"), engine.python, VARIABLES)
     ray = Ray(engine.ray_address, engine.ray_dashboard_port, engine.ray_options, engine.ray_wait_timeout_s)
     return replace(alone, workers=job.npus, ray=ray)
 
@@ -54,7 +64,7 @@ def to_mcore(
 ) -> Start:
     """How a Hugging Face directory becomes a Megatron one, cut as training will cut it."""
     arguments = [
-        *_conversion("hf", "mg", layout.model_parallel, layout.pipeline_stage),
+        *_conversion(model, "hf", "mg", layout.model_parallel, layout.pipeline_stage),
         *_option("load-dir", source),
         *_option("save-dir", target),
         *_option("tokenizer-model", source / "tokenizer.json"),
@@ -73,7 +83,7 @@ def to_huggingface(
     unexpected keys. The earlier one reads it from the checkpoint, and with the list ends in ValueError.
     """
     arguments = [
-        *_conversion("mg", "hf", 1, 1),
+        *_conversion(model, "mg", "hf", 1, 1),
         *_option("load-dir", source),
         *_option("save-dir", target),
         *_option("params-dtype", _DTYPES[model.torch_dtype]),
@@ -88,16 +98,18 @@ def _layer_list(model: ModelConfig, layout: RoleLayout) -> list[str]:
     return _option("num-layer-list", ",".join(map(str, layers))) if layers else []
 
 
-def _conversion(source: str, target: str, tensor: int, pipeline: int) -> list[str]:
+def _conversion(model: ModelConfig, source: str, target: str, tensor: int, pipeline: int) -> list[str]:
+    told = family_of(model).converter
+    assert told is not None  # stages.models.families.RULES
     return [
         "--use-mcore-models",
         *_option("model-type", "GPT"),
-        *_option("model-type-hf", "llama2"),
+        *_option("model-type-hf", told.model_type),
         *_option("load-model-type", source),
         *_option("save-model-type", target),
         *_option("target-tensor-parallel-size", tensor),
         *_option("target-pipeline-parallel-size", pipeline),
-        "--add-qkv-bias",
+        *told.options,
     ]
 
 
@@ -130,18 +142,6 @@ def _start(
         container=engine.container,
         directory=directory,
     )
-
-
-def _variables() -> dict[str, str]:
-    """Variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
-    return {
-        "RAY_DEDUP_LOGS": "0",
-        "HYDRA_FULL_ERROR": "1",
-        "TASK_QUEUE_ENABLE": "2",
-        "HCCL_IF_BASE_PORT": "24703",
-        "MALLOC_MMAP_THRESHOLD_": "512768",
-        "LCAL_COMM_ID": "127.0.0.1:27001",
-    }
 
 
 def _option(name: str, value: object) -> list[str]:

@@ -90,12 +90,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def prepare(context: Context) -> None:
-    """Write rows and YAML.
-
-    Raises:
-        ConfigError: the template is not for this model.
-        InputError: rows are bad, or none is left.
-    """
+    """Write rows and YAML."""
     config, work = context.config, context.work
     for name in ("out", "run"):  # a dead attempt's files
         shutil.rmtree(work / name, ignore_errors=True)
@@ -117,11 +112,7 @@ def prepare(context: Context) -> None:
 
 
 def collect(context: Context) -> None:
-    """Check what the program wrote and bring it home, with the test's prompts.
-
-    Raises:
-        InputError: files are missing, or do not hold all rows.
-    """
+    """Check what the program wrote and bring it home, with the test's prompts."""
     told = begun(context.work)
     files = data_files(context.work / "out" / PREFIX)
     counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}

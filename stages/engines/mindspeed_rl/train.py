@@ -54,12 +54,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Trai
 
 
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work; a run that was stopped is continued.
-
-    Raises:
-        ConfigError: a rule is broken.
-        InputError: an input is missing.
-    """
+    """Write all files of the run into context.work; a run that was stopped is continued."""
     job, places = Job.of(context.config), places_of(context.work)
     RULES.demand(job)
     stand_in(context.inputs["fetch"], places.tokenizer)
@@ -92,11 +87,7 @@ def _was_told(work: Path, iteration: int) -> bool:
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and bring weights, metrics and configuration into the artifact.
-
-    Raises:
-        InputError: the proof is missing, whatever the exit code was.
-    """
+    """Prove that the run finished, and bring weights, metrics and configuration into the artifact."""
     job, places = Job.of(context.config), places_of(context.work)
     told = begun(context.work)
     if told["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):

@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "another stage": (lambda m: m.update(stage="split"), "claims to be"),
     "another content": (
         lambda m: m["files"]["large.bin"].update(sha256="0" * 64),
-        "not what its manifest says",
+        "not the manifest that its name tells",
     ),
     "a name above": (lambda m: m["files"].update({"../x": ENTRY}), "is no manifest"),
     "a name above, hidden": (lambda m: m["files"].update({"a/../../x": ENTRY}), "is no manifest"),
@@ -138,7 +138,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a file below a file": (lambda m: m["files"].update({"empty/x": ENTRY}), "a file and a directory"),
     "a name that no file system takes": (lambda m: m["files"].update({"x" * 300: ENTRY}), "has a file xxx"),
     "a negative size": (lambda m: m["files"]["large.bin"].update(size=-5), "of -5 bytes"),
-    "a larger size": (lambda m: m["files"]["empty"].update(size=10**15), "must have"),
+    "a larger size": (lambda m: m["files"]["empty"].update(size=10**15), "not the manifest"),
     "no files": (lambda m: m.update(files={}), "is no manifest"),
     "another format": (lambda m: m.update(format=99), "is no manifest"),
 }
@@ -232,3 +232,13 @@ def test_spans_cover_what_is_wanted_and_nothing_else() -> None:
 def test_an_artifact_that_is_not_here_cannot_be_pushed(file_team: Team) -> None:
     with pytest.raises(StoreError, match="only what is whole is pushed"):
         push(file_team.place, file_team.mine, Key("convert", "cd" * 32))
+
+
+def test_other_content_than_the_manifest_says_is_refused(file_team: Team) -> None:
+    some_artifact(file_team.mine)
+    push(file_team.place, file_team.mine, KEY)
+    part = next(Path(file_team.place.url.removeprefix("file://")).rglob("00000001"))
+    part.write_bytes(bytes(len(part.read_bytes())))
+    with pytest.raises(RemoteError, match=r"large\.bin is not what its manifest says; it is refused"):
+        pull(file_team.place, file_team.theirs, KEY)
+    assert file_team.theirs.problem(KEY) == "never run"

@@ -177,6 +177,17 @@ def test_data_parallel_training_and_tensor_parallel_generation_equal_one_card(on
 
 
 @pytest.mark.long
+def test_gradients_of_normed_heads_are_one_cards(tmp_path):
+    """The norms' weights are every card's, and each card norms its own heads alone."""
+    still = ["model=tiny_qwen3", "train.steps=1", "train.learning_rate=1e-9"]
+    (alone,), *_ = trained(tmp_path / "one", [*still, *ONE])
+    (shared,), *_ = trained(tmp_path / "two", still)
+    for key in ("reward", "loss", "entropy", "grad_norm"):
+        assert shared[key] == pytest.approx(alone[key], rel=1e-6), key
+    assert alone["grad_norm"] > 0.1
+
+
+@pytest.mark.long
 def test_losses_on_the_same_completions_do_not_depend_on_the_number_of_workers(tmp_path):
     """Ten updates at a rate of 0.01: what differs is the order in which float32 gradients are added up."""
     layouts = {"dp1": ONE, "dp2": DATA2, "mp2": [], "dp2_mp2": DATA2_MODEL2}

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from pipeline.config.load import load
 from stages.models.families import parameter_shapes, weights_of
 from stages.weights.names import name_map
 from stages.weights.prefixes import plain_name
@@ -31,6 +32,19 @@ def _model(size):
 def test_parameter_count_of_the_model_cards(size, qkv_concat):
     total = sum(map(math.prod, parameter_shapes(_model(size), qkv_concat).values()))
     assert total == pytest.approx(SIZES[size][-1], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("qwen3_0_6b", 0.596), ("qwen3_1_7b", 1.72), ("qwen3_4b", 4.02), ("qwen3_8b", 8.19),
+        ("qwen3_14b", 14.8), ("qwen3_32b", 32.8), ("llama3_1_8b", 8.03), ("llama3_1_70b", 70.6),
+        ("llama3_2_1b", 1.24), ("llama3_2_3b", 3.21), ("llama3_3_70b", 70.6), ("qwen2_5_7b", 7.61),
+    ],
+)  # fmt: skip
+def test_configurations_have_the_parameters_of_their_model_cards(name, billions):
+    model = load([f"model={name}"]).model
+    assert model.num_parameters == pytest.approx(billions * 1e9, rel=0.005)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
@@ -113,6 +114,25 @@ def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_p
     assert "no_such_key" in said["key"]
     assert "must be divisible by" in said["cards"]
     assert "Sequence length exceeds vLLM max_model_len" in said["length"]
+
+
+@pytest.mark.parametrize("size", ["8b", "32b"])
+def test_it_accepts_qwen3_as_its_own_model_files_describe_it(
+    newest: Window, size: str, tmp_path: Path
+) -> None:
+    (job,) = jobs(newest.version, f"model=qwen3_{size}", "layout=dp4_mp2_pp2")
+    values = write(tmp_path / "own", job, tmp_path, resume=False)
+    assert_accepted(
+        validate(newest.python, newest.home, [tmp_path / "own"], nodes=1)[str(tmp_path / "own")], values
+    )
+    file = newest.home / f"configs/model/qwen3_{size}.yaml"
+    (theirs,) = yaml.safe_load(file.read_text(encoding="utf-8")).values()
+    # attention_bias is its default; which kernels are fused is the training section's
+    other = {"attention_bias", "no_gradient_accumulation_fusion"}
+    ours = values["model"][f"qwen3_{size}"]
+    assert {key: value for key, value in theirs.items() if key not in other} == {
+        key: ours.get(key) for key in theirs if key not in other
+    }
 
 
 @pytest.mark.timeout(1500)

@@ -32,6 +32,8 @@ SHAPE = [
     "model.num_key_value_heads=2", "model.intermediate_size=96", "model.vocab_size=512",
 ]  # fmt: skip
 IDS = {"bos": None, "eos": [1], "pad": 0}
+QWEN3 = [one.replace("qwen2_5_7b", "qwen3_8b") for one in SHAPE]
+"""Heads of 128, more than hidden_size / heads; of the newer window alone."""
 LAYOUTS = {
     "tp1pp1": ["layout=dp1_mp1_pp1"],
     "tp2pp2": ["layout=dp1_mp2_pp2"],
@@ -156,6 +158,15 @@ def torch_tensors(file: Path) -> dict[str, np.ndarray]:
 @pytest.mark.core
 def test_there_and_back_with_uneven_stages(newest: Window, tmp_path: Path) -> None:
     there_and_back(newest, "uneven_tied", tmp_path, dtype="dtype")
+
+
+@pytest.mark.parametrize("layout", ["tp1pp1", "tp2pp2"])
+def test_qwen3_there_and_back(newest: Window, layout: str, tmp_path: Path) -> None:
+    config = load([*newest.overrides, *QWEN3, "model.path=/models/qwen", *LAYOUTS[layout]])
+    fetched = make_model(config, tmp_path / "model", "torch_dtype")
+    mcore = alone.run(convert, config, {"fetch": fetched}, tmp_path / "convert")
+    home = alone.run(export, config, {"grpo": mcore, "fetch": fetched}, tmp_path / "export")
+    assert_equal(load_weights(fetched), load_weights(home))
 
 
 @pytest.mark.parametrize("name", ["tp1pp1", "tp2pp2"])

@@ -26,12 +26,7 @@ from stages.weights.strategy.stage import write_strategy
 
 
 def prepare(context: Context) -> None:
-    """Write all files of the run into context.work.
-
-    Raises:
-        ConfigError: a rule is broken.
-        InputError: an input is missing.
-    """
+    """Write all files of the run into context.work."""
     job = job_of(Job, context)
     RULES.demand(job)
     places = places_of(context.work, context.inputs)
@@ -67,11 +62,7 @@ def places_of(work: Path, inputs: Mapping[str, Path]) -> Places:
 
 
 def collect(context: Context) -> None:
-    """Prove that the run finished, and bring weights, strategy and metrics into the artifact.
-
-    Raises:
-        InputError: the proof is missing, whatever the exit code was.
-    """
+    """Prove that the run finished, and bring weights, strategy and metrics into the artifact."""
     job = job_of(Job, context)
     files = prove(job, context.work / "checkpoints")
     bring_ranks(files, context.output)

@@ -45,7 +45,7 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     Args:
         config: the run's, whole.
         workers: one card each.
-        model: directory of the small model (`small_model`).
+        model: directory of the small model.
         script: what the engine's processes read; see shim.write_script.
     """
     small = copy.deepcopy(config)

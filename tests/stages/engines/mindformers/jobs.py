@@ -1,5 +1,6 @@
 """Jobs as the pipeline makes them: composed, derived, checked."""
 
+import functools
 from pathlib import Path
 
 from pipeline.config.load import load
@@ -11,6 +12,7 @@ DATA = Path(__file__).parents[3] / "data"
 PLACES: Places = places_of(Path("/run"), Path("/records"))
 
 
+@functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
     """Of engine=mindrlhf, which knows every layout that mindformers knows."""
     fixed = ["engine=mindrlhf", "engine.sft=mindformers", "model.path=/models/qwen"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.outside import dump
 from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
-from tests.stages.engines.mindrlhf.test_rendering import POWERS, SIZES, flat
+from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
 def declared() -> dict[str, set[str]]:
@@ -44,10 +44,9 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 def test_every_rule_holds(run: dict[str, Any]) -> None:
     micro = run["pp"] * run["micro"] if run["pp"] > 1 else run["micro"]
     batch = run["per_card"] * run["dp"] * micro
-    name = f"dp{run['dp']}_mp{run['mp']}_pp{run['pp']}" + (f"_cp{run['cp']}" if run["cp"] > 1 else "")
     job = job_of(
         f"model=qwen2_5_{run['size']}",
-        f"layout={name}",
+        layout(run),
         f"layout.train.enable_parallel_optimizer={run['optimizer']}",
         f"layout.train.use_seq_parallel={run['sequence']}",
         f"mindformers.examples_per_card={run['per_card']}",

@@ -10,6 +10,7 @@ from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.mindformers.job import Job, Places
 from stages.engines.mindformers.rehearsal.shrink import shrink
 from stages.engines.mindformers.rules import RULES
+from tests.stages.engines.rendered import flat
 
 PLACES = Places(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))
 RECIPE = [
@@ -27,22 +28,10 @@ SIZES = {
 }  # fmt: skip
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if isinstance(values, list):
-        values = {str(number): value for number, value in enumerate(values)}
-    if not isinstance(values, dict):
-        return {prefix: values}
-    return {
-        key: leaf
-        for name, below in values.items()
-        for key, leaf in _flat(below, f"{prefix}.{name}" if prefix else name).items()
-    }
-
-
 def _rendered(values: dict[str, Any]) -> dict[str, Any]:
     job = Job.of(values)
     assert RULES.check(job) == []
-    return _flat(finetune(job, PLACES, resume=False))
+    return flat(finetune(job, PLACES, resume=False), lists=True)
 
 
 def test_every_rendered_key_that_does_not_say_size_is_kept() -> None:

@@ -1,5 +1,6 @@
 """Jobs as the pipeline makes them: composed, derived, checked."""
 
+import functools
 from pathlib import Path
 
 from pipeline.config.load import load
@@ -10,6 +11,7 @@ from stages.engines.mindrlhf.stage import places_of
 DATA = Path(__file__).parents[3] / "data"
 
 
+@functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
     return mindrlhf_job(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
 

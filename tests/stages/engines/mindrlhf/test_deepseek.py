@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
 from pipeline import cli
 from pipeline.config.load import load
@@ -89,6 +93,10 @@ def test_what_knows_qwen_alone_is_skipped_and_says_so(form: str, tmp_path: Path)
 def test_its_memory_is_not_estimated_and_no_plan_fails_for_that(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "model").mkdir()
+    shape = dataclasses.asdict(tutorial().model) | {"model_type": "deepseek_v3"}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(shape))
+    save_file({"model.norm_out.weight": np.ones(7168)}, tmp_path / "model" / "model.safetensors")
     for more in ([], ["--json"]):
         code = cli.main(["plan", *more, f"store={tmp_path}/s", *TUTORIAL, f"model.path={tmp_path}/model"])
         assert code == 10 and "not estimated" in capsys.readouterr().out

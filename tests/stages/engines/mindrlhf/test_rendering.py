@@ -14,12 +14,7 @@ from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
-
-SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*
-    "0_5b": (24, 14, 2, True), "1_5b": (28, 12, 2, True), "3b": (36, 16, 2, True), "7b": (28, 28, 4, False),
-    "14b": (48, 40, 8, False), "32b": (64, 40, 8, False), "72b": (80, 64, 8, False),
-}  # fmt: skip
-POWERS = (1, 2, 4, 8, 16, 32, 64)
+from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
 @st.composite
@@ -45,11 +40,10 @@ def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def made(run: dict[str, Any]) -> Job:
-    name = f"dp{run['dp']}_mp{run['mp']}_pp{run['pp']}" + (f"_cp{run['cp']}" if run["cp"] > 1 else "")
     return job_of(
         f"model=qwen2_5_{run['size']}",
         f"model.variant={run['variant']}",
-        f"layout={name}",
+        layout(run),
         f"layout.train.recompute={run['recompute']}",
         f"layout.train.select_recompute={run['select']}",
         f"layout.train.enable_parallel_optimizer={run['optimizer']}",
@@ -60,12 +54,6 @@ def made(run: dict[str, Any]) -> Job:
         f"engine.pack_num={run['pack_num']}",
         f"train.prompts_per_step={2 * run['dp'] * run['mp'] * run['pp'] * run['cp']}",
     )
-
-
-def flat(values: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict):
-        return {path: values}
-    return {k: v for key, value in values.items() for k, v in flat(value, f"{path}.{key}").items()}
 
 
 @given(settings_of_a_run())

@@ -1,5 +1,6 @@
 """Jobs as the pipeline makes them, and parts of a run as they lie on disk."""
 
+import functools
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ WINDOWS = {"05a90d7": HOME / "head", "667a547": HOME / "window"}
 SEVEN = ("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1")
 
 
+@functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
     return engine.job(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
 

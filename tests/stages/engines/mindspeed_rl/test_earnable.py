@@ -1,8 +1,13 @@
 """Template x verifier: every pair of the contract, against what was read in the verifiers' code."""
 
+import dataclasses
+import functools
+from typing import Any
+
 import pytest
 
 from stages.engines.mindspeed_rl import contract, earnable
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from tests.stages.engines.mindspeed_rl.jobs import SEVEN, WINDOWS, job_of
 
 EARNED = {
@@ -14,13 +19,16 @@ EARNED = {
 }
 
 
-def told(*overrides: str) -> list[str]:
-    return [str(problem) for problem in earnable.warnings(job_of(*SEVEN, *overrides).engine)]
+@functools.cache
+def engine() -> MindspeedRlEngine:
+    return job_of(*SEVEN).engine
 
 
-def verifiers(*names: str) -> tuple[str, str]:
-    weights = ",".join("1.0" for _ in names)
-    return f"engine.verifier_function=[{','.join(names)}]", f"engine.verifier_weight=[{weights}]"
+def told(*names: str, **changes: Any) -> list[str]:
+    """Warnings of these verifiers, each with weight 1; none named: the recipe's own."""
+    if names:
+        changes = {"verifier_function": names, "verifier_weight": (1.0,) * len(names), **changes}
+    return [str(problem) for problem in earnable.warnings(dataclasses.replace(engine(), **changes))]
 
 
 def test_every_verifier_of_the_contract_is_judged() -> None:
@@ -31,7 +39,7 @@ def test_every_verifier_of_the_contract_is_judged() -> None:
 @pytest.mark.parametrize("prompt_type", EARNED)
 def test_what_each_template_leads_to(prompt_type: str) -> None:
     for name in earnable.NEEDS:
-        found = told(f"engine.prompt_type={prompt_type}", *verifiers(name))
+        found = told(name, prompt_type=prompt_type)
         assert any("can't be earned" in text for text in found) is (name not in EARNED[prompt_type]), name
         assert all(text.rpartition("; ")[2].startswith(("set ", "use ", "add ")) for text in found)
 
@@ -41,17 +49,16 @@ def test_what_people_run_gives_no_warning() -> None:
 
 
 def test_a_reward_that_looks_at_no_answer_is_told() -> None:
-    assert "scores a wrong answer as a right one" in told(*verifiers("format", "step"))[0]
-    assert told(*verifiers("format", "base_acc")) == []
+    assert "scores a wrong answer as a right one" in told("format", "step")[0]
+    assert told("format", "base_acc") == []
 
 
 def test_what_has_no_weight_is_not_judged() -> None:
-    none = ["engine.verifier_function=[base_acc,acc_for_dapo]", "engine.verifier_weight=[1.0,0.0]"]
-    assert told(*none) == []
+    assert told("base_acc", "acc_for_dapo", verifier_weight=(1.0, 0.0)) == []
 
 
 def test_a_checkout_s_own_template_is_read() -> None:
     """The stand-ins' qwen_r1 asks for a box and not, as upstream's, for tags, too."""
     for home in WINDOWS.values():
-        engine = job_of(*SEVEN, f"engine.mindspeed_rl_home={home}", "engine.prompt_type=qwen_r1").engine
-        assert earnable.forms(engine) == {earnable.BOXED}
+        own = dataclasses.replace(engine(), mindspeed_rl_home=str(home), prompt_type="qwen_r1")
+        assert earnable.forms(own) == {earnable.BOXED}

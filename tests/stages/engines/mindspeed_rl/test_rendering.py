@@ -15,12 +15,7 @@ from stages.engines.mindspeed_rl.job import Job
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
-
-SIZES = {  # layers, query heads, key-value heads, tied: config.json of Qwen/Qwen2.5-*
-    "0_5b": (24, 14, 2, True), "1_5b": (28, 12, 2, True), "3b": (36, 16, 2, True), "7b": (28, 28, 4, False),
-    "14b": (48, 40, 8, False), "32b": (64, 40, 8, False), "72b": (80, 64, 8, False),
-}  # fmt: skip
-POWERS = (1, 2, 4, 8, 16, 32, 64)
+from tests.stages.engines.rendered import POWERS, SIZES, layout
 
 
 @st.composite
@@ -50,11 +45,10 @@ def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def made(run: dict[str, Any]) -> Job:
-    name = f"dp{run['dp']}_mp{run['mp']}_pp{run['pp']}" + (f"_cp{run['cp']}" if run["cp"] > 1 else "")
     text = {key: "null" if value is None else value for key, value in run.items()}
     return job_of(
         f"model=qwen2_5_{run['size']}",
-        f"layout={name}",
+        layout(run),
         f"layout.train.recompute={run['recompute']}",
         f"layout.train.select_recompute={run['select']}",
         f"layout.train.opt_offload={run['offload']}",

@@ -1,5 +1,6 @@
 """Jobs as the pipeline makes them: composed, derived, checked."""
 
+import functools
 from pathlib import Path
 
 from pipeline.config.load import load
@@ -13,5 +14,6 @@ INPUTS = {"tokenize": Path("/records"), "fetch": Path("/hf")}
 PLACES: Places = places_of(Path("/run"), INPUTS)
 
 
+@functools.lru_cache(64)  # composing takes a second
 def job_of(*overrides: str) -> Job:
     return job(load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *overrides]))

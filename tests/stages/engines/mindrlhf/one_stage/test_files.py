@@ -22,7 +22,7 @@ from stages.engines.outside import dump
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
 from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PLACES, SEVEN, job_of
-from tests.stages.engines.mindrlhf.test_rendering import POWERS, SIZES
+from tests.stages.engines.rendered import POWERS, SIZES, layout
 
 GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
 AXES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
@@ -72,7 +72,7 @@ def test_every_size_and_layout(run: dict[str, Any]) -> None:
     layers, heads, kv_heads, tied = SIZES[run["size"]]
     job = job_of(
         f"model=qwen2_5_{run['size']}",
-        f"layout=dp{dp}_mp{mp}_pp{pp}" + (f"_cp{cp}" if cp > 1 else ""),
+        layout(run),
         f"layout.train.vocab_emb_dp={run['whole']}",
         f"layout.train.micro_batch_num={pp * run['micro']}",
         *[f"layout.train.{key}={run[key]}" for key in ("use_seq_parallel", "recompute")],

@@ -14,6 +14,7 @@ from stages.engines.mindrlhf.job import Job, Places
 from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.mindrlhf.rehearsal import shrink
 from stages.engines.rehearsal import VARIABLE
+from tests.stages.engines.rendered import flat
 
 ROOT = Path("/run")
 PLACES = Places(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
@@ -60,21 +61,11 @@ def _job(values: dict[str, Any]) -> Job:
     return Job.of({name: values[name] for name in names})
 
 
-def _flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(values, dict):
-        return {prefix: values}
-    return {
-        key: leaf
-        for name, below in values.items()
-        for key, leaf in _flat(below, f"{prefix}.{name}" if prefix else name).items()
-    }
-
-
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
 def test_every_rendered_key_that_does_not_say_size_is_kept(name: str, resume: bool) -> None:
-    own = _flat(grpo_config(_job(_plain(name)), PLACES, resume))
-    small = _flat(grpo_config(_job(_small(name)), PLACES, resume))
+    own = flat(grpo_config(_job(_plain(name)), PLACES, resume))
+    small = flat(grpo_config(_job(_small(name)), PLACES, resume))
     assert own.keys() == small.keys()
     different = {key for key in own if own[key] != small[key]}
     assert different <= RENDERED
@@ -86,7 +77,7 @@ def test_the_models_files_differ_in_size_only(name: str) -> None:
     own = model_configs(_job(_plain(name)), PLACES)
     small = model_configs(_job(_small(name)), PLACES)
     for file in own:
-        left, right = _flat(own[file]["model"]), _flat(small[file]["model"])
+        left, right = flat(own[file]["model"]), flat(small[file]["model"])
         different = {key.rpartition(".")[2] for key in left if left[key] != right[key]}
         assert left.keys() == right.keys()
         assert different <= MODEL_SIZES

@@ -1,0 +1,110 @@
+"""What can go wrong between us and a server that speaks S3: what recovers does, the rest is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.errors import RemoteError
+from pipeline.store.remote.place import Place
+from pipeline.store.remote.pull import pull
+from pipeline.store.remote.push import is_there, push
+from tests.pipeline.remote import servers
+from tests.pipeline.remote.conftest import KEY, some_artifact, team_at
+from tests.pipeline.remote.proxy import Fault, proxy
+from tests.pipeline.remote.test_transfer import contents
+
+ALWAYS = 10**6
+RECOVERS = [
+    ("an answer that is cut", 2), ("a request that is cut", 2), ("a body that is shorter than it says", 1),
+    ("500", 2), ("503", 2), ("slow answers", ALWAYS), ("wrong bytes", 1), ("an answer that does not come", 1),
+]  # fmt: skip
+TOLD = [
+    ("expired credentials", "ExpiredToken"), ("a clock that is wrong", "Skewed|clock"),
+    ("no such key", "Access|403"), ("500", "InternalError|500"), ("an answer that is cut", "."),
+    ("a request that is cut", "."), ("an answer that does not come", "."),
+    ("a body that is shorter than it says", "."), ("wrong bytes", "refused|is no manifest"),
+]  # fmt: skip
+
+
+QUICK = ("an answer that is cut", "wrong bytes", "expired credentials")
+"""The others are further variants."""
+
+
+def rows(table: list[tuple[str, Any]]) -> list[Any]:
+    return [pytest.param(*row, marks=() if row[0] in QUICK else pytest.mark.long) for row in table]
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in servers.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("kind", "tries"), rows(RECOVERS))
+def test_what_passes_is_tried_again(kind: str, tries: int, moto: str, tmp_path: Path) -> None:
+    fault = Fault(kind, tries)
+    with proxy(moto, fault) as address:
+        team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
+        if kind == "an answer that does not come":
+            team.place = Place(team.place.url, address, timeout_s=0.5)
+        some_artifact(team.mine)
+        push(team.place, team.mine, KEY)
+        assert pull(team.place, team.theirs, KEY)
+    assert fault.spoiled > 10
+    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+
+
+@pytest.mark.parametrize(("kind", "reason"), rows(TOLD))
+def test_what_stays_is_told_and_nothing_wrong_is_used(
+    kind: str, reason: str, moto: str, tmp_path: Path
+) -> None:
+    url = f"s3://{servers.BUCKET}/{tmp_path.name}"
+    team = team_at(url, tmp_path, moto)
+    some_artifact(team.mine)
+    fault = Fault(kind, ALWAYS)
+    with proxy(moto, fault) as address:
+        spoiled = Place(url, address, timeout_s=0.3)
+        if kind not in (
+            "wrong bytes",
+            "a body that is shorter than it says",
+        ):  # what is sent is left alone
+            with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
+                push(spoiled, team.mine, KEY)
+            assert not is_there(team.place, KEY)
+            assert not any(value in str(told.value) for value in servers.CREDENTIALS.values())
+        push(team.place, team.mine, KEY)
+        with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
+            pull(spoiled, team.theirs, KEY)
+        assert not any(value in str(told.value) for value in servers.CREDENTIALS.values())
+    assert team.theirs.problem(KEY) == "never run"
+    assert pull(team.place, team.theirs, KEY)  # goes on with what is right of what came
+    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    team = team_at("s3://bucket/x", tmp_path, f"http://127.0.0.1:{servers.free_port()}")
+    some_artifact(team.mine)
+    with pytest.raises(RemoteError, match=r"s3://bucket/x: .*(connect|Connect)"):
+        push(team.place, team.mine, KEY)
+
+
+def test_a_bucket_that_is_not_there(moto: str, tmp_path: Path) -> None:
+    team = team_at("s3://no-such-bucket/x", tmp_path, moto)
+    some_artifact(team.mine)
+    assert not pull(team.place, team.theirs, KEY)
+    with pytest.raises(RemoteError, match="has no such bucket or directory"):
+        push(team.place, team.mine, KEY)
+
+
+def test_a_server_whose_key_is_not_known_is_not_talked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with servers.sshd(tmp_path) as (host, home):
+        monkeypatch.setenv("HOME", str(home))
+        (home / ".ssh" / "known_hosts").write_text("")
+        team = team_at(f"sftp://{host}{tmp_path}/remote", tmp_path)
+        some_artifact(team.mine)
+        with pytest.raises(RemoteError, match="not found in known_hosts"):
+            push(team.place, team.mine, KEY)
+    assert not (tmp_path / "remote").exists()

@@ -1,0 +1,31 @@
+"""Our names of parameters and those of mindformers' own sources, which are read, not imported."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stages.models.families import weights_of
+from tests.stages.weights.checkpoints import make_model
+from tests.upstream.conftest import Find
+
+pytestmark = [pytest.mark.upstream, pytest.mark.core]
+REPLACED = re.compile(r"replace\('([^']+)', '([^']+)'\)")
+FILES = {
+    "qwen3": "mindformers/models/qwen3/utils.py",
+    "llama3": "mindformers/models/llama/convert_weight.py",
+}
+
+
+@pytest.mark.parametrize("family", FILES)
+def test_names_are_those_of_its_conversion(checkout: Find, family: str) -> None:
+    """Each file replaces parts of a name one after the other."""
+    text = (checkout("mindformers-051d65f") / FILES[family]).read_text(encoding="utf-8")
+    pairs = REPLACED.findall(text)
+    assert len(pairs) > 8
+    for weight in weights_of(make_model(family=family, head_dim=8)):
+        (name,) = weight.parts
+        for old, new in pairs:
+            name = name.replace(old, new)
+        assert name == weight.name
