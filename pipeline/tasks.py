@@ -16,7 +16,7 @@ from luigi.configuration import get_config
 
 from pipeline.errors import REPORTED, ConfigError, Exit
 from pipeline.plan.graph import StageSpec
-from pipeline.plan.target import Target
+from pipeline.plan.target import WHOLE, Target
 from pipeline.run import signals
 from pipeline.run.progress import count
 from pipeline.run.run import Run, prepare_plan
@@ -92,7 +92,7 @@ def adopted() -> list[Run]:
     return list(_runs.values())
 
 
-def prepare(overrides: str, config_dir: str | None, target: Target) -> Run:
+def prepare(overrides: str, config_dir: str | None, target: Target = WHOLE) -> Run:
     """Compose and plan once per process and parameters; ends the process on invalid input.
 
     Args:
