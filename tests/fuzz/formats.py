@@ -192,7 +192,6 @@ def store(root: Path) -> None:
 
 def read_store(root: Path) -> Any:
     """As the commands that look after a store do; nothing is deleted."""
-    from pipeline.cli.runs import runs, show
     from pipeline.store import collect, history
     from pipeline.store.store import Store
     from pipeline.store.verify import verify
@@ -201,21 +200,19 @@ def read_store(root: Path) -> Any:
     found = Store(root)
     list(verify(found, deep=True))
     collect.collect(found, keep=1, delete=False)
-    options = _options(root)
-    runs(options)
+    _command("runs", root)
     overview(root)
     for record in history.runs(root).values():
-        options.run = record.id
-        show(options)
+        _command("show", root, record.id)
     return found.manifests("grpo")
 
 
-def _options(root: Path) -> Any:
-    from argparse import Namespace
+def _command(name: str, root: Path, *words: str) -> None:
+    """A command without what `main` makes of its errors."""
+    from pipeline.cli import make_parser
 
-    return Namespace(
-        overrides=[f"store={root}"], config_dir=None, pin=None, unpin=None, name=None, json=False, run=""
-    )
+    options = make_parser(["runs"]).parse_args([name, *words, f"store={root}"])
+    options.action(options)
 
 
 def watched(root: Path) -> None:
