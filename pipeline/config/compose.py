@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import remote
+from pipeline.config.plain import plain
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
@@ -121,7 +122,7 @@ class Resolved:
             if name not in section or isinstance(section[name], (dict, list)):
                 return None
             section[name] = simple[1]
-        return copy.deepcopy(changed)
+        return dict(plain(changed))
 
 
 def _touch(key: str, other: str) -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
+from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
 from stages.base.identity import NotInIdentity
@@ -37,7 +37,7 @@ class Config(Sections):
 
     def plain(self) -> dict[str, Any]:
         """Plain data with normalised types: what is fingerprinted and handed to stages."""
-        return asdict(self)
+        return dict(plain(self))
 
 
 Compose = Callable[[Sequence[str]], dict[str, Any]]
@@ -78,7 +78,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Values of a wrong type are left alone: reading the typed configuration reports them.
     """
-    derived = copy.deepcopy(dict(values))
+    derived = dict(plain(values))
     try:
         for section in (derived["model"], derived["dataset"]):
             if section["source"] is None:

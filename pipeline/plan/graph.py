@@ -171,6 +171,7 @@ def plan(
     graph, target = stages(config), target or WHOLE
     asked = target.asked(graph)
     values = config.plain()
+    counting = identity(Config, _named(values, names or {}))
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in graph:
@@ -184,7 +185,7 @@ def plan(
         digits = fingerprint(
             stage.name,
             version,
-            identity(Config, _named(without(part, stage.unread), names or {})),
+            without({name: counting[name] for name in stage.sections if name in counting}, stage.unread),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )

@@ -1,0 +1,17 @@
+"""Plain data: mappings, lists, tuples and what cannot change."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """`value` anew, a dict for each dataclass; `copy.deepcopy` and `asdict` take several times as long."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(plain, value))
+    if dataclasses.is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return value
