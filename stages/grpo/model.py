@@ -126,13 +126,11 @@ class Layer(nn.Cell):
         factor = ops.rsqrt(mean + self.epsilon).reshape((-1, Q + 2 * K))
         factor = ops.concat((factor[:, : Q + K], outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1)
         stretched = outer(factor.reshape((-1, 1)), ops.full((1, D), 1.0, dtype=ms.float32)).reshape(y.shape)
-        weight = ops.concat(
-            (
-                ops.tile(self.enter(self.query_norm), (Q,)),
-                ops.tile(self.enter(self.key_norm), (K,)),
-                ops.full((K * D,), 1.0, dtype=ms.float32),
-            )
-        )
+        # Not a parameter itself: what enters a group by a backward pass of its own is read once for all, and
+        # updates of it are not seen (mindspore 2.7.0, CPU).
+        both = self.enter(ops.concat((self.query_norm, self.key_norm)))
+        stays = ops.full((K * D,), 1.0, dtype=ms.float32)
+        weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), stays))
         return y * stretched * outer(ones, weight.reshape((1, -1)))
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
