@@ -72,11 +72,8 @@ def rclone(directory: Path, *options: str) -> Iterator[str]:
     (directory / BUCKET).mkdir()
     port, keys = free_port(), f"{CREDENTIALS['AWS_ACCESS_KEY_ID']},{CREDENTIALS['AWS_SECRET_ACCESS_KEY']}"
     config = ["--config", str(directory.parent / "rclone.conf")]
-    with started(
-        [program, *config, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", keys, *options]
-        + [str(directory)],
-        port,
-    ):
+    config += ["--addr", f"127.0.0.1:{port}", "--auth-key", keys, *options]
+    with started([program, "serve", "s3", *config, str(directory)], port):
         yield f"http://127.0.0.1:{port}"
 
 
