@@ -1,4 +1,4 @@
-"""Check the links of built pages (`python docs/links.py DIR`): inner ones lead somewhere, outer ones are URLs."""
+"""Check links of built pages (`python docs/links.py DIR`): inner ones lead somewhere, outer ones are URLs."""
 
 from __future__ import annotations
 

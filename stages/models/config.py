@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
@@ -134,9 +134,20 @@ class ModelConfig:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
+    def own(self) -> Any:
+        """The part of this section that its family alone has."""
+        section = family_of(self).section
+        return None if section is None else getattr(self, section.name)
+
+    @property
     def num_parameters(self) -> int:
         """Elements of all weights; tied embeddings count once."""
-        return _num_parameters(self)
+        return _num_parameters(self)[0]
+
+    @property
+    def active_parameters(self) -> int:
+        """Of them, those that a token passes: all but the experts that do not see it."""
+        return _num_parameters(self)[1]
 
     @property
     def token_ids(self) -> TokenIds:
@@ -160,9 +171,15 @@ class ModelConfig:
 
 
 @functools.lru_cache(maxsize=64)
-def _num_parameters(model: ModelConfig) -> int:
-    count = family_of(model).count
-    return count(model) if count else sum(math.prod(weight.shape) for weight in weights_of(model))
+def _num_parameters(model: ModelConfig) -> tuple[int, int]:
+    total = idle = 0
+    experts = family_of(model).experts
+    for weight in weights_of(model):
+        size = math.prod(weight.shape)
+        total += size
+        if weight.stacked and experts is not None:
+            idle += size - size * experts(model).per_token // experts(model).count
+    return total, total - idle
 
 
 SHAPE = Rules[ModelConfig]("shape")
