@@ -15,7 +15,7 @@ COMMANDS = {
     "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights", "convert": "weights",
     "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
     "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
-    "push": "push", "pull": "pull", "remote": "remote",
+    "push": "remote", "pull": "remote", "remote": "remote",
 }  # fmt: skip
 """Module of each command."""
 
