@@ -23,8 +23,8 @@ from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
 TAKE_BYTES = 256 << 10
-"""Hashed and written at once: still in the cache when it is written, and the kernel takes small pages that were
-used before, where for 8 MiB it takes large fresh ones, at three times the cost."""
+"""Hashed and written at once: still in the cache when it is written, and the kernel takes small pages that
+were used before; for 8 MiB it takes large fresh ones, at three times the cost."""
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
