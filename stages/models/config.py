@@ -77,23 +77,33 @@ class ModelConfig:
     tokenizer_path: Annotated[str | None, NotInIdentity()]
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
     hidden_size: Positive
+    """Elements of a token's state. This and what follows: config.json's keys."""
     num_hidden_layers: Positive
+    """Decoder layers."""
     num_attention_heads: Positive
+    """Heads of the queries."""
     num_key_value_heads: Positive
+    """Heads of keys and values, each shared by as many of the queries."""
     intermediate_size: Positive
+    """Elements between gate, up and down of a layer's feed-forward part."""
     vocab_size: Positive
     """Rows of the embedding; at least the tokenizer's size."""
     max_position_embeddings: Positive
+    """Longest sequence in tokens that it was trained for."""
     rope_theta: Annotated[float, Gt(0)]
+    """Base of the rotary positions' frequencies."""
     rms_norm_eps: Annotated[float, Gt(0)]
+    """Added to the mean square under RMSNorm's root."""
     initializer_range: Annotated[float, Gt(0)]
     """Standard deviation of builtin random weights."""
     tie_word_embeddings: bool
+    """The output head is the embedding."""
     bos_token_id: Annotated[int, Ge(0)] | None
     """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
     eos_token_id: tuple[int, ...] | None
     """Ids that end a completion; None: taken from the tokenizer."""
     pad_token_id: Annotated[int, Ge(0)] | None
+    """Id that fills rows; None: taken from the tokenizer."""
     torch_dtype: Dtype
     """Storage dtype of the Hugging Face weights: those fetched, and those exported unless export.dtype says
     otherwise."""

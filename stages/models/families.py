@@ -120,11 +120,6 @@ RULES.must(
     be(False, "mindformers stores this family with q, k and v apart"),
     when=lambda trained: not family_of(trained.model).fuses,
 )
-RULES.must(
-    "model.rope_scaling",
-    be(None, "engines other than local are not told of it", "choose engine=local"),
-    when=lambda trained: trained.engine != "local",
-)
 
 
 @RULES.row("model.family")
@@ -134,3 +129,12 @@ def _trained(trained: Trained) -> Broken:
         return None
     others = " or ".join(sorted(own.engines - {"mindformers"}))
     return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={others}"
+
+
+@RULES.row("model.rope_scaling", unless=("trained",))
+def _rope_scaling(trained: Trained) -> Broken:
+    scaling = trained.model.rope_scaling
+    if scaling is None or trained.engine == "local":
+        return None
+    rule = "must be null: engines other than local are not told of it"
+    return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"

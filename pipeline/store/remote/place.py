@@ -21,6 +21,7 @@ from pipeline.errors import ConfigError, Problem, RemoteError
 
 TRIES = 5
 PAUSE_S = 0.3
+BRIEF_TRIES, BRIEF_S = 2, 15.0
 NEEDED = {
     "s3": ("botocore", "s3"),
     "s3a": ("botocore", "s3"),
@@ -71,6 +72,12 @@ class Place:
         self._opened: dict[tuple[int, int], Any] = {}
         self._opening: dict[tuple[int, int], threading.Lock] = {}
         self._root = str(self._class()._strip_protocol(self.url)).rstrip("/")
+
+    def briefly(self) -> Place:
+        """The same for who can do without an answer, and does not wait half a minute for one."""
+        place = Place(self.url, self._endpoint, min(self._timeout_s, BRIEF_S))
+        place.tries = BRIEF_TRIES
+        return place
 
     @property
     def workers(self) -> int:
