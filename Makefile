@@ -3,7 +3,8 @@
 # make test-long  more variants of what is proven once, what takes minutes, and 1,000 examples of each property
 # make upstream       mindrlhf, MindSpeed-RL and what they need, at their pinned commits, into ./upstream
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
-# make check  what .ci/run runs: lint, types, import rule, tests
+# make check  what .ci/run runs: lint, types, import rule, tests, documents
+# make docs   the documents as a site in build/docs; a warning is an error
 # make bench  benchmarks (BENCH=NAME for one)
 # make fuzz   hostile files and a disturbed store, for an hour (MINUTES=N, NAMES="ckpt store_machine")
 # make setup  only install
@@ -18,7 +19,7 @@ WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check bench fuzz setup clean
+.PHONY: run test test-long upstream test-upstream check docs bench fuzz setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -39,12 +40,19 @@ test-upstream: WORKERS = 2 # a process of mindrlhf takes gigabytes
 test-upstream: $(VENV)/.test upstream
 	$(PYTEST) tests/upstream -m $(MARKER)
 
-check: $(VENV)/.test $(VENV)/.dev
+check: $(VENV)/.test $(VENV)/.dev docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PYTEST)
+
+SPHINX = $(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs
+docs: $(VENV)/.docs
+	rm -rf build/docs
+	$(SPHINX) docs/zh build/docs/zh -d build/doctrees/zh -D language=zh_CN
+	$(SPHINX) docs build/docs -d build/doctrees/en
+	$(BIN)/python docs/links.py build/docs
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(NAMES)
@@ -68,6 +76,10 @@ $(VENV)/.test: $(VENV)/.run
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 clean:

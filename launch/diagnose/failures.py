@@ -19,7 +19,7 @@ class Failure:
 
     name: str
     sign: str
-    """What a reader sees, for the table in README.md."""
+    """What a reader sees, for the page of troubles."""
     pattern: str
     """Regular expression; ^ and $ stand for a line's ends."""
     cause: str
@@ -43,24 +43,6 @@ def failures() -> tuple[Failure, ...]:
     return (*(Failure(**entry) for entry in entries), TOLD)
 
 
-def table() -> str:
-    """README.md's table of troubles."""
-    rows = ["| the log says | why | what to do |", "|---|---|---|"]
-    for failure in failures()[:-1]:
-        cells = (f"`{failure.sign}`", _plain(failure.cause), _plain(failure.remedy))
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows)
-
-
 def fill(text: str, match: re.Match[str]) -> str:
     """`text` with the groups of a match; what did not take part stays a question mark."""
     return text.format(**{name: value or "?" for name, value in match.groupdict().items()})
-
-
-def _plain(text: str) -> str:
-    names = re.findall(r"(?<!\{)\{(\w+)\}", text)
-    return text.format(**{name: name.upper() for name in names})
-
-
-if __name__ == "__main__":
-    print(table())

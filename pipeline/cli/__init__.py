@@ -15,7 +15,7 @@ COMMANDS = {
     "doctor": "doctor", "diagnose": "diagnose", "strategy": "weights", "convert": "weights",
     "split": "weights", "merge": "weights", "reshard": "weights", "export": "export",
     "serve-check": "serve_check", "tokenize": "dataset", "probe": "dataset",
-    "push": "push", "pull": "pull", "remote": "remote",
+    "push": "remote", "pull": "remote", "remote": "remote",
 }  # fmt: skip
 """Module of each command."""
 
@@ -63,7 +63,7 @@ def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser
 
     parser = argparse.ArgumentParser(
         prog="grpoflow",
-        description="GRPO post-training of Qwen2.5 on MindSpore as one cached, declarative graph.",
+        description="GRPO post-training on MindSpore as one cached, declarative graph.",
         epilog=f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -71,6 +71,8 @@ def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser
     for module in modules or dict.fromkeys(COMMANDS.values()):
         importlib.import_module(f"{__name__}.{module}").register(Commands(parsers))
     for command in parsers.choices.values():
+        if any(action.required for action in command._actions):  # the bare command is no example of those
+            command.epilog = (command.epilog or "").replace(f"  {command.prog}\n", "", 1)
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser
 

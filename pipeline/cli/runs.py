@@ -93,6 +93,9 @@ def runs(options: Namespace) -> int:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
         overrides = " ".join([record.target, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
+    if not records:
+        print(f"none of {len(known())} runs fits" if known() else "no runs are recorded")
+        return Exit.DONE
     console().print(table)
     if older:
         print(f"{older} older runs are not shown: --all")

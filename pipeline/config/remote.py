@@ -31,7 +31,8 @@ class RemoteConfig:
     endpoint: str | None
     """Address of another server that speaks S3; null: what the environment or ~/.aws/config says."""
     timeout_s: Annotated[float, Gt(0)]
-    """Seconds after which one request, of 8 MiB at most, is given up."""
+    """Seconds after which one request, of 8 MiB at most, is given up; it is tried 5 times. A run asks what
+    is there, and whether a remote is back, twice for 15 s at most, and goes on where nobody answers."""
 
     def pushes(self, stage: str) -> bool:
         """Whether a run pushes what it commits of a stage."""

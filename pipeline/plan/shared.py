@@ -14,8 +14,6 @@ from pipeline.store.remote.place import Place
 from pipeline.store.store import Store
 
 NONE = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
-LOOKS = 2
-"""Tries when it is only asked what is there: a run can do without."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ def look(plan: Plan, store: Store, whole: bool = False) -> Shared | None:
     wanted = [spec for spec in lacking if spec.name not in plan.target.force]
     if not lacking:
         return None
-    place = open_place(plan.config.remote)
-    place.tries = LOOKS
+    place = open_place(plan.config.remote).briefly()
     copies = copies_of(place, [spec.key for spec in wanted])
     fitting = {spec.name: [copy for copy in copies[spec.key] if _fits(spec, copy)] for spec in wanted}
     shared = _divide(plan, lacking, {name: found[0] for name, found in fitting.items() if found}, place.url)

@@ -17,11 +17,17 @@ class RoleLayout:
     """parallel_config of one role (mindformers names)."""
 
     data_parallel: Positive
+    """Replicas, each with its share of the batch."""
     model_parallel: Positive
+    """Cards that share each matrix; it must divide the numbers of heads."""
     pipeline_stage: Positive
+    """Groups of cards that share the layers; engine=local knows 1 alone."""
     context_parallel: Positive
+    """Cards that share each sequence; engine=local knows 1 alone."""
     expert_parallel: Positive
+    """Cards of data_parallel that share the experts of a mixture."""
     use_seq_parallel: bool
+    """Share activations between matrices along the sequence, over the cards of model_parallel."""
     vocab_emb_dp: bool
     """Replicate the embedding over model_parallel instead of splitting the vocabulary."""
     micro_batch_num: Positive
@@ -37,6 +43,7 @@ class RoleLayout:
     recompute: bool
     """Recompute activations in the backward pass (rendered YAML, memory estimates)."""
     select_recompute: bool
+    """Recompute only what is cheap (rendered YAML, memory estimates)."""
     opt_offload: bool
     """Keep the optimizer's state in host memory."""
 
@@ -60,8 +67,11 @@ class LayoutConfig:
     name: str
     """The train role's name."""
     train: RoleLayout
+    """The policy."""
     generate: RoleLayout
+    """The policy while it samples; null takes degrees from train."""
     reference: RoleLayout
+    """What KL is measured from; null takes degrees from train."""
 
     def role(self, role: Role) -> RoleLayout:
         """The layout of one role."""

@@ -23,8 +23,8 @@ class Laid:
 
     def experts(self) -> int:
         """Of one layer; 0: none."""
-        count = family_of(self.model).num_experts
-        return count(self.model) if count else 0
+        experts = family_of(self.model).experts
+        return experts(self.model).count if experts else 0
 
 
 RULES = Rules[Laid]("engine_layouts")

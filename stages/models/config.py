@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
 
@@ -76,23 +76,33 @@ class ModelConfig:
     tokenizer_path: Annotated[str | None, NotInIdentity()]
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
     hidden_size: Positive
+    """Elements of a token's state. This and what follows: config.json's keys."""
     num_hidden_layers: Positive
+    """Decoder layers."""
     num_attention_heads: Positive
+    """Heads of the queries."""
     num_key_value_heads: Positive
+    """Heads of keys and values, each shared by as many of the queries."""
     intermediate_size: Positive
+    """Elements between gate, up and down of a layer's feed-forward part."""
     vocab_size: Positive
     """Rows of the embedding; at least the tokenizer's size."""
     max_position_embeddings: Positive
+    """Longest sequence in tokens that it was trained for."""
     rope_theta: Annotated[float, Gt(0)]
+    """Base of the rotary positions' frequencies."""
     rms_norm_eps: Annotated[float, Gt(0)]
+    """Added to the mean square under RMSNorm's root."""
     initializer_range: Annotated[float, Gt(0)]
     """Standard deviation of builtin random weights."""
     tie_word_embeddings: bool
+    """The output head is the embedding."""
     bos_token_id: Annotated[int, Ge(0)] | None
     """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
     eos_token_id: tuple[int, ...] | None
     """Ids that end a completion; None: taken from the tokenizer."""
     pad_token_id: Annotated[int, Ge(0)] | None
+    """Id that fills rows; None: taken from the tokenizer."""
     torch_dtype: Dtype
     """Storage dtype of the Hugging Face weights: those fetched, and those exported unless export.dtype says
     otherwise."""
@@ -124,9 +134,20 @@ class ModelConfig:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
+    def own(self) -> Any:
+        """The part of this section that its family alone has."""
+        section = family_of(self).section
+        return None if section is None else getattr(self, section.name)
+
+    @property
     def num_parameters(self) -> int:
         """Elements of all weights; tied embeddings count once."""
-        return _num_parameters(self)
+        return _num_parameters(self)[0]
+
+    @property
+    def active_parameters(self) -> int:
+        """Of them, those that a token passes: all but the experts that do not see it."""
+        return _num_parameters(self)[1]
 
     @property
     def token_ids(self) -> TokenIds:
@@ -150,9 +171,15 @@ class ModelConfig:
 
 
 @functools.lru_cache(maxsize=64)
-def _num_parameters(model: ModelConfig) -> int:
-    count = family_of(model).count
-    return count(model) if count else sum(math.prod(weight.shape) for weight in weights_of(model))
+def _num_parameters(model: ModelConfig) -> tuple[int, int]:
+    total = idle = 0
+    experts = family_of(model).experts
+    for weight in weights_of(model):
+        size = math.prod(weight.shape)
+        total += size
+        if weight.stacked and experts is not None:
+            idle += size - size * experts(model).per_token // experts(model).count
+    return total, total - idle
 
 
 SHAPE = Rules[ModelConfig]("shape")

@@ -69,7 +69,7 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
     spans = {"tensor": mp, "context": mp * cp, "data": mp * cp * dp, "pipeline": mp * cp * dp * 2}
     waits = {name: volume[name] / _bandwidth(spans[name]) for name in volume}
     bubble = (pp - 1) / (layout.micro_batch_num + pp - 1)
-    computing = (6 + 2 * again) * model.num_parameters * tokens / layout.cards / CARD_FLOP_S
+    computing = (6 + 2 * again) * model.active_parameters * tokens / layout.cards / CARD_FLOP_S
     within = computing + waits["tensor"] + waits["context"] + waits["pipeline"]
     return Cost(
         {name: int(size) for name, size in volume.items()}, bubble, within / (1 - bubble) + waits["data"]

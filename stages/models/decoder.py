@@ -7,14 +7,16 @@ qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Shape, Weight
+from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Rows, Shape, Weight
 
 HEADS = (HEAD, "output_layer.weight")
 """What mindformers calls the head, which checkpoints of tied models may repeat."""
-FeedForward = Callable[[Shape, int], Iterable[Weight]]
+Part = Callable[[Shape, int], Iterable[Weight]]
+"""A layer's parameters of one kind."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,22 @@ class Names:
 
     def fuse(
         self, layer: int, name: str, parts: tuple[str, ...], shape: tuple[int, ...], cut: Cut,
-        kind: str = "weight",
+        kind: str = "weight", arrange: Callable[[], Iterable[Rows]] | None = None,
     ) -> Weight:  # fmt: skip
-        """One parameter of several tensors of a layer."""
+        """One parameter whose rows are arranged from tensors of a layer."""
         stored = tuple(f"model.layers.{layer}.{part}.{kind}" for part in parts)
         size = shape[:1] if kind == "bias" else shape
-        return Weight(f"{self.layers}.{layer}.{name}.{kind}", stored, size, cut, layer)
+        return Weight(f"{self.layers}.{layer}.{name}.{kind}", stored, size, cut, layer, arrange)
+
+    def experts(self, layer: int, count: int, hidden: int, inner: int) -> Iterator[Weight]:
+        """Gate, up and down of all experts of a layer, [experts, out, in] each."""
+        for name, size in (
+            ("gate_proj", (inner, hidden)),
+            ("up_proj", (inner, hidden)),
+            ("down_proj", (hidden, inner)),
+        ):
+            parts = tuple(f"mlp.experts.{expert}.{name}" for expert in range(count))
+            yield self.fuse(layer, self.parts[f"mlp.experts.{name}"], parts, (count, *size), Cut.EXPERTS)
 
 
 LLAMA = Names(
@@ -86,8 +98,9 @@ MCORE = Names(
 
 
 def weights(
-    shape: Shape, qkv_concat: bool, names: Names, bias: bool = False, feed_forward: FeedForward | None = None
-) -> list[Weight]:
+    shape: Shape, qkv_concat: bool, names: Names, bias: bool = False, attention: Part | None = None,
+    feed_forward: Part | None = None,
+) -> list[Weight]:  # fmt: skip
     """All parameters in the model's order.
 
     Args:
@@ -95,16 +108,17 @@ def weights(
         qkv_concat: fuse q/k/v and gate/up.
         names: the network's names; those of q_norm and k_norm, where it has them.
         bias: of q, k and v.
-        feed_forward: a layer's parameters behind attention and norms; None: gate, up and down.
+        attention: a layer's parameters of attention; None: those of grouped queries.
+        feed_forward: those behind attention and norms; None: gate, up and down.
     """
     hidden, fused = (shape.hidden_size,), qkv_concat and names.fused is not None
     embedding = (shape.vocab_size, shape.hidden_size)
     listed = [Weight(names.embedding, (HF_EMBEDDING,), embedding, Cut.EMBEDDING)]
     for i in range(shape.num_hidden_layers):
         listed.append(names.weight(i, "input_layernorm", hidden, Cut.LAYER_NORM))
-        listed += _attention(shape, names, i, bias, fused)
+        listed += attention(shape, i) if attention else _attention(shape, names, i, bias, fused)
         listed.append(names.weight(i, "post_attention_layernorm", hidden, Cut.LAYER_NORM))
-        listed += feed_forward(shape, i) if feed_forward else _gated(shape, names, i, fused)
+        listed += feed_forward(shape, i) if feed_forward else gated(shape, names, i, fused)
     listed.append(Weight(names.norm, (HF_NORM,), hidden, Cut.FINAL_NORM))
     if not shape.tie_word_embeddings:
         listed.append(Weight(names.head, (HEAD,), embedding, Cut.HEAD))
@@ -118,8 +132,9 @@ def _attention(shape: Shape, names: Names, i: int, bias: bool, fused: bool) -> I
     kinds = ("weight", "bias") if bias else ("weight",)
     if fused and names.fused:
         for kind in kinds:
-            rows = sum(projections.values())
-            yield names.fuse(i, names.fused[0], (*projections,), (rows, hidden), Cut.ROWS, kind)
+            size = (sum(projections.values()), hidden)
+            groups = functools.partial(_groups, shape)
+            yield names.fuse(i, names.fused[0], (*projections,), size, Cut.ROWS, kind, groups)
     else:
         for name, rows in projections.items():
             for kind in kinds:
@@ -130,11 +145,27 @@ def _attention(shape: Shape, names: Names, i: int, bias: bool, fused: bool) -> I
     yield names.weight(i, "self_attn.o_proj", (hidden, queries), Cut.COLUMNS)
 
 
-def _gated(shape: Shape, names: Names, i: int, fused: bool) -> Iterator[Weight]:
+def _groups(shape: Shape) -> Iterator[Rows]:
+    """Each key-value head's queries, its key and its value."""
+    head, position = shape.head_size, 0
+    counts = (head * (shape.num_attention_heads // shape.num_key_value_heads), head, head)
+    for group in range(shape.num_key_value_heads):
+        for part, count in enumerate(counts):
+            yield Rows(part, group * count, slice(position, position + count))
+            position += count
+
+
+def _alternating(inner: int) -> list[Rows]:
+    return [Rows(part, 0, slice(part, 2 * inner, 2)) for part in range(2)]
+
+
+def gated(shape: Shape, names: Names, i: int, fused: bool) -> Iterator[Weight]:
+    """Gate, up and down of one wide feed-forward network."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     gates = ("mlp.gate_proj", "mlp.up_proj")
     if fused and names.fused:
-        yield names.fuse(i, names.fused[1], gates, (2 * inner, hidden), Cut.FUSED_ROWS)
+        turns = functools.partial(_alternating, inner)
+        yield names.fuse(i, names.fused[1], gates, (2 * inner, hidden), Cut.FUSED_ROWS, arrange=turns)
     else:
         for name in gates:
             yield names.weight(i, name, (inner, hidden), Cut.ROWS)

@@ -1,7 +1,7 @@
 """DeepSeek-V3 and -R1: latent attention, experts, YaRN.
 
-Only mindrlhf's files are rendered from it; mindformers' research/deepseek3/convert_weight.py makes the
-weights that it reads.
+mindrlhf trains it, from weights that mindformers' research/deepseek3/convert_weight.py made; the weight tools
+make the same of bfloat16 ones.
 
 Source: config.json of deepseek-ai/DeepSeek-V3; mindformers, research/deepseek3/deepseek3_config.py; mindrlhf
 e8a8fc1, examples/grpo/deepseekv3_grpo_tutorial and model_configs/deepseek_v3_config. Values that differ from
@@ -10,12 +10,31 @@ the shipped files say why.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from stages.models.family import Family, Mindrlhf, Network, Role, TokenIds, Values
+from stages.models.decoder import LLAMA, gated, weights
+from stages.models.family import (
+    HEAD,
+    HF_EMBEDDING,
+    Cut,
+    Experts,
+    Family,
+    Heads,
+    Mindrlhf,
+    Network,
+    Role,
+    Rows,
+    Section,
+    Shape,
+    TokenIds,
+    Values,
+    Weight,
+)
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -68,18 +87,137 @@ def _own(model: ModelConfig) -> DeepseekV3Config:
     return model.deepseek_v3
 
 
-def count(model: ModelConfig) -> int:
-    """Elements of all weights; the layer that predicts a second token ahead is not trained."""
-    shape, hidden, heads = _own(model), model.hidden_size, model.num_attention_heads
-    queries = shape.q_lora_rank * (hidden + 1 + heads * (shape.qk_nope_head_dim + shape.qk_rope_head_dim))
-    values = shape.kv_lora_rank * (hidden + 1 + heads * (shape.qk_nope_head_dim + shape.v_head_dim))
-    attention = queries + values + hidden * (shape.qk_rope_head_dim + heads * shape.v_head_dim)
-    experts = shape.n_routed_experts + shape.n_shared_experts
-    sparse = 3 * hidden * shape.moe_intermediate_size * experts + (hidden + 1) * shape.n_routed_experts
-    dense = min(shape.first_k_dense_replace, model.num_hidden_layers)
-    feed_forward = dense * 3 * hidden * model.intermediate_size + (model.num_hidden_layers - dense) * sparse
-    embeddings = (1 if model.tie_word_embeddings else 2) * model.vocab_size * hidden
-    return model.num_hidden_layers * (attention + 2 * hidden) + feed_forward + embeddings + hidden
+NAMES = replace(
+    LLAMA,
+    parts={
+        **LLAMA.parts,
+        "self_attn.q_a_proj": "attention.q2l_proj",
+        "self_attn.q_a_layernorm": "attention.lq_norm",
+        "self_attn.kv_a_layernorm": "attention.lkv_norm",
+        "mlp.gate": "feed_forward.routed_experts.router.dense",
+        "mlp.experts.gate_proj": "feed_forward.routed_experts.ffn.w1",
+        "mlp.experts.up_proj": "feed_forward.routed_experts.ffn.w3",
+        "mlp.experts.down_proj": "feed_forward.routed_experts.ffn.w2",
+        "mlp.shared_experts.gate_proj": "feed_forward.shared_experts.w1",
+        "mlp.shared_experts.up_proj": "feed_forward.shared_experts.w3",
+        "mlp.shared_experts.down_proj": "feed_forward.shared_experts.w2",
+    },
+    fused=None,
+)
+"""mindformers 051d65f, research/deepseek3/convert_weight.py with use_grouped_gemm=false, which use_gmm=false,
+mindrlhf's, wants."""
+
+
+def _of_heads(heads: int, size: int, first: int, count: int, pairs: bool = False) -> Iterator[Rows]:
+    """`count` rows of each head's `size`, from its row `first` on.
+
+    Args:
+        heads: how many.
+        size: rows of a head in the tensor at Hugging Face.
+        first: first row of a head that belongs to the parameter.
+        count: rows of a head that do.
+        pairs: positions turn rows 2i and 2i+1 at Hugging Face, i and i + count/2 at mindformers.
+    """
+    turns = 2 if pairs else 1
+    for head in range(heads):
+        for turn in range(turns):
+            begin = head * count + turn * count // turns
+            yield Rows(0, head * size + first + turn, slice(begin, begin + count // turns), turns)
+
+
+def _attention(shape: Shape, i: int) -> Iterator[Weight]:
+    """Of each head the parts with and without position are parameters of their own."""
+    own, hidden, heads = shape.own, shape.hidden_size, shape.num_attention_heads
+    nope, rope, value, latent = own.qk_nope_head_dim, own.qk_rope_head_dim, own.v_head_dim, own.kv_lora_rank
+    query, both, queries = nope + rope, nope + value, own.q_lora_rank
+
+    def fuse(
+        name: str, part: str, width: int, cut: Cut, heads: int, size: int, first: int, count: int,
+        pairs: bool = False,
+    ) -> Weight:  # fmt: skip
+        arrange = functools.partial(_of_heads, heads, size, first, count, pairs)
+        shape = (heads * count, width)
+        return NAMES.fuse(i, f"attention.{name}", (f"self_attn.{part}",), shape, cut, arrange=arrange)
+
+    yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.WHOLE)
+    yield NAMES.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
+    yield fuse("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, heads, query, 0, nope)
+    yield fuse("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, heads, query, nope, rope, pairs=True)
+    shared = "kv_a_proj_with_mqa"
+    yield fuse("kv2l_latent_kv", shared, hidden, Cut.WHOLE, 1, latent + rope, 0, latent)
+    yield fuse("kv2l_k_pe", shared, hidden, Cut.WHOLE, 1, latent + rope, latent, rope, pairs=True)
+    yield NAMES.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
+    yield fuse("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, heads, both, 0, nope)
+    yield fuse("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, heads, both, nope, value)
+    yield NAMES.weight(i, "self_attn.o_proj", (hidden, heads * value), Cut.COLUMNS)
+
+
+def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
+    own, hidden = shape.own, shape.hidden_size
+    if i < own.first_k_dense_replace:
+        yield from gated(shape, NAMES, i, False)
+        return
+    count, inner = own.n_routed_experts, own.moe_intermediate_size * own.n_shared_experts
+    yield NAMES.weight(i, "mlp.gate", (count, hidden), Cut.ROUTER)
+    bias, stored = "feed_forward.routed_experts.router.router.topk_bias", "mlp.gate.e_score_correction_bias"
+    yield Weight(f"model.layers.{i}.{bias}", (f"model.layers.{i}.{stored}",), (count,), Cut.ROUTER, i)
+    yield from NAMES.experts(i, count, hidden, own.moe_intermediate_size)
+    for name in ("gate_proj", "up_proj"):
+        yield NAMES.weight(i, f"mlp.shared_experts.{name}", (inner, hidden), Cut.ROWS)
+    yield NAMES.weight(i, "mlp.shared_experts.down_proj", (hidden, inner), Cut.COLUMNS)
+
+
+def _last(shape: Shape) -> str:
+    """What the layer's tensors begin with that predicts a second token ahead."""
+    return f"model.layers.{shape.num_hidden_layers}."
+
+
+def _repeated(shape: Shape) -> Mapping[str, str]:
+    last = _last(shape)
+    return {f"{last}embed_tokens.weight": HF_EMBEDDING, f"{last}shared_head.head.weight": HEAD}
+
+
+_ROPE = {
+    "rope_factor": "factor",
+    "rope_original_length": "original_max_position_embeddings",
+    "rope_beta_fast": "beta_fast",
+    "rope_beta_slow": "beta_slow",
+    "rope_mscale": "mscale",
+    "rope_mscale_all_dim": "mscale_all_dim",
+}
+
+
+def _read(config: Mapping[str, Any]) -> Values | None:
+    if "kv_lora_rank" not in config:
+        return None
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    values = {field.name: config.get(field.name) for field in fields(DeepseekV3Config)}
+    return values | {name: rope.get(key) for name, key in _ROPE.items()}
+
+
+def _hf_config(model: ModelConfig) -> Values:
+    own = asdict(_own(model))
+    scaling = {"type": "yarn", **{key: own.pop(name) for name, key in _ROPE.items()}}
+    return own | {
+        "rope_scaling": scaling,
+        "attention_bias": False,
+        "scoring_func": "sigmoid",
+        "topk_method": "noaux_tc",
+    }
+
+
+def _experts_of(model: ModelConfig) -> Experts:
+    own = _own(model)
+    together = (own.num_experts_per_tok + own.n_shared_experts) * own.moe_intermediate_size
+    return Experts(own.n_routed_experts, own.num_experts_per_tok, together)
+
+
+def _heads(model: ModelConfig) -> Heads:
+    """What is kept of a token is the compressed one, which every card needs whole."""
+    own, heads = _own(model), model.num_attention_heads
+    computed = 2 * heads * (own.qk_nope_head_dim + own.qk_rope_head_dim + own.v_head_dim)
+    kept = own.kv_lora_rank + own.qk_rope_head_dim
+    return Heads(computed, "queries + keys + 2 values", kept, cut=False)
 
 
 def _shape(role: Role) -> Values:
@@ -204,17 +342,22 @@ DEEPSEEK_V3 = Family(
     model_type="deepseek_v3",
     ids={"base": _IDS, "instruct": _IDS},
     engines=frozenset({"mindrlhf"}),
-    weights=None,
-    count=count,
-    section="deepseek_v3",
-    own_rope=True,
-    num_experts=lambda model: _own(model).n_routed_experts,
+    weights=functools.partial(weights, names=NAMES, attention=_attention, feed_forward=_feed_forward),
+    section=Section("deepseek_v3", DeepseekV3Config, _read),
+    own_attention=True,
+    experts=_experts_of,
+    heads=_heads,
+    untrained=lambda shape: (_last(shape), "the layer that predicts a second token ahead"),
+    repeated=_repeated,
+    hf_config=_hf_config,
+    fuses=False,
     stored_as_float=False,  # FP8
     network=Network(_ARCH, _shape, _training, _predicting, num_blocks=512),
     mindrlhf=Mindrlhf(
         main="examples/grpo/deepseekv3_grpo_tutorial/main.py",
         name="deepseek",
         model_name="deepseek",
+        converts=True,
         contracts=("e8a8fc1",),  # older ones call the trainer without the argument that it requires
         accuracy="accuracy_reward",
         special_tokens={"unk": "<unk>", "bos": "<｜begin▁of▁sentence｜>", "eos": _END, "pad": _END},
@@ -227,7 +370,6 @@ DEEPSEEK_V3 = Family(
         notes=(
             "DeepSeek-V3's published weights are FP8: mindformers' research/deepseek3/convert_weight.py makes"
             " bfloat16 ones; model.path is their directory, with config.json, tokenizer and an index",
-            "DeepSeek-V3: what a card must hold is not estimated",
         ),
     ),
 )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from stages.base.errors import ConfigError, Problem
 from stages.base.rules import Broken, Rules, be
 from stages.models.deepseek_v3 import DEEPSEEK_V3
 from stages.models.family import Family, Network, Shape, Weight
@@ -50,16 +49,8 @@ def network_of(model: _OfFamily) -> Network:
 
 
 def weights_of(shape: Shape, qkv_concat: bool = False) -> list[Weight]:
-    """Every parameter that mindformers has of a model, in the model's order.
-
-    Raises:
-        ConfigError: of its family they are not known.
-    """
-    family = family_of(shape)
-    if family.weights is None:
-        rule = f"names and strategies of {with_weights()} models are known, and no others"
-        raise ConfigError([Problem("model.family", family.name, rule)])
-    return list(family.weights(shape, qkv_concat))
+    """Every parameter that mindformers has of a model, in the model's order."""
+    return list(family_of(shape).weights(shape, qkv_concat))
 
 
 def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[int, ...]]:
@@ -67,9 +58,24 @@ def parameter_shapes(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[
     return {weight.name: weight.shape for weight in weights_of(shape, qkv_concat)}
 
 
-def with_weights() -> str:
-    """The families that the weight tools know, for people."""
-    return _listed(family.title for family in FAMILIES.values() if family.weights is not None)
+def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
+    """Every tensor at Hugging Face that parameters consist of, and its shape."""
+    rows: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for weight in weights:
+        if weight.stacked:
+            shapes |= dict.fromkeys(weight.parts, weight.shape[1:])
+            continue
+        for one in weight.rows:
+            part, begin, end, step = weight.parts[one.part], one.rows.start, one.rows.stop, one.rows.step or 1
+            rows[part] = rows.get(part, 0) + len(range(begin, end, step))
+            shapes[part] = (rows[part], *weight.shape[1:])
+    return shapes
+
+
+def known() -> str:
+    """The families that there are, for people."""
+    return _listed(family.title for family in FAMILIES.values())
 
 
 def trained_by(engine: str) -> str:
@@ -94,10 +100,10 @@ class Trained:
 RULES = Rules[Trained]("family", "ours: stages/models")
 
 
-@RULES.row("model.{}", each=[family.section for family in FAMILIES.values() if family.section is not None])
+@RULES.row("model.{}", each=[family.section.name for family in FAMILIES.values() if family.section])
 def _section(trained: Trained, section: str) -> Broken:
     own = family_of(trained.model)
-    family = next(family for family in FAMILIES.values() if family.section == section)
+    family = next(one for one in FAMILIES.values() if one.section and one.section.name == section)
     if (getattr(trained.model, section) is None) == (family is not own):
         return None
     rule = f"is what {family.title} has, and model.family={own.name}"
@@ -111,11 +117,6 @@ RULES.must(
     be(False, "mindformers stores this family with q, k and v apart"),
     when=lambda trained: not family_of(trained.model).fuses,
 )
-RULES.must(
-    "model.rope_scaling",
-    be(None, "engines other than local are not told of it", "choose engine=local"),
-    when=lambda trained: trained.engine != "local",
-)
 
 
 @RULES.row("model.family")
@@ -125,3 +126,12 @@ def _trained(trained: Trained) -> Broken:
         return None
     others = " or ".join(sorted(own.engines - {"mindformers"}))
     return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={others}"
+
+
+@RULES.row("model.rope_scaling", unless=("trained",))
+def _rope_scaling(trained: Trained) -> Broken:
+    scaling = trained.model.rope_scaling
+    if scaling is None or trained.engine == "local":
+        return None
+    rule = "must be null: engines other than local are not told of it"
+    return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"

@@ -5,7 +5,7 @@ Weight tools, plan, memory and engines ask this object and know no family by nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
@@ -58,6 +58,10 @@ class Shape(Protocol):
     def tie_word_embeddings(self) -> bool:
         """Whether lm_head is the embedding."""
 
+    @property
+    def own(self) -> Any:
+        """What only this family has (Family.section)."""
+
 
 class Cut(Enum):
     """How mindformers shards a parameter; stages/models/layouts.py makes axes of it."""
@@ -73,6 +77,26 @@ class Cut(Enum):
     FUSED_ROWS = auto()
     """ROWS of the feed-forward network whose gate and up are one parameter."""
     FUSED_COLUMNS = auto()
+    WHOLE = auto()
+    """Of a linear layer that every card computes."""
+    ROUTER = auto()
+    """WHOLE, of tokens that all cards share out."""
+    EXPERTS = auto()
+    """A layer's experts, one behind the other: expert_parallel cuts them, and nothing cuts one expert."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a parameter and where they come from."""
+
+    part: int
+    """Which of the Weight's."""
+    first: int
+    """First row in the part."""
+    rows: slice
+    """In the parameter; its step may be 2."""
+    step: int = 1
+    """From one row in the part to the next."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +111,22 @@ class Weight:
     cut: Cut
     layer: int | None = None
     """The decoder layer that it belongs to."""
+    arrange: Callable[[], Iterable[Rows]] | None = field(default=None, compare=False)
+    """Where its parts' rows lie; None: they are the part's own, or each part is an expert."""
+
+    @property
+    def stacked(self) -> bool:
+        """Whether each part is one expert."""
+        return self.cut is Cut.EXPERTS
+
+    @property
+    def rows(self) -> Iterable[Rows]:
+        """All of its rows, of an expert's parts as one row each."""
+        if self.arrange is not None:
+            return self.arrange()
+        if self.stacked:
+            return (Rows(i, 0, slice(i, i + 1)) for i in range(len(self.parts)))
+        return (Rows(0, 0, slice(0, self.shape[0])),)
 
 
 @dataclass(frozen=True)
@@ -140,6 +180,8 @@ class Mindrlhf:
     """rl_config.model_name."""
     contracts: tuple[str, ...] = ()
     """The versions whose tutorial runs; empty: all that are known."""
+    converts: bool = False
+    """Whether it reads what mindformers' own script makes of the weights: model.path is that directory."""
     accuracy: str | None = None
     """What rewards of ours named accuracy are there; None: none."""
     masks_samples: bool = False
@@ -167,6 +209,17 @@ def rotary(model: ModelConfig, exponents: Any) -> Any:
     return plain if model.rope_scaling is None else [model.rope_scaling.slowed(one) for one in plain]
 
 
+def grouped_heads(model: ModelConfig) -> Heads:
+    """Of grouped queries."""
+    keys = model.num_key_value_heads * model.head_size
+    return Heads(2 * (model.num_attention_heads * model.head_size + keys), "2 queries + 2 keys", 2 * keys)
+
+
+def tied_head(shape: Shape) -> Mapping[str, str]:
+    """Some exports of tied models repeat the embedding as lm_head."""
+    return {HEAD: HF_EMBEDDING} if shape.tie_word_embeddings else {}
+
+
 @dataclass(frozen=True)
 class Converter:
     """What MindSpeed-LLM's converter is told of a family."""
@@ -176,6 +229,42 @@ class Converter:
     options: tuple[str, ...]
     contracts: tuple[str, ...] = ()
     """The windows of MindSpeed-RL whose converter knows it; empty: all that are known."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the model section that one family alone has."""
+
+    name: str
+    type: type
+    """Its dataclass."""
+    read: Callable[[Mapping[str, Any]], Values | None]
+    """From a config.json; None where that says nothing of it."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The experts of a layer."""
+
+    count: int
+    """Routed ones."""
+    per_token: int
+    """Of them, those that see a token."""
+    intermediate_size: int
+    """Width of all that see a token together, shared ones among them."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Elements of a token in a layer's attention, all heads together."""
+
+    computed: int
+    """Queries, keys, values and what was attended."""
+    formula: str
+    cached: int
+    """What generation keeps."""
+    cut: bool = True
+    """Whether model_parallel cuts what is kept."""
 
 
 @dataclass(frozen=True)
@@ -194,18 +283,19 @@ class Family:
     """Special ids per model.variant, unless the model section says otherwise."""
     engines: frozenset[str]
     """Those that train it, mindformers' supervised run among them. local also evaluates it."""
-    weights: Callable[[Shape, bool], Sequence[Weight]] | None
+    weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
-    count: Callable[[ModelConfig], int] | None = None
-    """Elements of all weights, where `weights` is not known."""
-    section: str | None = None
-    """The part of the model section that only this family has."""
-    read_section: Callable[[Mapping[str, Any]], Values | None] | None = None
-    """That part from a config.json."""
-    own_rope: bool = False
-    """Whether that part says how positions are stretched."""
-    num_experts: Callable[[ModelConfig], int] | None = None
-    """Routed experts of a layer; None: it has none."""
+    section: Section | None = None
+    own_attention: bool = False
+    """Whether that part says how large heads are and how positions are stretched."""
+    experts: Callable[[ModelConfig], Experts] | None = None
+    """None: it has none."""
+    heads: Callable[[ModelConfig], Heads] = grouped_heads
+    untrained: Callable[[Shape], tuple[str, str]] | None = None
+    """What the names of tensors begin with that no engine trains, and what they are: convert leaves them out,
+    and export takes them from its reference."""
+    repeated: Callable[[Shape], Mapping[str, str]] = tied_head
+    """Tensors that checkpoints may repeat under another name -> those that they repeat."""
     frequencies: Callable[[ModelConfig, Any], Any] = rotary
     head_dim: int | None = None
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""

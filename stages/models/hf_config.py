@@ -29,10 +29,10 @@ def described(config: Mapping[str, Any], family: Family) -> Values:
     rotary = rotary if isinstance(rotary, dict) else {}
     values: Values = {key: config.get(key, rotary.get(key)) for key in SHAPE_KEYS}
     values["tie_word_embeddings"] = values["tie_word_embeddings"] or False
-    values["head_dim"] = config.get("head_dim") or family.head_dim
-    values["rope_scaling"] = None if family.own_rope else _scaling(config.get("rope_scaling") or rotary)
-    if family.section is not None and family.read_section is not None:
-        values[family.section] = family.read_section(config)
+    values["head_dim"] = None if family.own_attention else config.get("head_dim") or family.head_dim
+    values["rope_scaling"] = None if family.own_attention else _scaling(config.get("rope_scaling") or rotary)
+    if family.section is not None:
+        values[family.section.name] = family.section.read(config)
     return values
 
 

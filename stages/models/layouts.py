@@ -20,7 +20,7 @@ from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
 from stages.base.rules import Broken
 from stages.models.config import ITEM_BYTES, ModelConfig
-from stages.models.families import weights_of
+from stages.models.families import family_of, weights_of
 from stages.models.family import Cut, Weight
 from stages.models.tensor_layout import TensorLayout
 
@@ -38,13 +38,11 @@ def parameter_layouts(
         path: config path of `layout`, for messages.
 
     Raises:
-        ConfigError: the layers don't fit the stages, a dimension does not divide, or of this family no
-            weights are known.
+        ConfigError: the layers don't fit the stages, or a dimension does not divide.
     """
     stage_of = stages_of_layers(model, layout, path)
     result: tuple[dict[str, TensorLayout], ...] = tuple({} for _ in range(layout.pipeline_stage))
-    if fault := shape_fault(model, layout):
-        raise ConfigError([Problem(f"{path}.model_parallel", layout.model_parallel, *fault[:2])])
+    check_shape(model, layout, path)
     for weight in weights_of(model, model.qkv_concat):
         first = 0 if weight.cut is Cut.EMBEDDING else len(result) - 1
         stage = first if weight.layer is None else stage_of[weight.layer]
@@ -83,11 +81,39 @@ def kinds_of_layers(model: ModelConfig) -> Kinds:
     return Kinds(tuple(one for one in listed if one.layer is None), tuple(first), tuple(of_layer))
 
 
+def check_shape(model: ModelConfig, layout: RoleLayout, path: str) -> None:
+    """Refuse a layout that cannot cut all weights evenly.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    faults = {"expert_parallel": experts_fault(model, layout), "model_parallel": shape_fault(model, layout)}
+    problems = [
+        Problem(f"{path}.{key}", getattr(layout, key), *fault[:2]) for key, fault in faults.items() if fault
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
+    """Whether expert_parallel divides neither the cards of a stage nor a layer's experts."""
+    experts, parts = family_of(model).experts, layout.expert_parallel
+    if experts is None or parts == 1:
+        return None
+    cards = layout.cards // layout.pipeline_stage
+    for what, count in (("cards of a pipeline stage", cards), ("experts", experts(model).count)):
+        if count % parts:
+            return f"must divide the {count} {what}", "use a smaller one"
+    return None
+
+
 @functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
 def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
     """The first weight that a layout cannot cut evenly."""
     unlike = kinds_of_layers(model)
     for weight in itertools.chain(unlike.around, *unlike.weights):
+        if weight.stacked:  # experts_fault
+            continue
         tensor = weight_layout(weight, model, layout)
         for size, axis in zip(weight.shape, tensor.tensor_map, strict=True):
             parts = 1 if axis == -1 else tensor.dev_matrix[-1 - axis]
@@ -147,8 +173,11 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
         found.append("tied embeddings with pipeline_stage>1: only stage 0's ranks hold the embedding")
     if tied and cp > 1 and not _replicates_embedding(model, layout):
         found.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
-    if layout.expert_parallel > 1:
+    experts = family_of(model).experts is not None
+    if layout.expert_parallel > 1 and not experts:
         found.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")
+    if experts and layout.context_parallel > 1:
+        found.append("context_parallel>1 with experts: never compared with MindSpore")
     return found
 
 
@@ -182,6 +211,13 @@ def _axes(
     if cut is Cut.HEAD:  # llama.py:539
         whole = layout.vocab_emb_dp or model.vocab_size % mp != 0
         return (dp * cp, mp), (None if whole else 1, None)
+    if cut is Cut.EXPERTS:  # llama_layer.py:517, with expert_model_parallel=1
+        return (dp * cp * mp // layout.expert_parallel, layout.expert_parallel), (1, None, None)
+    if cut is Cut.ROUTER:  # moe.py:927 and :691
+        return (dp * cp * mp,), (None,) * dimensions
+    if cut is Cut.WHOLE:  # research/deepseek3/deepseek2_model.py:502 and :515
+        axes = (dp * mp, cp) if layout.use_seq_parallel else (dp, cp * mp)
+        return axes, (None,) * dimensions
     columns = cut in (Cut.COLUMNS, Cut.FUSED_COLUMNS)
     if cut is Cut.FUSED_ROWS or (cut is Cut.FUSED_COLUMNS and not layout.use_seq_parallel):
         # llama_layer.py:493 leaves context_parallel out, so it is repeated on the right; for w2
@@ -207,7 +243,7 @@ def _optimizer_shard(
     layout: RoleLayout,
 ) -> tuple[int, int]:
     """opt_weight_shard_step and _size; (0, 0) where the parallel optimizer leaves the parameter whole."""
-    shape, linear = weight.shape, len(weight.shape) == 2 and weight.cut is not Cut.EMBEDDING
+    shape, linear = weight.shape, len(weight.shape) > 1 and weight.cut is not Cut.EMBEDDING
     if not layout.enable_parallel_optimizer or not linear:
         return 0, 0
     if math.prod(shape) * ITEM_BYTES[model.param_init_type] < layout.parallel_optimizer_threshold_kb * 1024:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from stages.base.errors import ConfigError, Problem
 from stages.base.layout import RoleLayout
 from stages.models.config import ITEM_BYTES, ModelConfig
+from stages.models.families import family_of
 from stages.models.family import Cut, Weight
-from stages.models.layouts import kinds_of_layers, shape_fault, stages_of_layers, weight_layout
+from stages.models.layouts import check_shape, kinds_of_layers, stages_of_layers, weight_layout
 
 GIB = 2**30
 Place = Literal["card", "host"]
@@ -110,8 +110,7 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
     """
     stages = stages_of_layers(model, layout, path)
     counts = [stages.count(stage) for stage in range(layout.pipeline_stage)]
-    if fault := shape_fault(model, layout):
-        raise ConfigError([Problem(f"{path}.model_parallel", layout.model_parallel, *fault[:2])])
+    check_shape(model, layout, path)
     # One layer of each kind is laid out, and counted as often as a stage has such layers.
     unlike = kinds_of_layers(model)
     of_kind = [_card(kind, model, layout) for kind in unlike.weights]
@@ -162,15 +161,15 @@ def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
     Attention scores are never stored (flash attention). The way of counting is that of
     arXiv:2205.05198, section 4, for Llama's layer.
     """
-    mp = layout.model_parallel
+    mp, family = layout.model_parallel, family_of(model)
     whole = mp if layout.use_seq_parallel else 1
-    queries = model.num_attention_heads * model.head_size
-    keys = model.num_key_value_heads * model.head_size
+    heads = family.heads(model)
     inner = 2 if layout.select_recompute else 4  # without activated gate and product
-    per_token = (
-        4 * model.hidden_size / whole + (2 * queries + 2 * keys + inner * model.intermediate_size) / mp
-    )
-    text = f"(4 hidden / {whole} + (2 queries + 2 keys + {inner} intermediate) / {mp})"
+    width, parts = model.intermediate_size, mp
+    if family.experts is not None:  # a token's experts, none of which is cut
+        width, parts = family.experts(model).intermediate_size, 1
+    per_token = 4 * model.hidden_size / whole + heads.computed / mp + inner * width / parts
+    text = f"(4 hidden / {whole} + ({heads.formula}) / {mp} + {inner} intermediate / {parts})"
     return per_token, text
 
 
@@ -234,8 +233,9 @@ def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Te
 
 def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) -> int:
     """Keys and values of all layers for one token on one card."""
-    keys = model.num_key_value_heads * model.head_size // layout.model_parallel
-    return 2 * model.num_hidden_layers * keys * ITEM_BYTES[dtype]
+    heads = family_of(model).heads(model)
+    kept = heads.cached // (layout.model_parallel if heads.cut else 1)
+    return model.num_hidden_layers * kept * ITEM_BYTES[dtype]
 
 
 def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:

@@ -7,7 +7,8 @@ through it: no second copy of the model is made.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
 from stages.weights.config import ConvertConfig
 from stages.weights.formats import Format
-from stages.weights.names import name_map, read_shape, renamed
+from stages.weights.names import name_map, read_shape, renamed, untrained
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, open_directory, whole
@@ -51,9 +52,16 @@ def run(context: Context) -> None:
         if config.format == "safetensors":
             return  # split reads these files; of a .ckpt it can't read parts, so it reads the source instead
     names = name_map(model, model.qkv_concat)
-    renamed(open_directory(source), names, model, source)  # checks every name and shape
+    stored = open_directory(source)
+    renamed(stored, names, model, source)  # checks every name and shape
+    _tell(stored, model)
     content = {"dtype": config.dtype, "tensors": {name: list(parts) for name, parts in names.items()}}
     (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _tell(stored: Iterable[str], shape: Shape) -> None:
+    if told := untrained(stored, shape):
+        print(f"warning: convert: {told}", file=sys.stderr)
 
 
 def convert(
@@ -82,7 +90,9 @@ def convert(
     Raises:
         InputError: naming file and tensor.
     """
-    tensors = renamed(open_directory(source), name_map(shape, qkv_concat), shape, source)
+    stored = open_directory(source)
+    tensors = renamed(stored, name_map(shape, qkv_concat), shape, source)
+    _tell(stored, shape)
     write_complete(tensors, as_source(tensors), out, dtype, file_format, threads, progress)
 
 

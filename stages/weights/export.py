@@ -12,15 +12,15 @@ from typing import Any
 from stages.base.errors import InputError
 from stages.models.config import Dtype
 from stages.models.decoder import HEADS
-from stages.models.families import weights_of
-from stages.models.family import HEAD, Cut, Shape
+from stages.models.families import family_of, weights_of
+from stages.models.family import Shape, Weight
 from stages.weights.complete import stored_dtype
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
-from stages.weights.names import fused_rows, is_fused, read_shape
+from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.sources import INDEX_NAME, Tensor, open_directory, whole
-from stages.weights.transfer import THREADS, Move, Progress, transfer
+from stages.weights.transfer import THREADS, Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
 
@@ -129,21 +129,19 @@ def _moves(
     """Every file's tensors from the parameters; what has no parameter, from the reference itself."""
     moves: list[Move] = []
     done: set[str] = set()
-    weights = weights_of(shape, is_fused(sources))
-    parts_of = {weight.name: weight.parts for weight in weights}
+    weights = {weight.name: weight for weight in weights_of(shape, is_fused(sources))}
+    of_part = {weight.parts[0]: sources[weight.name] for weight in weights.values()}
     for name, tensor in sources.items():
-        parts = parts_of[name]
+        parts = weights[name].parts
         done.update(parts)
-        targets = (
-            _fused_targets(name, tensor, [placed[part] for part in parts], shape, dtype)
-            if len(parts) > 1
-            else [_target(tensor, placed[parts[0]])]
-        )
-        moves.append(Move(tensor, tuple(targets), _code(placed[parts[0]][1], dtype)))
-    embedding = next(sources[weight.name] for weight in weights if weight.cut is Cut.EMBEDDING)
+        targets = _targets(weights[name], tensor, [placed[part] for part in parts], dtype)
+        moves.append(Move(tensor, targets, _code(placed[parts[0]][1], dtype)))
+    repeated = family_of(shape).repeated(shape)
     for name in placed.keys() - done:
-        tensor = embedding if name == HEAD else whole(placed[name][1])
-        moves.append(Move(tensor, (_target(tensor, placed[name]),), _code(placed[name][1], dtype)))
+        stored, repeats = placed[name][1], repeated.get(name)
+        trained = repeats is not None and same_data(stored, placed[repeats][1])
+        tensor = of_part[repeats] if repeats is not None and trained else whole(stored)
+        moves.append(Move(tensor, (_target(tensor, placed[name]),), _code(stored, dtype)))
     return moves
 
 
@@ -152,16 +150,27 @@ def _target(tensor: Tensor, place: tuple[OutputFile, StoredTensor]) -> Target:
     return Target(file, file.offset(stored.name), tuple(slice(0, size) for size in tensor.shape))
 
 
-def _fused_targets(
-    name: str, tensor: Tensor, parts: list[tuple[OutputFile, StoredTensor]], shape: Shape, dtype: Dtype | None
-) -> list[Target]:
+def _targets(
+    weight: Weight, tensor: Tensor, parts: list[tuple[OutputFile, StoredTensor]], dtype: Dtype | None
+) -> tuple[Target, ...]:
+    """Where a parameter's rows go; those that come from every second row go one by one."""
+    if weight.arrange is None and not weight.stacked:
+        return (_target(tensor, parts[0]),)
     tail = tuple(slice(0, size) for size in tensor.shape[1:])
     targets = []
-    for run in fused_rows(name, tensor.shape[0], shape):
+    for run in weight.rows:
         file, stored = parts[run.part]
         row_bytes = math.prod(stored.shape[1:]) * ITEM_BYTES[_code(stored, dtype)]
-        targets.append(Target(file, file.offset(stored.name) + run.first * row_bytes, (run.rows, *tail)))
-    return targets
+        begin = file.offset(stored.name) + run.first * row_bytes
+        if run.step == 1:
+            targets.append(Target(file, begin, (run.rows, *tail)))
+            continue
+        rows = range(run.rows.start, run.rows.stop)
+        targets += [
+            Target(file, begin + i * run.step * row_bytes, (slice(row, row + 1), *tail))
+            for i, row in enumerate(rows)
+        ]
+    return tuple(targets)
 
 
 def _copy_others(reference: Path, out: Path, dtype: Dtype | None) -> None:

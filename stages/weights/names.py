@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from stages.base.errors import InputError
 from stages.base.files import read_json
-from stages.models.families import recognised, weights_of, with_weights
-from stages.models.family import HEAD, HF_EMBEDDING, Shape
+from stages.base.reader import read
+from stages.models.families import family_of, known, recognised, tensor_shapes, weights_of
+from stages.models.family import Shape, Weight
 from stages.models.hf_config import NUMBERS, described, head_size
 from stages.weights.dtypes import FLOATS
 from stages.weights.header import StoredTensor
@@ -30,6 +32,7 @@ class FileShape:
     vocab_size: int
     tie_word_embeddings: bool
     head_size: int
+    own: Any = None
 
 
 def read_shape(directory: Path) -> FileShape:
@@ -48,8 +51,8 @@ def read_shape(directory: Path) -> FileShape:
             file, None, f"is needed and not readable ({error})", "give a Hugging Face directory"
         ) from None
     family = recognised(values)
-    if family is None or family.weights is None:
-        rule = f"must be one of a {with_weights()} model (ours: stages/models)"
+    if family is None:
+        rule = f"must be one of a {known()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     told = described(values, family)
     arguments = {key: told[key] for key in (*NUMBERS, "tie_word_embeddings")} | {"head_size": head_size(told)}
@@ -57,7 +60,10 @@ def read_shape(directory: Path) -> FileShape:
         if type(value) is not (bool if key == "tie_word_embeddings" else int):
             remedy = f"give the config.json of a {family.title} model"
             raise InputError(f"{file}: {key}", value, "must be given", remedy)
-    return FileShape(family.name, **arguments)
+    own: Any = None
+    if family.section is not None:
+        own = read(family.section.type, told[family.section.name] or {}, str(file))
+    return FileShape(family.name, **arguments, own=own)
 
 
 def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...]]:
@@ -84,21 +90,25 @@ def renamed(
     Raises:
         InputError: a tensor is missing, left over or has the wrong shape.
     """
-    _check(stored, {weight.parts[0]: weight.shape for weight in weights_of(shape)}, source)
-    fused = any(len(parts) > 1 for parts in names.values())
-    weights = {weight.name: weight for weight in weights_of(shape, fused)}
+    weights = {weight.name: weight for weight in weights_of(shape, is_fused(names))}
+    _check(stored, tensor_shapes(weights.values()), shape, source)
     expected = {name: weight.parts for name, weight in weights.items()}
     wrong = min((name for name in {*expected, *names} if expected.get(name) != names.get(name)), default=None)
     if wrong is not None:
         raise InputError(
             f"{source}: {wrong}", None, "the name map belongs to another model", "run convert again"
         )
-    return {
-        name: whole(stored[parts[0]], name)
-        if len(parts) == 1
-        else _fused(name, [stored[part] for part in parts], weights[name].shape, shape)
-        for name, parts in names.items()
-    }
+    return {name: _arranged(weights[name], [stored[part] for part in parts]) for name, parts in names.items()}
+
+
+def untrained(stored: Iterable[str], shape: Shape) -> str | None:
+    """What is left out of a checkpoint because no engine trains it, for people; None: nothing."""
+    family = family_of(shape)
+    if family.untrained is None:
+        return None
+    begin, what = family.untrained(shape)
+    count = sum(name.startswith(begin) for name in stored)
+    return f"{begin}* is left out, {count} tensors: {what}, which is not trained" if count else None
 
 
 def check_float(tensor: StoredTensor) -> None:
@@ -109,11 +119,14 @@ def check_float(tensor: StoredTensor) -> None:
     """
     if tensor.dtype not in FLOATS:
         rule = f"a weight must be {', '.join(FLOATS[:-1])} or {FLOATS[-1]} (ours: it is trained)"
-        remedy = "give the model's weights as they were before quantisation"
+        remedy = "give the model's weights as they were before quantisation, or cast (of DeepSeek-V3's FP8:"
+        remedy += " mindformers' research/deepseek3/fp8_cast_bf16.py)"
         raise InputError(f"{tensor.file}: {tensor.name}", tensor.dtype, rule, remedy)
 
 
-def _check(stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], source: Path) -> None:
+def _check(
+    stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], shape: Shape, source: Path
+) -> None:
     for name, size in expected.items():
         if name not in stored:
             raise InputError(
@@ -132,9 +145,12 @@ def _check(stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int,
                 "give the config of these weights",
             )
     for name, tensor in stored.items():
-        # Some exports of tied models repeat the embedding as lm_head, and old ones keep rotary buffers.
-        repeated = name == HEAD and same_data(tensor, stored[HF_EMBEDDING])
-        if name not in expected and not repeated and not name.endswith("rotary_emb.inv_freq"):
+        if name in expected or name.endswith("rotary_emb.inv_freq"):  # a buffer of old exports
+            continue
+        family = family_of(shape)
+        repeats = family.repeated(shape).get(name)
+        left = family.untrained is not None and name.startswith(family.untrained(shape)[0])
+        if not left and (repeats is None or not same_data(tensor, stored[repeats])):
             raise InputError(
                 f"{tensor.file}: {name}",
                 None,
@@ -143,43 +159,20 @@ def _check(stored: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int,
             )
 
 
-def _fused(name: str, parts: Sequence[StoredTensor], size: tuple[int, ...], shape: Shape) -> Tensor:
-    tail = tuple(slice(0, one) for one in size[1:])
-    pieces = [
-        Piece(parts[run.part], (run.rows, *tail), run.first) for run in fused_rows(name, size[0], shape)
-    ]
+def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
+    """A parameter and where its rows lie in the tensors that it consists of."""
+    if weight.arrange is None and len(parts) == 1 and not weight.stacked:
+        return whole(parts[0], weight.name)
     dtypes = {part.dtype for part in parts}
     if len(dtypes) > 1:
         raise InputError(
-            f"{parts[0].file}: {name}",
+            f"{parts[0].file}: {weight.name}",
             sorted(dtypes),
             "its parts must have one dtype to be fused",
-            "set qkv_concat=false",
+            "give weights of one dtype" if weight.stacked else "set qkv_concat=false",
         )
-    return Tensor(name, parts[0].dtype, size, tuple(pieces))
-
-
-@dataclass(frozen=True)
-class FusedRows:
-    """Consecutive rows of an unfused tensor and where they lie in the fused one."""
-
-    part: int
-    """Which of the Weight's."""
-    first: int
-    """First row in the part."""
-    rows: slice
-    """Rows in the fused tensor; its step may be 2."""
-
-
-def fused_rows(name: str, size: int, shape: Shape) -> list[FusedRows]:
-    """Where the rows of a fused parameter's parts lie, for a fused tensor of `size` rows."""
-    if "w_gate_hidden" in name:
-        return [FusedRows(part, 0, slice(part, size, 2)) for part in range(2)]
-    head = size // (shape.num_attention_heads + 2 * shape.num_key_value_heads)
-    counts = (head * (shape.num_attention_heads // shape.num_key_value_heads), head, head)
-    runs, position = [], 0
-    for group in range(shape.num_key_value_heads):
-        for part, count in enumerate(counts):
-            runs.append(FusedRows(part, group * count, slice(position, position + count)))
-            position += count
-    return runs
+    tail = tuple(slice(0, size) for size in weight.shape[1:])
+    if weight.stacked:
+        parts = [replace(part, shape=(1, *part.shape)) for part in parts]
+    pieces = (Piece(parts[one.part], (one.rows, *tail), one.first, one.step) for one in weight.rows)
+    return Tensor(weight.name, dtypes.pop(), weight.shape, tuple(pieces))

@@ -32,6 +32,8 @@ class Piece:
     """Where it goes in the full tensor; the first slice may have a step (interleaved rows)."""
     row: int = 0
     """First row of the stored tensor that belongs to the piece."""
+    step: int = 1
+    """From one of its rows in the stored tensor to the next."""
 
 
 @dataclass(frozen=True)

@@ -230,15 +230,15 @@ def _gather(
         source_row, count, place = span
         inner = piece.stored.shape[1:]
         row_bytes = math.prod(inner) * rows.dtype.itemsize
-        offset = (piece.row + source_row) * row_bytes
+        offset = (piece.row + source_row * piece.step) * row_bytes
         place = slice(place.start - first, place.stop - first, place.step)
-        if place.step == 1 and inner == tensor.shape[1:]:
+        if place.step == piece.step == 1 and inner == tensor.shape[1:]:
             descriptors.read(piece.stored, offset, rows[place])
             continue
-        part = scratch.array("piece", (count, *inner), rows.dtype)
+        part = scratch.array("piece", ((count - 1) * piece.step + 1, *inner), rows.dtype)
         descriptors.read(piece.stored, offset, part)
         region = (place, *piece.box[1:])
-        rows[region] = part
+        rows[region] = part[:: piece.step]
 
 
 def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] | None:

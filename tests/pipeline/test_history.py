@@ -199,6 +199,8 @@ def test_the_newest_runs_are_listed_or_those_of_some_values(
     assert listed("seed=3") == ["run3"]
     assert len(listed("train.beta=1e-2", "--model", "tiny")) == 12
     assert listed("model=another") == listed("--since", "2999-01-01") == []
+    assert main(["runs", "model=another", f"store={tmp_path}"]) == 0
+    assert capsys.readouterr().out == "none of 25 runs fits\n"
     assert main(["runs", "train.betta=1", f"store={tmp_path}"]) == 2
     assert "train.betta=1: is a key of none of these runs" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):

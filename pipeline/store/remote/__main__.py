@@ -37,7 +37,8 @@ class Pusher:
         self._waiting: dict[Key, str] = {}
         """Artifact -> the run that builds it."""
         self._refused: set[str] = set()
-        self._lost, self._again = False, 0.0
+        self._brief = place.briefly()
+        self._told, self._down, self._again = False, False, 0.0
 
     def hear(self, line: dict[str, Any]) -> None:
         """Begin with a run, or end with it."""
@@ -54,7 +55,8 @@ class Pusher:
         elif "refused" in line:
             self._refused |= set(line["refused"])
         else:
-            self._lost |= line["lost"]
+            self._told |= line["lost"]
+            self._down |= line["lost"]
             self._waiting |= {Key(stage, fingerprint): line["run"] for stage, fingerprint in line["keys"]}
             self._record(line["run"])
 
@@ -62,7 +64,8 @@ class Pusher:
         """Push what has become whole; after the remote did not answer, not at once again."""
         if not last and time.monotonic() < self._again:
             return
-        for key in [key for key in self._waiting if self._store.problem(key) is None]:
+        whole = [key for key in self._waiting if self._store.problem(key) is None]
+        for key in whole if whole and self._answers() else ():
             try:
                 self._push(key)
             except RemoteError as error:
@@ -86,16 +89,27 @@ class Pusher:
         if push(self._place, self._store, key, count, self._refused):
             say(f"{key.stage}: pushed, {shown_bytes(total)}")
 
+    def _answers(self) -> bool:
+        """Whether the remote does, where it lately did not: nobody waits long for it a second time."""
+        if self._down:
+            try:
+                self._brief.list(records.ROOM)
+                self._down = False
+            except RemoteError as error:
+                self._lose(error)
+        return not self._down
+
     def _record(self, run: str) -> None:
         try:
-            records.publish(self._place, self._store, run)
+            if self._answers():
+                records.publish(self._place, self._store, run)
         except StoreError as error:
             self._lose(error)
 
     def _lose(self, error: StoreError) -> None:
-        self._again = time.monotonic() + AGAIN_S
-        if not self._lost:
-            self._lost = True
+        self._down, self._again = True, time.monotonic() + AGAIN_S
+        if not self._told:
+            self._told = True
             say(f"warning: push: {error}; the run goes on, and it is tried again")
 
 

@@ -21,13 +21,15 @@ from pipeline.errors import ConfigError, Problem, RemoteError
 
 TRIES = 5
 PAUSE_S = 0.3
+BRIEF_TRIES, BRIEF_S = 2, 15.0
 NEEDED = {
-    "s3": ("s3fs", "s3"),
-    "s3a": ("s3fs", "s3"),
+    "s3": ("botocore", "s3"),
+    "s3a": ("botocore", "s3"),
     "sftp": ("paramiko", "sftp"),
     "ssh": ("paramiko", "sftp"),
 }
 """Scheme -> package, and our extra that brings it."""
+S3_SCHEMES = ("s3", "s3a")
 RENAMED = ("file", "local", "sftp", "ssh")
 """Where a reader could see half of a file that is still being written."""
 FINAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
@@ -68,7 +70,14 @@ class Place:
                 [Problem("remote", url, f"needs {package}", f"pip install 'grpoflow[{extra}]'")]
             )
         self._opened: dict[tuple[int, int], Any] = {}
+        self._opening: dict[tuple[int, int], threading.Lock] = {}
         self._root = str(self._class()._strip_protocol(self.url)).rstrip("/")
+
+    def briefly(self) -> Place:
+        """The same for who can do without an answer, and does not wait half a minute for one."""
+        place = Place(self.url, self._endpoint, min(self._timeout_s, BRIEF_S))
+        place.tries = BRIEF_TRIES
+        return place
 
     @property
     def workers(self) -> int:
@@ -81,9 +90,8 @@ class Place:
         Raises:
             RemoteError: the remote does not answer.
         """
-        is_s3 = self.scheme in ("s3", "s3a")  # whose ls lists what lies above, too, where there is nothing
         try:
-            found = self._ask("lsdir", path, refresh=True) if is_s3 else self._ask("ls", path, detail=True)
+            found = self._ask("ls", path, detail=True)
         except FileNotFoundError:
             return {}
         named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
@@ -221,27 +229,21 @@ class Place:
 
     def _system(self) -> Any:
         where = self._place_of_system()
-        if where not in self._opened:
-            kind = self._class()
-            options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
-            if self.scheme in ("s3", "s3a"):
-                options |= self._s3_options()
-            elif self.scheme in ("sftp", "ssh"):
-                options = {"timeout": self._timeout_s, "skip_instance_cache": True}
-            self._opened[where] = kind(**kind._get_kwargs_from_urls(self.url), **options)
-            self._opened[where].retries = 1  # s3fs's own, besides ours
-        return self._opened[where]
+        with self._opening.setdefault(where, threading.Lock()):  # a fork's parent may hold its own
+            if where not in self._opened:
+                self._opened[where] = self._open()
+            return self._opened[where]
 
-    def _s3_options(self) -> dict[str, Any]:
-        only_where_asked = "when_required"  # OBS and older servers know no others; digests are compared here
-        config = {
-            "retries": {"total_max_attempts": 1},
-            "connect_timeout": min(10.0, self._timeout_s),
-            "read_timeout": self._timeout_s,
-            "request_checksum_calculation": only_where_asked,
-            "response_checksum_validation": only_where_asked,
-        }
-        return {"config_kwargs": config, "endpoint_url": self._endpoint}
+    def _open(self) -> Any:
+        kind = self._class()
+        options: dict[str, Any] = {"skip_instance_cache": True}
+        if self.scheme in S3_SCHEMES:
+            options |= {"endpoint": self._endpoint, "timeout_s": self._timeout_s, "connections": self.workers}
+        elif self.scheme in ("sftp", "ssh"):
+            options["timeout"] = self._timeout_s
+        else:
+            options["use_listings_cache"] = False
+        return kind(**kind._get_kwargs_from_urls(self.url), **options)
 
     def _class(self) -> Any:
         import fsspec
@@ -250,6 +252,10 @@ class Place:
             from pipeline.store.remote.sftp import known_hosts
 
             return known_hosts()
+        if self.scheme in S3_SCHEMES:
+            from pipeline.store.remote.s3 import S3
+
+            return S3
         try:
             return fsspec.get_filesystem_class(self.scheme)
         except (ImportError, ValueError) as error:

@@ -19,7 +19,7 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
 from stages.fetch.config import licence_files
-from stages.models.families import FAMILIES, family_of, trained_by, with_weights
+from stages.models.families import FAMILIES, family_of, trained_by
 from stages.weights.config import SPLIT
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     reads = f"engine.load_ckpt_format={form}: mindrlhf"
     uncut = f"{reads} {'reads the Hugging Face directory itself' if huggingface else 'cuts it online'}"
     family = family_of(run.model)
-    foreign = family.weights is None
+    foreign = job(run).tutorial.converts
     if foreign:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
-        uncut = f"{family.title}: {with_weights()} only; model.path holds what mindrlhf reads ({form})"
+        uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
     evaluated = "local" in family.engines
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
@@ -89,7 +89,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             {"grpo": "grpo", **({"evaluate": "evaluate"} if evaluated else {}), **after},
             external=licence_files(run.model),
             bytes_written=size,
-            skipped=f"{family.title}: only {with_weights()} is exported; merge grpo's with mindformers"
+            skipped=f"{family.title}: model.path is no Hugging Face directory; use grpoflow merge and export"
             if foreign
             else None,
         ),
@@ -133,7 +133,7 @@ def _split_roles(run: Sections) -> Broken:
 def _cuts(run: Sections) -> bool:
     """Whether split runs."""
     assert run.engine.name == "mindrlhf"
-    return run.engine.load_ckpt_format == "ckpt" and family_of(run.model).weights is not None
+    return run.engine.load_ckpt_format == "ckpt" and not job(run).tutorial.converts
 
 
 def load(run: Sections) -> Load:

@@ -12,18 +12,16 @@ from stages.base.layout import RoleLayout
 from stages.engines.mindrlhf.job import Job
 from stages.models import memory
 from stages.models.config import ITEM_BYTES, ModelConfig
-from stages.models.families import family_of, network_of
+from stages.models.families import network_of
 from stages.models.memory import GIB, RoleMemory, Term, shown
 
 
 def estimate(job: Job) -> tuple[RoleMemory, ...]:
-    """train, generate, reference and reshard; a card needs the largest of them. None without known weights.
+    """train, generate, reference and reshard; a card needs the largest of them.
 
     Raises:
         ConfigError: a layout does not fit the model.
     """
-    if family_of(job.model).weights is None:
-        return ()
     return (_train(job), _generate(job), _reference(job), _reshard(job))
 
 

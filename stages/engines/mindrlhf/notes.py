@@ -9,7 +9,6 @@ from stages.base.layout import ROLES
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.models.config import ModelConfig
-from stages.models.families import family_of
 from stages.models.layouts import warnings
 
 SHARD_BYTES = 4 * 10**9
@@ -35,7 +34,7 @@ def notes(job: Job) -> list[str]:
             "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
             "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
         )
-    for role in ROLES if family_of(job.model).weights is not None else ():
+    for role in ROLES:
         found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
     found += job.tutorial.notes
     if job.train.weight_decay != 0.1:

@@ -20,7 +20,6 @@ from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
 from stages.engines.model_directory import add_index, stand_in
 from stages.engines.outside import Tell, begun, bring_home, bring_ranks, write_start
-from stages.models.families import family_of
 from stages.weights.strategy.stage import write_strategy
 
 NOT_LOGGED = (
@@ -102,5 +101,5 @@ def _strategy(job: Job, context: Context) -> None:
     own = context.work / "strategy" / "train_policy_strategy"
     if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(own, context.output / "train_strategy")
-    elif family_of(job.model).weights is not None:
+    elif not job.tutorial.converts:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")

@@ -61,6 +61,7 @@ def team(
     elif request.param == "rclone":
         (tmp_path / "served").mkdir()
         with servers.rclone(tmp_path / "served") as address:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", address)  # for processes of their own
             yield team_at(url, tmp_path, address)
     else:
         with servers.sshd(tmp_path) as (host, home):

@@ -12,4 +12,4 @@ from pipeline.store.store import Key, Store
 if __name__ == "__main__":
     what, url, store, stage, fingerprint = sys.argv[1:]
     copies.PART_BYTES = 1 << 16
-    {"push": push, "pull": pull}[what](Place(url), Store(Path(store)), Key(stage, fingerprint))
+    print(bool({"push": push, "pull": pull}[what](Place(url), Store(Path(store)), Key(stage, fingerprint))))

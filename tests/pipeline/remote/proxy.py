@@ -92,11 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
             sent = content[: fault.random.randrange(len(content) + 1)]
         if spoils and fault.kind == "a body that is shorter than it says" and is_content:
             return self._answer(answer.status, headers, content[:-1], len(content) - 1)
+        if spoils and fault.kind == "an answer drop by drop" and is_content:
+            return self._answer(answer.status, headers, content, len(content), pause_s=0.05)
         if spoils and fault.kind == "slow answers":
             time.sleep(0.05)
         self._answer(answer.status, headers, sent, len(content))
 
-    def _answer(self, status: int, headers: dict[str, str], body: bytes, says: int) -> None:
+    def _answer(
+        self, status: int, headers: dict[str, str], body: bytes, says: int, pause_s: float = 0.0
+    ) -> None:
         self.send_response_only(status)
         for key, value in headers.items():
             if key.lower() != "content-length" or self.command == "HEAD":
@@ -106,7 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             with contextlib.suppress(OSError):  # who asked has gone
-                self.wfile.write(body)
+                for drop in body if pause_s else ():
+                    self.wfile.write(bytes([drop]))
+                    time.sleep(pause_s)
+                self.wfile.write(b"" if pause_s else body)
         if len(body) < says:
             self._hang_up()
 

@@ -62,7 +62,7 @@ def moto() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def rclone(directory: Path) -> Iterator[str]:
+def rclone(directory: Path, *options: str) -> Iterator[str]:
     """rclone's server, another implementation in another language, of a directory."""
     program = shutil.which(
         "rclone", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -72,10 +72,8 @@ def rclone(directory: Path) -> Iterator[str]:
     (directory / BUCKET).mkdir()
     port, keys = free_port(), f"{CREDENTIALS['AWS_ACCESS_KEY_ID']},{CREDENTIALS['AWS_SECRET_ACCESS_KEY']}"
     config = ["--config", str(directory.parent / "rclone.conf")]
-    with started(
-        [program, *config, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", keys, str(directory)],
-        port,
-    ):
+    config += ["--addr", f"127.0.0.1:{port}", "--auth-key", keys, *options]
+    with started([program, "serve", "s3", *config, str(directory)], port):
         yield f"http://127.0.0.1:{port}"
 
 

@@ -124,7 +124,7 @@ def test_without_a_remote_nothing_of_it_is_imported(tmp_path: Path) -> None:
 import sys
 from pipeline.cli import main
 main(["plan", "store={tmp_path}", "remote=none"])
-late = {{"fsspec", "s3fs", "paramiko", "aiohttp", "pipeline.store.remote.place"}}
+late = {{"fsspec", "botocore", "paramiko", "urllib3", "pipeline.store.remote.place"}}
 assert not late & set(sys.modules), late & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -18,12 +18,14 @@ ALWAYS = 10**6
 RECOVERS = [
     ("an answer that is cut", 2), ("a request that is cut", 2), ("a body that is shorter than it says", 1),
     ("500", 2), ("503", 2), ("slow answers", ALWAYS), ("wrong bytes", 1), ("an answer that does not come", 1),
+    ("an answer drop by drop", 1),
 ]  # fmt: skip
 TOLD = [
     ("expired credentials", "ExpiredToken"), ("a clock that is wrong", "Skewed|clock"),
     ("no such key", "Access|403"), ("500", "InternalError|500"), ("an answer that is cut", "."),
     ("a request that is cut", "."), ("an answer that does not come", "."),
     ("a body that is shorter than it says", "."), ("wrong bytes", "refused|is no manifest"),
+    ("an answer drop by drop", "."),
 ]  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def test_what_passes_is_tried_again(kind: str, tries: int, moto: str, tmp_path: 
     fault = Fault(kind, tries)
     with proxy(moto, fault) as address:
         team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
-        if kind == "an answer that does not come":
+        if kind in ("an answer that does not come", "an answer drop by drop"):
             team.place = Place(team.place.url, address, timeout_s=0.5)
         some_artifact(team.mine)
         push(team.place, team.mine, KEY)
@@ -68,6 +70,7 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(
         if kind not in (
             "wrong bytes",
             "a body that is shorter than it says",
+            "an answer drop by drop",
         ):  # what is sent is left alone
             with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
                 push(spoiled, team.mine, KEY)

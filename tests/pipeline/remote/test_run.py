@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pipeline.store.store import Manifest, Store
 from stages.report import artifacts
 from stages.report.artifacts import READS
 from tests.pipeline.artifacts import manifest_of, required
+from tests.pipeline.remote import servers
 
 WEIGHTS = b"w" * 200_000
 RESULT = {"prompts": 1024, "accuracy_sft": 0.5, "accuracy_grpo": 0.9, "gain": 0.4}
@@ -190,6 +192,20 @@ def test_a_remote_that_is_not_there_is_told_once(
     names, _, told = run("theirs")
     assert sorted(names) == sorted(ALL)
     assert told.count("this run goes on without it") == 1
+
+
+def test_a_server_that_takes_the_call_and_never_answers_is_told_once(
+    run: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked twice at first, and as often when all is built; each time as long as is said."""
+    for name, value in servers.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        endpoint = f"remote.endpoint=http://127.0.0.1:{silent.getsockname()[1]}"
+        names, _, told = run("mine", "remote=s3://team/x", endpoint, "remote.timeout_s=0.3")
+    assert sorted(names) == sorted(ALL)
+    assert told.count("imeout") == 1 and told.count("this run goes on without it") == 1, told
+    assert re.search(r"push: not at s3://team/x: fetch/.*`grpoflow push [\w-]+` brings it later", told)
 
 
 def test_what_is_forced_is_not_pulled(run: Runs, tmp_path: Path) -> None:

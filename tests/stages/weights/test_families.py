@@ -9,7 +9,8 @@ from stages.base.errors import ConfigError
 from stages.fetch.builtin import write_config
 from stages.fetch.local import check_config
 from stages.models.config import RopeScalingConfig
-from stages.models.families import weights_of
+from stages.models.deepseek_v3 import DeepseekV3Config
+from stages.models.families import family_of, weights_of
 from stages.weights.convert import convert_directory
 from stages.weights.export import export_directory
 from stages.weights.merge import merge_directory
@@ -17,14 +18,36 @@ from stages.weights.names import read_shape
 from stages.weights.reshard import reshard_directory
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy
-from tests.stages.weights.checkpoints import make_layout, make_model, read_bits
+from stages.weights.tensors import load, write_rank
+from tests.stages.weights.checkpoints import (
+    make_layout,
+    make_model,
+    random_bits,
+    read_bits,
+    write_safetensors,
+)
 
 LAYOUTS = {
     "mp1": {},
     "mp2": {"model_parallel": 2},
     "mp4_pp2_offset": {"model_parallel": 4, "pipeline_stage": 2, "offset": (1, -1)},
 }
+EXPERTS = {
+    "dp2_mp2_ep4": {"data_parallel": 2, "model_parallel": 2, "expert_parallel": 4},
+    "dp4_mp1_ep2_pp2_offset_optimizer": {
+        "data_parallel": 4, "expert_parallel": 2, "pipeline_stage": 2, "offset": (1, -1),
+        "enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0,
+    },
+}  # fmt: skip
+DEEPSEEK = DeepseekV3Config(
+    q_lora_rank=20, kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6,
+    n_routed_experts=8, n_shared_experts=2, num_experts_per_tok=2, moe_intermediate_size=12,
+    first_k_dense_replace=1, n_group=4, topk_group=2, routed_scaling_factor=2.5, norm_topk_prob=True,
+    rope_factor=4.0, rope_original_length=16, rope_beta_fast=32.0, rope_beta_slow=1.0, rope_mscale=1.0,
+    rope_mscale_all_dim=1.0,
+)  # fmt: skip
 MODELS = {
+    "deepseek_v3": {"family": "deepseek_v3", "num_key_value_heads": 8, "deepseek_v3": DEEPSEEK},
     "qwen3": {"family": "qwen3", "head_dim": 12, "tie_word_embeddings": True},
     "qwen3_untied": {"family": "qwen3", "head_dim": 12},
     "llama3": {"family": "llama3", "rope_scaling": RopeScalingConfig(8.0, 1.0, 4.0, 32)},
@@ -41,10 +64,63 @@ def write(directory, model):
     config = transformers.AutoConfig.from_pretrained(directory)
     torch.manual_seed(0)
     made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    for parameter in made.parameters():  # norms and biases too
-        torch.nn.init.normal_(parameter)
+    for tensor in made.state_dict().values():  # norms and biases too, and what is no parameter
+        torch.nn.init.normal_(tensor)
     made.save_pretrained(directory)
     return json.loads((directory / "config.json").read_text())
+
+
+def add_next(directory, model):
+    """The layer that predicts a second token ahead, as DeepSeek publishes it; its tensors."""
+    file = directory / "model.safetensors"
+    bits = read_bits(file)
+    last, layer = (f"model.layers.{model.num_hidden_layers - step}." for step in (1, 0))
+    hidden = model.hidden_size
+    shapes = {f"{layer}{name}.weight": (hidden,) for name in ("enorm", "hnorm", "shared_head.norm")}
+    shapes |= {f"{layer}eh_proj.weight": (hidden, 2 * hidden)}
+    shapes |= {name.replace(last, layer): one.shape for name, one in bits.items() if name.startswith(last)}
+    added = random_bits(shapes, "bfloat16", seed=1)
+    added[f"{layer}embed_tokens.weight"] = bits["model.embed_tokens.weight"]
+    added[f"{layer}shared_head.head.weight"] = bits["lm_head.weight"]
+    write_safetensors(file, bits | added, "bfloat16")
+    return added
+
+
+def test_what_is_not_trained_is_left_out_by_name_and_comes_back_from_the_reference(tmp_path, capsys):
+    model, hf = make_model(**MODELS["deepseek_v3"]), tmp_path / "hf"
+    write(hf, model)
+    added = add_next(hf, model)
+    convert_directory(hf, tmp_path / "complete", False, None)
+    assert (
+        f"model.layers.4.* is left out, {len(added)} tensors: the layer that predicts"
+        in capsys.readouterr().err
+    )
+    weights = load(tmp_path / "complete")
+    assert not any(".layers.4." in name for name in weights)
+    weights["lm_head.weight"] += 1  # trained
+    (tmp_path / "trained").mkdir()
+    write_rank(weights, tmp_path / "trained/model.safetensors", "bfloat16")
+    export_directory(tmp_path / "trained", hf, tmp_path / "back")
+    before, after = read_bits(hf / "model.safetensors"), read_bits(tmp_path / "back/model.safetensors")
+    assert before.keys() == after.keys()
+    moved = {name for name, array in before.items() if not np.array_equal(array, after[name])}
+    assert moved == {"lm_head.weight", "model.layers.4.shared_head.head.weight"}
+    assert np.array_equal(*(after[name] for name in moved))
+
+
+def test_heads_are_cut_in_two_and_positions_turn_halves(tmp_path):
+    """Written down with transformers' shapes; mindformers' own script: tests/upstream/test_converters.py."""
+    model, hf = make_model(**MODELS["deepseek_v3"]), tmp_path / "hf"
+    write(hf, model)
+    convert_directory(hf, tmp_path / "complete", False, None)
+    stored, found = load(hf), load(tmp_path / "complete")
+    query = stored["model.layers.2.self_attn.q_b_proj.weight"].reshape(8, 12, 20)
+    turned = np.concatenate([query[:, 8::2], query[:, 9::2]], axis=1)
+    attention = "model.layers.2.attention"
+    assert np.array_equal(found[f"{attention}.l2q_nope_proj.weight"], query[:, :8].reshape(64, 20))
+    assert np.array_equal(found[f"{attention}.l2q_pe_proj.weight"], turned.reshape(32, 20))
+    experts = [stored[f"model.layers.2.mlp.experts.{i}.down_proj.weight"] for i in range(8)]
+    assert np.array_equal(found["model.layers.2.feed_forward.routed_experts.ffn.w2.weight"], experts)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -56,7 +132,7 @@ def test_there_and_back_is_exact(tmp_path, name):
     source = read_bits(hf / "model.safetensors")
     assert source.keys() == {part for weight in weights_of(model) for part in weight.parts}
     convert_directory(hf, tmp_path / "complete", False, None)
-    for layout, degrees in LAYOUTS.items():
+    for layout, degrees in (LAYOUTS | (EXPERTS if family_of(model).experts else {})).items():
         own = tmp_path / layout
         write_strategy(model, make_layout(**degrees), own / "strategy")
         split_directory(tmp_path / "complete", own / "strategy", own / "ranks")

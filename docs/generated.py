@@ -1,0 +1,171 @@
+"""The pages that are made of the product: what its fields, parsers and table of failures say.
+
+A page holds a comment such as `<!-- generated: commands -->`, which is replaced while Sphinx reads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from launch.diagnose.failures import TOLD, failures
+from pipeline.cli import make_parser
+from pipeline.cli.command import OVERRIDES
+from pipeline.config.load import Config, load
+from pipeline.engines import MODULES
+from pipeline.plan.keys import Key, explain
+from stages.base.errors import as_override
+from stages.base.identity import field_types
+
+ENGINES = {
+    **dict.fromkeys(MODULES, ("model=qwen2_5_7b",)),
+    "local": (),
+    "mindrlhf_one_stage": ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.prompts_per_step=2"),
+}
+"""What makes a valid run of an engine's defaults."""
+SPECIAL = re.compile(r"([\\*_<>\[\]|#~])")
+CODE = re.compile(r"(`[^`]+`)")
+
+
+def configuration(language: str) -> str:
+    """Every key: meaning, type, unit, bounds, default, readers, rules, and what a change builds anew."""
+    runs = {name: load([f"engine={name}", "store=./store", *more]) for name, more in ENGINES.items()}
+    local = runs["local"]
+    names = [*field_types(Config)]
+    alone = [name for name in names if not explain(name, local).fields]
+    lines = ["## Keys of no section", "", *_keys(local, alone)]
+    for name in names:
+        if name in alone:
+            continue
+        for engine, run in runs.items() if name == "engine" else [("", local)]:
+            section = explain(name, run)
+            lines += [f"## {name}={engine}" if engine else f"## {name}", "", _text(section.meaning), ""]
+            lines += _keys(run, [f"{name}.{key}" for key in section.fields], engine)
+    return "\n".join(lines)
+
+
+def commands(language: str) -> str:
+    """Every command: what it does, what may follow it, and its examples."""
+    lines = []
+    for name, parser in parsers().items():
+        lines += [f"## grpoflow {name}", "", _text(parser.description or ""), ""]
+        for action in parser._actions:
+            if not isinstance(action, argparse._HelpAction) and action.dest not in (
+                "overrides",
+                "config_dir",
+            ):
+                lines += [_typed(action), f": {_text(_help(action))}", ""]
+        lines += ["```text", *examples(parser), "```", ""]
+    return "\n".join(lines)
+
+
+def overrides(language: str) -> str:
+    """What every command's help says of overrides."""
+    return f"```text\n{OVERRIDES}\n```"
+
+
+def troubles(language: str) -> str:
+    """The table that diagnose uses: what the log says, why, what to do."""
+    chinese = language == "zh_CN"
+    told = (
+        yaml.safe_load((Path(__file__).parent / "zh" / "failures.yaml").read_text("utf-8")) if chinese else {}
+    )
+    lines = []
+    for failure in failures():
+        if failure is TOLD:
+            continue
+        texts = told.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
+        cause, remedy = (_text(_named(texts[part])) for part in ("cause", "remedy"))
+        lines += [f"`{failure.sign}`", f": {cause}", f": → {remedy}", ""]
+    return "\n".join(lines)
+
+
+PAGES = {make.__name__: make for make in (configuration, commands, overrides, troubles)}
+
+
+def examples(parser: argparse.ArgumentParser) -> list[str]:
+    """The lines of a command's examples."""
+    return re.findall(
+        r"^  (.+)$", (parser.epilog or "").partition("examples:\n")[2].partition("\n\n")[0], re.M
+    )
+
+
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Parser of each command."""
+    actions = make_parser()._actions
+    return next(dict(one.choices) for one in actions if isinstance(one, argparse._SubParsersAction))
+
+
+def _typed(action: argparse.Action) -> str:
+    words = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
+    if action.choices is not None and action.metavar is None:
+        words = f" {{{','.join(map(str, action.choices))}}}"
+    return f"`{', '.join(action.option_strings)}{words}`".replace("` ", "`")
+
+
+def _help(action: argparse.Action) -> str:
+    return (action.help or "") % {**vars(action), "prog": "grpoflow"}
+
+
+def _keys(run: Config, paths: list[str], engine: str = "") -> Iterator[str]:
+    """The entries of these keys, sections among them opened; of several of one kind, the first."""
+    opened: dict[str, str] = {}
+    for path in paths:
+        key = explain(path, run)
+        if not key.meaning:
+            raise ValueError(f"{path} has no docstring")
+        if key.fields and (first := opened.setdefault(str(key.fields), path)) != path:
+            yield from (f"`{path}.…`", f": {_text(key.meaning)} Its keys are those of `{first}`.", "")
+        elif key.fields:
+            yield from _keys(run, [f"{path}.{inner}" for inner in key.fields], engine)
+        else:
+            anchor = f"{engine}.{path}".strip(".").replace(".", "-")
+            yield from (
+                f"[`{path}`]{{#{anchor}}}",
+                f": {_text(key.meaning)}",
+                f": [{_facts(key)}]{{.facts}}",
+                "",
+            )
+
+
+def _facts(key: Key) -> str:
+    unit = f", in {key.unit}" if key.unit else ""
+    facts = [_text(key.type) + unit, f"default `{_shown(key.value)}`"]
+    facts.append("builds anew: " + ", ".join(key.reruns) if key.reruns else "in no fingerprint")
+    if key.rules:
+        facts.append("checked: " + _text("; ".join(key.rules)))
+    return " · ".join(facts)
+
+
+def _shown(value: Any) -> str:
+    return as_override(value).replace("`", "'") or "''"
+
+
+def _text(text: str) -> str:
+    """Plain text as Markdown: one line, with what it holds in backticks left alone."""
+    parts = CODE.split(" ".join(text.split()))
+    return "".join(part if CODE.fullmatch(part) else SPECIAL.sub(r"\\\1", part) for part in parts)
+
+
+def _named(text: str) -> str:
+    """A cause or remedy with its groups in capitals."""
+    names = re.findall(r"(?<!\{)\{(\w+)\}", text)
+    return text.format(**{name: name.upper() for name in names})
+
+
+def _fill(app: Any, docname: str, source: list[str]) -> None:
+    def made(comment: re.Match[str]) -> str:
+        return PAGES[comment[1]](app.config.language)
+
+    source[0] = re.sub(r"^<!-- generated: (\w+) -->$", made, source[0], flags=re.MULTILINE)
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", _fill)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,56 @@
+"""DeepSeek-V3's weights as mindformers' own script converts them, which is run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.weights.convert import convert_directory
+from stages.weights.tensors import load
+from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.test_families import MODELS, add_next, write
+from tests.upstream.conftest import Find
+
+pytestmark = [pytest.mark.upstream, pytest.mark.core]
+
+
+def test_deepseek_v3_is_converted_as_by_mindformers(
+    checkout: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(**MODELS["deepseek_v3"])
+    own = model.own
+    home = checkout("mindformers-051d65f")
+    write(tmp_path / "hf", model)
+    add_next(tmp_path / "hf", model)
+    options = {
+        "torch_ckpt_path": tmp_path / "hf", "mindspore_ckpt_path": tmp_path / "theirs",
+        "use_grouped_gemm": False, "num_routed_experts": own.n_routed_experts,
+        "num_layers": model.num_hidden_layers, "num_nextn_predict_layers": 1,
+        "first_k_dense_replace": own.first_k_dense_replace, "n_head": model.num_attention_heads,
+        "qk_nope_head_dim": own.qk_nope_head_dim, "qk_rope_head_dim": own.qk_rope_head_dim,
+        "v_head_dim": own.v_head_dim,
+    }  # fmt: skip
+    script = home / "research/deepseek3/convert_weight.py"
+    command = [sys.executable, str(script), *(f"--{key}={value}" for key, value in options.items())]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(home)},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    convert_directory(tmp_path / "hf", tmp_path / "ours", False, None)
+    assert f"model.layers.{model.num_hidden_layers}.* is left out" in capsys.readouterr().err
+    theirs, ours = load(tmp_path / "theirs"), load(tmp_path / "ours")
+    layer = f"model.layers.{model.num_hidden_layers}."
+    trained = {name for name in theirs if not name.startswith((layer, "model.mtp_"))}
+    assert ours.keys() == trained and len(theirs) > len(trained)
+    for name in trained:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
