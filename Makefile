@@ -5,6 +5,7 @@
 # make test-upstream  the tests that run them for real (MARKER=core: the part that .ci/run runs)
 # make check  what .ci/run runs: lint, types, import rule, tests, documents
 # make docs   the documents as a site in build/docs; a warning is an error
+# make pictures  the documents' pictures, of a real run and sweep, in Chromium
 # make bench  benchmarks (BENCH=NAME for one)
 # make fuzz   hostile files and a disturbed store, for an hour (MINUTES=N, NAMES="ckpt store_machine")
 # make setup  only install
@@ -19,7 +20,7 @@ WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check docs bench fuzz setup clean
+.PHONY: run test test-long upstream test-upstream check docs pictures bench fuzz setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -53,6 +54,9 @@ docs: $(VENV)/.docs
 	$(SPHINX) docs/zh build/docs/zh -d build/doctrees/zh -D language=zh_CN
 	$(SPHINX) docs build/docs -d build/doctrees/en
 	$(BIN)/python docs/links.py build/docs
+
+pictures: $(VENV)/.run
+	$(BIN)/python docs/pictures.py docs
 
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(NAMES)

@@ -3,13 +3,15 @@
 import json
 import re
 import shlex
+import shutil
+import struct
 from pathlib import Path
 
 import pytest
 import yaml
 from safetensors.numpy import save
 
-from docs import generated, links
+from docs import generated, links, pictures
 from launch.diagnose.failures import TOLD, failures
 from pipeline import cli
 from pipeline.cli import main, make_parser
@@ -116,3 +118,11 @@ def test_links_of_built_pages_are_checked(tmp_path: Path) -> None:
     assert [line.partition(": ")[2] for line in links.broken(tmp_path)] == [
         link.replace("c.html", "d.html") for link in bad
     ]
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is missing: apt-get install chromium")
+def test_a_picture_is_of_the_top_of_a_page(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<h1>here</h1>")
+    pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 720)
+    assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 720)
