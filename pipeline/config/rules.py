@@ -15,7 +15,7 @@ from stages.grpo.rules import EVALUATE, TRAIN
 from stages.models import layouts
 from stages.models.config import IDS, SHAPE
 from stages.models.families import RULES as FAMILY
-from stages.models.families import Trained
+from stages.models.families import Trained, family_of
 from stages.rewards.config import RULES as REWARD
 from stages.tokenize.config import RULES as TOKENIZE
 
@@ -117,6 +117,8 @@ def _offset(config: Config, role: Role) -> Broken:
 
 @RULES.row("layout.{}.model_parallel", "mindformers' shard calls", each=ROLES, unless=(*_HEADS, "offset"))
 def _divisible(config: Config, role: Role) -> Broken:
+    if config.model.own is None and family_of(config.model).section is not None:
+        return None  # FAMILY says what is missing
     return layouts.shape_fault(config.model, config.layout.role(role))
 
 

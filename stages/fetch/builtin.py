@@ -12,7 +12,7 @@ import numpy as np
 
 from stages.fetch.config import SINGLE_WEIGHTS
 from stages.models.config import ModelConfig
-from stages.models.families import family_of, weights_of
+from stages.models.families import family_of, tensor_shapes, weights_of
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.header import build_header
 
@@ -32,7 +32,7 @@ def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float
 
 def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
     """Write all tensors in model.torch_dtype into one safetensors file, one tensor in memory at a time."""
-    shapes = {weight.parts[0]: weight.shape for weight in weights_of(model)}
+    shapes = tensor_shapes(weights_of(model))
     code = CODES[model.torch_dtype]
     # transformers refuses a file whose metadata does not name a format
     first, _, _ = build_header([(name, code, shape) for name, shape in shapes.items()], {"format": "pt"})

@@ -14,6 +14,7 @@ from stages.base.rules import Broken, Rules, hold
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import FamilyName, family_of, weights_of
 from stages.models.family import TokenIds
+from stages.models.qwen3_moe import Qwen3MoeConfig
 
 Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -120,6 +121,9 @@ class ModelConfig:
     """Elements of an attention head; null: hidden_size / num_attention_heads."""
     rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
     """How positions are stretched, of Llama 3.1 and later; null: not."""
+
+    qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
+    """What a Qwen3 with experts has besides; null for every other family."""
 
     @property
     def hub_id(self) -> str:

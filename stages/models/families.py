@@ -12,12 +12,15 @@ from stages.models.family import Family, Network, Shape, Weight
 from stages.models.llama3 import LLAMA3
 from stages.models.qwen2 import QWEN2
 from stages.models.qwen3 import QWEN3
+from stages.models.qwen3_moe import QWEN3_MOE
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
-FamilyName = Literal["qwen2", "qwen3", "llama3", "deepseek_v3"]
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (QWEN2, QWEN3, LLAMA3, DEEPSEEK_V3)}
+FamilyName = Literal["qwen2", "qwen3", "qwen3_moe", "llama3", "deepseek_v3"]
+FAMILIES: Mapping[str, Family] = {
+    family.name: family for family in (QWEN2, QWEN3, QWEN3_MOE, LLAMA3, DEEPSEEK_V3)
+}
 
 
 class _OfFamily(Protocol):

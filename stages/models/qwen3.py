@@ -26,6 +26,14 @@ IDS = {
 }
 
 
+LAYER_SPEC = ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec")
+
+
+def attention_config(model: ModelConfig) -> Values:
+    """What config.json says of attention besides."""
+    return {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)}
+
+
 def normed_heads(model: ModelConfig) -> Values:
     """MindSpeed-RL's keys of any Qwen3's attention, in place of Qwen2's bias."""
     qwen2 = megatron(model)
@@ -42,10 +50,8 @@ QWEN3 = Family(
     engines=frozenset({"local", "mindspeed_rl"}),
     weights=functools.partial(weights, names=MCORE),
     head_dim=128,
-    hf_config=lambda model: {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)},
+    hf_config=attention_config,
     fuses=False,
     megatron=normed_heads,
-    converter=Converter(
-        "qwen3", ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spec"), ("05a90d7",)
-    ),
+    converter=Converter("qwen3", LAYER_SPEC, ("05a90d7",)),
 )

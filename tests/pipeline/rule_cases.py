@@ -204,6 +204,7 @@ mindspeed_rl.generation_is_not_cut  layout.generate.context_parallel=2 layout.ge
 engine_layouts.no_experts  layout.generate.expert_parallel=2
 engine_layouts.no_experts  layout.train.expert_parallel=2
 mindspeed_rl.ulysses  layout=dp1_mp2_pp1_cp4  ->  layout=dp1_mp2_pp1_cp2
+mindspeed_rl.whole_experts  model=qwen3_30b_a3b layout.train.expert_parallel=2  ->  model=qwen3_30b_a3b layout.train.expert_parallel=1
 mindspeed_rl.vocab_emb_dp  layout.train.vocab_emb_dp=true
 mindspeed_rl.enable_parallel_optimizer  layout.train.opt_offload=true layout.train.enable_parallel_optimizer=false  ->  layout.train.opt_offload=true layout.train.enable_parallel_optimizer=true
 mindspeed_rl.seq_length  engine.seq_length=4097  ->  engine.seq_length=4098

@@ -13,7 +13,10 @@ from pipeline.plan.graph import plan
 from stages.models.families import FAMILIES
 
 PAGE = (Path(__file__).parents[2] / "docs/engines/index.md").read_text(encoding="utf-8")
-MODELS = {"qwen2": "qwen2_5_7b", "qwen3": "qwen3_8b", "llama3": "llama3_1_8b", "deepseek_v3": "deepseek_v3"}
+MODELS = {
+    "qwen2": "qwen2_5_7b", "qwen3": "qwen3_8b", "qwen3_moe": "qwen3_30b_a3b", "llama3": "llama3_1_8b",
+    "deepseek_v3": "deepseek_v3",
+}  # fmt: skip
 NEEDS = {
     "local": (),
     "mindrlhf": (),

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from stages.models.families import weights_of
+from stages.models.qwen3_moe import Qwen3MoeConfig
 from tests.stages.weights.checkpoints import make_model
 from tests.upstream.conftest import Find
 
@@ -14,6 +15,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.core]
 REPLACED = re.compile(r"replace\('([^']+)', '([^']+)'\)")
 FILES = {
     "qwen3": "mindformers/models/qwen3/utils.py",
+    "qwen3_moe": "mindformers/models/qwen3_moe/utils.py",
     "llama3": "mindformers/models/llama/convert_weight.py",
 }
 
@@ -24,8 +26,9 @@ def test_names_are_those_of_its_conversion(checkout: Find, family: str) -> None:
     text = (checkout("mindformers-051d65f") / FILES[family]).read_text(encoding="utf-8")
     pairs = REPLACED.findall(text)
     assert len(pairs) > 8
-    for weight in weights_of(make_model(family=family, head_dim=8)):
-        (name,) = weight.parts
-        for old, new in pairs:
-            name = name.replace(old, new)
-        assert name == weight.name
+    section = {"qwen3_moe": Qwen3MoeConfig(4, 2, 8, True)} if family == "qwen3_moe" else {}
+    for weight in weights_of(make_model(family=family, head_dim=8, **section)):
+        for number, name in enumerate(weight.parts):
+            for old, new in pairs:
+                name = name.replace(old, new)
+            assert name.replace(f".experts.{number}.", ".experts.") == weight.name

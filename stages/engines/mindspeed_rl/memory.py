@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from stages.engines.mindspeed_rl.job import Job
 from stages.models import memory
+from stages.models.families import family_of
 from stages.models.memory import GIB, RoleMemory, Term
 
 _DTYPE = "bfloat16"
@@ -40,6 +41,8 @@ def _held(job: Job) -> list[tuple[int, int]]:
     (megatron/core/models/common/language_module/language_module.py, setup_embeddings_and_output_layer).
     """
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
+    if family_of(model).experts is not None:  # Megatron cuts each expert where mindformers deals them out
+        layout = replace(layout, expert_parallel=layout.model_parallel)
     found = [(one.held, one.layers) for one in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
         held, layers = found[-1]
@@ -88,6 +91,8 @@ def _reference(job: Job) -> RoleMemory:
 
 def _generate(job: Job) -> RoleMemory:
     model, layout, engine = job.model, job.layout.generate, job.engine
+    if family_of(model).experts is not None:  # vLLM, too
+        layout = replace(layout, expert_parallel=layout.model_parallel)
     own = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)

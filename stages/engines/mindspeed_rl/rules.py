@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.base.layout import Role
+from stages.base.layout import ROLES, Role
 from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
 from stages.engines import layout_rules
 from stages.engines.layout_rules import Laid
@@ -114,6 +114,18 @@ def _converter_of_family(job: Job) -> Broken:
     return f"must be {known} for {title}: no other's converter knows it", f"set engine.contract={known}"
 
 
+RULES.must(
+    "layout.{}.expert_parallel",
+    be(
+        1,
+        "Megatron names checkpoints otherwise with it, which nothing here reads",
+        "raise model_parallel instead",
+    ),
+    "megatron/training/checkpointing.py, get_checkpoint_name",
+    name="whole_experts",
+    each=ROLES,
+    when=lambda job, role: family_of(job.model).experts is not None,
+)
 RULES.must(
     "layout.generate.{}",
     be(

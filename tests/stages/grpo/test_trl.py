@@ -1,9 +1,10 @@
 """Loss and gradients beside those of TRL's GRPOTrainer on the same batch.
 
-tests/data/trl/golden.npz holds a batch and what TRL made of it. Made anew by
+tests/data/trl/FAMILY.npz holds a batch and what TRL made of it. Made anew by
 `python -m tests.stages.grpo.test_trl PYTHON`, PYTHON being an interpreter that can import TRL.
 """
 
+import functools
 import json
 import os
 import subprocess
@@ -23,7 +24,7 @@ from tests.stages.grpo import small
 from tests.stages.grpo.test_loss import train_config
 
 PEER = Path(__file__).with_name("trl_peer.py")
-GOLDEN = Path(__file__).parents[2] / "data" / "trl" / "golden.npz"
+GOLDEN = Path(__file__).parents[2] / "data" / "trl"
 P, S, G, T, MAX_TOKENS, TEMPERATURE = 3, 5, 4, 6, 8, 0.9
 CASES = {
     # TRL's epsilon is our epsilon_low; the rest have the same names.
@@ -48,13 +49,18 @@ DEFAULTS = {
 }  # fmt: skip
 
 
-def model_config():
-    return small.model_config(hidden_size=16, intermediate_size=24, vocab_size=48)
+FAMILIES = {"qwen2": CASES, "qwen3": {name: CASES[name] for name in ("unbiased_kl", "gspo_on_policy")}}
+"""What is kept of each; an installed TRL is asked all cases."""
 
 
-def make_batch():
+def model_config(family):
+    own = {"head_dim": 6} if family == "qwen3" else {}  # not hidden_size / heads
+    return small.model_config(hidden_size=16, intermediate_size=24, vocab_size=48, family=family, **own)
+
+
+def make_batch(family, cases):
     """A batch with padding of both kinds, ratios beyond the bounds, and a completion that is masked out."""
-    model, random = model_config(), np.random.default_rng(5)
+    model, random = model_config(family), np.random.default_rng(5)
     weights = small.weights(model)
     prompt, length = small.prompts(model, P, S)
     completion = random.integers(2, model.vocab_size, (P, G, T)).astype(np.int32)
@@ -65,7 +71,7 @@ def make_batch():
     logprob = network(*Batch(prompt, length, completion).tensors(), TEMPERATURE)[0].asnumpy()
     noise = random.normal(size=(3, *logprob.shape))
     shape, names = config_of_transformers(model), small.hf_names(model)
-    cases = {name: trl_case({**DEFAULTS, **case}) for name, case in CASES.items()}
+    cases = {name: trl_case({**DEFAULTS, **case}) for name, case in cases.items()}
     settings = {"model": shape, "max_tokens": MAX_TOKENS, "temperature": TEMPERATURE, "cases": cases}
     return {
         **{f"weight/{names[name]}": array for name, array in weights.items()},
@@ -89,7 +95,7 @@ def config_of_transformers(model):
         "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
     }
     return {**{key: getattr(model, key) for key in keys}, **rope, "pad_token_id": 0, "eos_token_id": 1,
-            "bos_token_id": None}  # fmt: skip
+            "bos_token_id": None, "model_type": model.family, "head_dim": model.head_size}  # fmt: skip
 
 
 def trl_case(case):
@@ -98,9 +104,9 @@ def trl_case(case):
     return {"config": {k: v for k, v in config.items() if k != "epsilon_low"}, "off_policy": off_policy}
 
 
-def ours(batch, case):
+def ours(family, batch, case):
     """Loss and gradients by Hugging Face names."""
-    config, model = train_config(**{**DEFAULTS, **case}), model_config()
+    config, model = train_config(**{**DEFAULTS, **case}), model_config(family)
     network = CausalLM(model, S + T)
     names = small.hf_names(model)
     named = {name: batch[f"weight/{stored}"] for name, stored in names.items()}
@@ -117,8 +123,8 @@ def ours(batch, case):
     return float(loss.asnumpy()), {names[name]: array for name, array in unfuse(model, fused).items()}
 
 
-def compare(batch, theirs, name):
-    loss, gradients = ours(batch, CASES[name])
+def compare(family, batch, theirs, name):
+    loss, gradients = ours(family, batch, CASES[name])
     assert loss == pytest.approx(float(theirs[f"{name}/loss"]), rel=1e-5)
     prefix = f"{name}/gradient/"
     wanted = {key[len(prefix) :]: value for key, value in theirs.items() if key.startswith(prefix)}
@@ -131,33 +137,38 @@ def compare(batch, theirs, name):
         assert np.abs(gradients[key] - array).max() <= 1e-5 * scale, key
 
 
-@pytest.fixture(scope="module")
-def golden():
-    return dict(np.load(GOLDEN))
+@functools.cache
+def golden(family):
+    return dict(np.load(GOLDEN / f"{family}.npz"))
 
 
 LONG = ("grpo", "grpo_without_kl", "unbiased_kl_on_policy", "dapo", "gspo_on_policy", "gspo_token_mean")
 """Whose every option another case has, too."""
 
 
+KEPT = [(family, name) for family, cases in FAMILIES.items() for name in cases]
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in CASES]
+    ("family", "name"),
+    [pytest.param(*case, marks=pytest.mark.long) if case[1] in LONG else case for case in KEPT],
 )
-def test_equals_what_trl_made_of_the_kept_batch(golden, name):
-    assert json.loads(str(golden["settings"]))["cases"][name] == json.loads(
+def test_equals_what_trl_made_of_the_kept_batch(family, name):
+    kept = golden(family)
+    assert json.loads(str(kept["settings"]))["cases"][name] == json.loads(
         json.dumps(trl_case({**DEFAULTS, **CASES[name]}))
     )
-    compare(golden, golden, name)
+    compare(family, kept, kept, name)
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory):
+@pytest.fixture(scope="module", params=FAMILIES)
+def live(request, tmp_path_factory):
     """A batch and what an installed TRL makes of it: this interpreter's, or GRPOFLOW_TRL_PYTHON's."""
     python = os.environ.get("GRPOFLOW_TRL_PYTHON", sys.executable)
     if subprocess.run([python, "-c", "import trl, datasets"], capture_output=True, check=False).returncode:
         pytest.skip("no TRL; set GRPOFLOW_TRL_PYTHON to an interpreter that can import it")
-    batch = make_batch()
-    return batch, ask(python, batch, tmp_path_factory.mktemp("trl"))
+    batch = make_batch(request.param, CASES)
+    return request.param, batch, ask(python, batch, tmp_path_factory.mktemp("trl"))
 
 
 def ask(python, batch, directory):
@@ -178,9 +189,9 @@ def test_equals_an_installed_trl(live, name):
 if __name__ == "__main__":
     import tempfile
 
-    made = make_batch()
-    with tempfile.TemporaryDirectory() as scratch:
-        answer = ask(sys.argv[1], made, Path(scratch))
-    GOLDEN.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(GOLDEN, **made, **answer)
-    print(f"{GOLDEN}: {answer['made_by']}")
+    for family, cases in FAMILIES.items():
+        made, file = make_batch(family, cases), GOLDEN / f"{family}.npz"
+        with tempfile.TemporaryDirectory() as scratch:
+            answer = ask(sys.argv[1], made, Path(scratch))
+        np.savez_compressed(file, **made, **answer)
+        print(f"{file}: {answer['made_by']}")

@@ -33,8 +33,8 @@ def main(batch_file, result_file):
 
 
 def build(batch, settings, case):
-    config = transformers.Qwen2Config(**settings["model"], attn_implementation="eager")
-    model = transformers.Qwen2ForCausalLM(config).float()
+    config = transformers.AutoConfig.for_model(**settings["model"], attn_implementation="eager")
+    model = transformers.AutoModelForCausalLM.from_config(config).float()
     state = {name[7:]: torch.from_numpy(array) for name, array in batch.items() if name.startswith("weight/")}
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
@@ -46,7 +46,7 @@ def build(batch, settings, case):
     B = len(batch["advantage"])
     with tempfile.TemporaryDirectory() as directory:
         model.save_pretrained(directory)  # from where GRPOTrainer loads its reference
-        model = transformers.Qwen2ForCausalLM.from_pretrained(
+        model = transformers.AutoModelForCausalLM.from_pretrained(
             directory, dtype=torch.float32, attn_implementation="eager"
         )
         args = trl.GRPOConfig(

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
         ({"architectures": "Qwen2ForCausalLM", "model_type": 7}, None),
         ({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, "llama3"),
         ({"architectures": ["Qwen3ForCausalLM"]}, "qwen3"),
+        ({"architectures": ["Qwen3MoeForCausalLM"]}, "qwen3_moe"),
         ({"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}, None),
         ({}, None),
     ],

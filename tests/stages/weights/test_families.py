@@ -11,6 +11,7 @@ from stages.fetch.local import check_config
 from stages.models.config import RopeScalingConfig
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import family_of, weights_of
+from stages.models.qwen3_moe import Qwen3MoeConfig
 from stages.weights.convert import convert_directory
 from stages.weights.export import export_directory
 from stages.weights.merge import merge_directory
@@ -47,6 +48,7 @@ DEEPSEEK = DeepseekV3Config(
     rope_mscale_all_dim=1.0,
 )  # fmt: skip
 MODELS = {
+    "qwen3_moe": {"family": "qwen3_moe", "head_dim": 12, "qwen3_moe": Qwen3MoeConfig(8, 2, 12, True)},
     "deepseek_v3": {"family": "deepseek_v3", "num_key_value_heads": 8, "deepseek_v3": DEEPSEEK},
     "qwen3": {"family": "qwen3", "head_dim": 12, "tie_word_embeddings": True},
     "qwen3_untied": {"family": "qwen3", "head_dim": 12},

@@ -35,7 +35,7 @@ KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_
 
 def configs(directory: Path, version: str, case: str) -> Path:
     """Our files of a run with the golden batch's model; one pack an update."""
-    model, wanted = model_config(), CASES[case]
+    model, wanted = model_config("qwen2"), CASES[case]
     job = job_of(
         "model=tiny",
         "model.source=local",
@@ -68,7 +68,7 @@ def write_batch(file: Path, golden: dict[str, np.ndarray], temperature: float) -
     mindrlhf knows no temperature in its log-probabilities (grpo_models.py:114, logprobs_of_labels); the last
     norm's weight divided by it does the same to the logits.
     """
-    names = small.hf_names(model_config())
+    names = small.hf_names(model_config("qwen2"))
     weights = {f"weight/{name}": golden[f"weight/{stored}"] for name, stored in names.items()}
     (norm,) = (f"weight/{name}" for name, stored in names.items() if stored == NORM)
     weights[norm] = weights[norm] / np.float32(temperature)
@@ -81,7 +81,7 @@ def test_loss_and_gradient_norm_are_trls(
     case: str, checkout: Find, interpreter: Find, tmp_path: Path
 ) -> None:
     version = "e8a8fc1"  # the older one makes experience in one function, from prompts to samples
-    golden = dict(np.load(GOLDEN))
+    golden = dict(np.load(GOLDEN / "qwen2.npz"))
     temperature = json.loads(str(golden["settings"]))["temperature"]
     write_batch(tmp_path / "batch.npz", golden, temperature)
     config = configs(tmp_path, version, case)

@@ -34,6 +34,11 @@ SHAPE = [
 IDS = {"bos": None, "eos": [1], "pad": 0}
 QWEN3 = [one.replace("qwen2_5_7b", "qwen3_8b") for one in SHAPE]
 """Heads of 128, more than hidden_size / heads; of the newer window alone."""
+QWEN3_MOE = [
+    *[one.replace("qwen2_5_7b", "qwen3_30b_a3b") for one in SHAPE],
+    "model.qwen3_moe.num_experts=4", "model.qwen3_moe.num_experts_per_tok=2",
+    "model.qwen3_moe.moe_intermediate_size=48",
+]  # fmt: skip
 LAYOUTS = {
     "tp1pp1": ["layout=dp1_mp1_pp1"],
     "tp2pp2": ["layout=dp1_mp2_pp2"],
@@ -161,8 +166,9 @@ def test_there_and_back_with_uneven_stages(newest: Window, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("layout", ["tp1pp1", "tp2pp2"])
-def test_qwen3_there_and_back(newest: Window, layout: str, tmp_path: Path) -> None:
-    config = load([*newest.overrides, *QWEN3, "model.path=/models/qwen", *LAYOUTS[layout]])
+@pytest.mark.parametrize("shape", [QWEN3, QWEN3_MOE], ids=["dense", "experts"])
+def test_qwen3_there_and_back(newest: Window, shape: list[str], layout: str, tmp_path: Path) -> None:
+    config = load([*newest.overrides, *shape, "model.path=/models/qwen", *LAYOUTS[layout]])
     fetched = make_model(config, tmp_path / "model", "torch_dtype")
     mcore = alone.run(convert, config, {"fetch": fetched}, tmp_path / "convert")
     home = alone.run(export, config, {"grpo": mcore, "fetch": fetched}, tmp_path / "export")

@@ -1,0 +1,117 @@
+"""Qwen3's models with experts: Qwen3's attention, and in every layer experts instead of one wide network.
+
+mindformers 1.6.0 has its network for inference alone, and mindrlhf starts none; MindSpeed-RL trains it. The
+weight tools use mindformers' names with a layer's experts behind each other, as its DeepSeek-V3 has them.
+
+Source: transformers 4.57, models/qwen3_moe; mindformers 1.6.0, models/qwen3_moe/utils.py;
+Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_30b_a3b.yaml and qwen3_235b_a22b.yaml; MindSpeed-LLM
+a2c0733b9, examples/mcore/qwen3_moe and configs/checkpoint/model_cfg.json.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge
+
+from stages.models.decoder import MCORE, weights
+from stages.models.family import Converter, Cut, Experts, Family, Section, Shape, Values, Weight
+from stages.models.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads
+
+if TYPE_CHECKING:
+    from stages.models.config import ModelConfig
+
+Positive = Annotated[int, Ge(1)]
+
+
+@dataclass(frozen=True)
+class Qwen3MoeConfig:
+    """What a Qwen3 with experts has besides; intermediate_size counts for nothing."""
+
+    num_experts: Positive
+    """Of each layer."""
+    num_experts_per_tok: Positive
+    """Experts that see a token."""
+    moe_intermediate_size: Positive
+    """Width of one expert."""
+    norm_topk_prob: bool
+    """Whether the chosen experts' weights are scaled to the sum 1."""
+
+
+NAMES = replace(
+    MCORE,
+    parts={
+        **MCORE.parts,
+        "mlp.gate": "mlp.router.weight",
+        "mlp.experts.gate_proj": "mlp.experts.gating",
+        "mlp.experts.up_proj": "mlp.experts.linear_fc1",
+        "mlp.experts.down_proj": "mlp.experts.linear_fc2",
+    },
+)
+
+
+_EXPERTS_ALONE: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
+
+
+def _own(model: ModelConfig) -> Qwen3MoeConfig:
+    assert model.qwen3_moe is not None  # stages.models.families.RULES
+    return model.qwen3_moe
+
+
+def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
+    own, hidden = shape.own, shape.hidden_size
+    yield NAMES.weight(i, "mlp.gate", (own.num_experts, hidden), Cut.ROUTER)
+    yield from NAMES.experts(i, own.num_experts, hidden, own.moe_intermediate_size)
+
+
+def _read(config: Mapping[str, Any]) -> Values | None:
+    """Layers without experts are no Qwen3's, and fit no section; transformers 5 has num_local_experts."""
+    count = config.get("num_experts", config.get("num_local_experts"))
+    if count is None:
+        return None
+    values = {name: config.get(name) for name in Qwen3MoeConfig.__dataclass_fields__} | {"num_experts": count}
+    dense = {key: config.get(key) or usual for key, usual in _EXPERTS_ALONE.items()}
+    return values if dense == _EXPERTS_ALONE else values | dense
+
+
+def _experts(model: ModelConfig) -> Experts:
+    own = _own(model)
+    return Experts(
+        own.num_experts, own.num_experts_per_tok, own.num_experts_per_tok * own.moe_intermediate_size
+    )
+
+
+def _megatron(model: ModelConfig) -> Values:
+    own = _own(model)
+    return normed_heads(model) | {
+        "num_experts": own.num_experts,
+        "moe_router_topk": own.num_experts_per_tok,
+        "moe_ffn_hidden_size": own.moe_intermediate_size,
+        "norm_topk_prob": own.norm_topk_prob,
+        "moe_grouped_gemm": True,
+        "moe_permutation_async_comm": True,
+        "moe_token_dispatcher_type": "alltoall_seq",
+        "moe_router_load_balancing_type": "aux_loss",
+        "moe_aux_loss_coeff": 0.001,
+    }
+
+
+QWEN3_MOE = Family(
+    name="qwen3_moe",
+    title="Qwen3-MoE",
+    architecture="Qwen3MoeForCausalLM",
+    model_type="qwen3_moe",
+    ids=IDS,
+    engines=frozenset({"mindspeed_rl"}),
+    weights=functools.partial(weights, names=NAMES, feed_forward=_feed_forward),
+    section=Section("qwen3_moe", Qwen3MoeConfig, _read),
+    experts=_experts,
+    head_dim=128,
+    hf_config=lambda model: attention_config(model) | asdict(_own(model)) | _EXPERTS_ALONE,
+    fuses=False,
+    megatron=_megatron,
+    converter=Converter("qwen3-moe", ("--moe-grouped-gemm", *LAYER_SPEC), ("05a90d7",)),
+)
