@@ -13,6 +13,8 @@ import tempfile
 from pathlib import Path
 
 WIDTH = 960
+SCALE = 0.75
+"""Of the page as a window of 1280 pixels shows it."""
 HEIGHTS = {"report": 1072, "sweep": 950}
 SWEEP = ("-m", "layout=dp2_mp1_pp1,dp1_mp2_pp1", "train.beta=0.0,0.01")
 
@@ -32,7 +34,8 @@ def shoot(page: Path, picture: Path, height: int) -> None:
     with tempfile.TemporaryDirectory() as profile:
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
         flags += ["--disable-background-networking", "--blink-settings=preferredColorScheme=1"]
-        flags += [f"--user-data-dir={profile}", f"--window-size={WIDTH},{height}", f"--screenshot={picture}"]
+        flags += [f"--force-device-scale-factor={SCALE}", f"--user-data-dir={profile}"]
+        flags += [f"--window-size={WIDTH / SCALE:.0f},{height / SCALE:.0f}", f"--screenshot={picture}"]
         subprocess.run([chromium, *flags, page.resolve().as_uri()], check=True, timeout=120)
 
 

@@ -24,7 +24,7 @@ STAGES = {
     "sft": "stages.grpo.sft",
     "grpo": "stages.grpo.stage",
     "evaluate": "stages.grpo.evaluate",
-    "export": "stages.weights.export",
+    "export": "stages.export.stage",
     "report": "stages.report.stage",
     "serve_check": "stages.grpo.serve_check",
     "reward_trial": "stages.rewards.trial",

@@ -59,6 +59,12 @@ def _grpo(config: Config) -> Iterator[str]:
     yield from _ranks("train", config["layout"]["train"])
 
 
+def _export(config: Config) -> Iterator[str]:
+    yield from HUGGING_FACE
+    if "tokenize" in config:  # an earlier version made weights alone
+        yield from ("chat_template.jinja", "generation_config.json", "README.md")
+
+
 def _always(*patterns: str) -> Callable[[Config], Iterator[str]]:
     return lambda config: iter(patterns)
 
@@ -73,7 +79,7 @@ MUST_HOLD: Mapping[str, Callable[[Config], Iterator[str]]] = {
     "sft": _sft,
     "grpo": _grpo,
     "evaluate": _always(RESULT, "samples.jsonl"),
-    "export": _always(*HUGGING_FACE),
+    "export": _export,
     "report": _always(RESULT, "index.html"),
 }
 """Stage -> patterns of relative paths, each of which a file must match; `a|b`: one of the two."""

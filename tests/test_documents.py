@@ -124,5 +124,5 @@ def test_links_of_built_pages_are_checked(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is missing: apt-get install chromium")
 def test_a_picture_is_of_the_top_of_a_page(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<h1>here</h1>")
-    pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 700)
-    assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 700)
+    pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 720)
+    assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 720)

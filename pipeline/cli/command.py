@@ -171,7 +171,7 @@ def exported(root: Path, record: Record) -> Path:
     return directory
 
 
-def sections_of(record: Record) -> dict[str, Any]:
-    """Sections model and rollout of a run; keys that are younger than the run have their defaults."""
+def sections_of(record: Record, *names: str) -> dict[str, Any]:
+    """Sections of a run; keys that are younger than the run have their defaults."""
     usual = derive(compose_cached([], None))
-    return {name: {**usual[name], **record.section(name)} for name in ("model", "rollout")}
+    return {name: {**usual[name], **record.section(name)} for name in names}

@@ -17,6 +17,7 @@ from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.ui import watch
+from stages.base.graph import EXPORT_SECTIONS
 from stages.base.reader import read
 from stages.grpo.checkpoint_files import flaw
 from stages.models.config import ModelConfig
@@ -105,6 +106,7 @@ def _best_kept(root: Path, record: Record) -> str:
 
 def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     """The best checkpoint so far of a run whose grpo has not ended."""
+    from stages.export.stage import make_usable
     from stages.weights.export import export
     from stages.weights.outputs import complete_directory
     from stages.weights.slicing import read_strategy
@@ -125,10 +127,14 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     damage = flaw(checkpoint)
     if damage is not None:
         raise StoreError(f"{checkpoint}: is damaged: {damage}; grpoflow run goes on from before it")
-    model = read(ModelConfig, sections_of(record)["model"], "model")
+    sections = [name for name in EXPORT_SECTIONS if name not in ("export", "seed")]
+    config = sections_of(record, *sections) | {"command": record.overrides}
+    inputs = {name: root / record.artifact(name) for name in ("fetch", "tokenize")}
+    model = read(ModelConfig, config["model"], "model")
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))
     with complete_directory(out) as directory:
-        export(tensors, root / record.artifact("fetch"), directory, model, None)
+        export(tensors, inputs["fetch"], directory, model, None)
+        make_usable(config, inputs, directory)
     accuracy = f"step {best['step']}, held-out accuracy {best['accuracy']:.3f}"
     print(f"run {record.id}: {accuracy}, the best so far", file=sys.stderr)
     print(out)

@@ -29,7 +29,7 @@ Digest = Callable[[Path], str]
 
 VERSIONS = {
     "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 4,
-    "grpo": 4, "evaluate": 3, "export": 1, "report": 3,
+    "grpo": 4, "evaluate": 3, "export": 2, "report": 3,
 }  # fmt: skip
 """Code versions: raised by hand whenever a stage's output changes for the same input. An outside program
 has its own (stages.base.graph.Program): a change here costs it no card time."""
@@ -121,8 +121,8 @@ def _with_examples(stage: Stage, examples: Path) -> Stage:
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     """A stage that runs the user's own reward functions, whose source is part of what it reads."""
-    if "reward" not in stage.sections or stage.skipped is not None:
-        return stage
+    if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
+        return stage  # export only names them
     return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
 
 

@@ -78,10 +78,11 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     grpo = stages.build(planned, "grpo")
     yield of_resume(grpo, moment)
     yield from proofs.of_training(grpo, len(known), _cause(planned, stages), moments)
+    evaluated = stages.build(planned, "evaluate")
     exported = stages.build(planned, "export")
     (checkpoint,) = (grpo / "train" / "rank_0").glob("*.safetensors")
     yield from proofs.of_export(checkpoint, exported, model, planned.config.model)
-    yield proofs.of_evaluation(stages.build(planned, "evaluate"))
+    yield proofs.of_evaluation(evaluated)
     yield from proofs.UNPROVEN
 
 

@@ -108,7 +108,7 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._tried = False
+        self._tried, self._overrides = False, list(overrides)
         self.sharing: Sharing | None = None
         """What it takes from a remote, where it has one."""
         self.id = history.new_run_id()
@@ -200,12 +200,12 @@ class Run:
             views = no_views if sharing is None else sharing.views
             how = (self.store, self.plan.config.launcher, self.display, self.started)
             try:
-                ran = build(spec, *how, views)
+                ran = build(spec, *how, views, self._overrides)
             except RemoteError as error:
                 assert sharing is not None  # else nothing asks a remote
                 sharing.lose(error)
                 self._have_inputs(spec)
-                ran = build(spec, *how)
+                ran = build(spec, *how, overrides=self._overrides)
             state = "done" if ran else "cached"
         self._keep_edition(stage)
         self.display.finish(stage, state)

@@ -52,6 +52,8 @@ class Stage:
     None: `python -m stages NAME`."""
 
 
+EXPORT_SECTIONS = ("model", "export", "dataset", "tokenize", "rollout", "reward", "train", "evaluate", "seed")
+"""What a Hugging Face directory is made from that can be used as it is, and its model card."""
 TOKENIZE = Stage(
     "tokenize", ("model", "dataset", "tokenize"), {"fetch": "fetch", "fetch_dataset": "fetch_dataset"}
 )

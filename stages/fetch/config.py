@@ -25,8 +25,10 @@ from stages.fetch.sources import (
 from stages.models.config import ModelConfig
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
-TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, "chat_template.jinja")
-"""The last holds the chat template where transformers has saved it apart from the settings."""
+TEMPLATE, BASE_TEMPLATE = "chat_template.jinja", "base_chat_template.jinja"
+"""The chat template where transformers has saved it apart from the settings, and the one that an exported
+model had before training's prompts decided it: who trains that model further renders with the latter."""
+TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, TEMPLATE, BASE_TEMPLATE)
 MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_AND_TEMPLATE)
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
@@ -256,6 +258,15 @@ def split_in(root: Path, split: str) -> Path:
     """The split's file in a directory: .jsonl before .json before .parquet; .jsonl when there is none."""
     files = [root / f"{split}{suffix}" for suffix in DATA_SUFFIXES]
     return next((file for file in files if file.is_file()), files[0])
+
+
+def licence_files(model: ModelConfig) -> tuple[Path, ...]:
+    """The licence of the user's own Hugging Face directory, and its card, which may name one."""
+    if model.source != "local" or not model.path:
+        return ()
+    names = ("README.md", "LICENSE*", "LICENCE*", "NOTICE*")
+    found = {file for name in names for file in Path(model.path).glob(name) if file.is_file()}
+    return tuple(sorted(found))
 
 
 def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:

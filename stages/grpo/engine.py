@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages.base.engine import Engine, Load
-from stages.base.graph import TOKENIZE, Stage, rank_bytes
+from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Stage, rank_bytes
+from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
 from stages.grpo.rules import RUN
 
@@ -67,8 +68,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ),
         Stage(
             "export",
-            ("model", "export"),
-            {"grpo": "grpo", "strategy": "strategy", "fetch": "fetch"},
+            EXPORT_SECTIONS,
+            {"grpo": "grpo", "evaluate": "evaluate", **common},
+            external=licence_files(run.model),
             bytes_written=size,
         ),
     )

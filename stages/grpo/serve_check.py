@@ -1,12 +1,13 @@
-"""Does an exported model load elsewhere and answer? Greedy answers to a few prompts.
+"""Does an exported model load elsewhere and answer? Its own chat template asks, greedily.
 
-transformers reads the directory as any user's program would; without it, the trainer's own model does.
+transformers or vLLM read the directory as any user's program would; without them, the trainer's own model.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,24 +16,35 @@ import numpy as np
 
 from stages.base.context import Context
 from stages.base.errors import InputError
+from stages.fetch.config import TEMPLATE, DatasetConfig
+from stages.fetch.jsonl import Row
 from stages.grpo.config import RolloutConfig
 from stages.models.config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.source import DROPPED
+
+TEST = "test.mindrecord"
+BATCH = 64
+"""Prompts that transformers are given at once."""
 
 
 @dataclass(frozen=True)
 class ServeCheckConfig:
     """What is asked, and of which program."""
 
-    program: Literal["transformers", "local"]
+    program: Literal["transformers", "vllm", "local"]
     """What loads the directory."""
     prompts: tuple[str, ...] | None
-    """Questions as plain text; null: the first held-out prompts of the input `tokenize`, token by token."""
-    count: int
-    """How many of those."""
+    """Questions as plain text; null: the first held-out ones, of the inputs fetch_dataset and tokenize."""
+    count: int | None
+    """How many of those; null: all."""
 
 
 def run(context: Context) -> None:
-    """Write answers.json: {"answers": [text, ...], "prompts": [text, ...]}.
+    """Write answers.json: {"prompts": [text, ...], "answers": [text, ...]}; of held-out ones `right`, too.
+
+    `right` is how many answers are, as evaluate counts; `otherwise` how many prompts have other ids through
+    the template than in training's records (cut ones, and those that spell special tokens).
 
     Raises:
         InputError: the directory does not load.
@@ -40,61 +52,114 @@ def run(context: Context) -> None:
     config = context.section(ServeCheckConfig, "serve_check")
     model, rollout = context.section(ModelConfig, "model"), context.section(RolloutConfig, "rollout")
     directory = context.inputs["model"]
-    asked = _asked(directory, config, model, context.inputs)
+    held_out = config.prompts is None
+    questions = list(config.prompts or ()) or _questions(context, config.count)
     try:
-        serve = _by_transformers if config.program == "transformers" else _by_ourselves
-        answers = serve(directory, asked, model, rollout)
+        serve = {"transformers": _by_transformers, "vllm": _by_vllm, "local": _by_ourselves}[config.program]
+        asked, answers = serve(directory, questions, model, rollout)
     except Exception as error:  # whatever a program raises that is not ours
         rule = f"does not load with {config.program}: {type(error).__name__}: {error}"
         raise InputError(directory, None, rule, "export it again") from error
-    values = {"prompts": [text for text, _ in asked], "answers": answers}
+    values: dict[str, Any] = {"prompts": questions, "answers": answers}
+    if held_out:
+        values |= _judged(context, asked, answers)
     (context.output / "answers.json").write_text(json.dumps(values), encoding="utf-8")
 
 
-def _asked(
-    directory: Path, config: ServeCheckConfig, model: ModelConfig, inputs: Mapping[str, Path]
-) -> list[tuple[str, list[int]]]:
-    """Text and ids of each prompt."""
-    from stages.tokenize.tokenizer import load
+def _questions(context: Context, count: int | None) -> list[str]:
+    """What the rows of the held-out MindRecord ask: all rows but those that tokenize has left out."""
+    from stages.tokenize.stage import both_splits
+    from stages.tokenize.text import columns
 
-    if config.prompts is not None:
-        tokenizer = load(directory)
-        return [(text, tokenizer.encode(text).ids) for text in config.prompts]
+    dataset = context.section(DatasetConfig, "dataset")
+    read = columns(dataset, context.section(TokenizeConfig, "tokenize"))
+    _, _, files, rows_of = both_splits(context.inputs["fetch_dataset"], dataset, read)
+    ledger = context.inputs["tokenize"] / f"test{DROPPED}"
+    lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
+    dropped = {(entry["source"], entry["line"]) for entry in map(json.loads, lines)}
+    asked: list[str] = []
+    for file in files:
+        for row in rows_of(file):
+            if len(asked) == count:
+                return asked
+            if isinstance(row, Row) and (file.name, row.line) not in dropped:
+                asked.append(row.prompt)
+    return asked
+
+
+def _judged(context: Context, asked: Sequence[Sequence[int]], answers: list[str]) -> dict[str, int]:
     from stages.grpo.data import Vocabulary, read_prompts
+    from stages.rewards.functions import accuracy_reward
 
-    found = read_prompts(inputs["tokenize"] / "test.mindrecord", Vocabulary.of(directory, model))
-    return [(found.texts[i], found.ids[i, : found.lengths[i]].tolist()) for i in range(config.count)]
+    vocabulary = Vocabulary.of(context.inputs["model"], context.section(ModelConfig, "model"))
+    known = read_prompts(context.inputs["tokenize"] / TEST, vocabulary)
+    rows = range(min(len(known), len(answers)))
+    right = accuracy_reward([answers[i] for i in rows], [known.solutions[i] for i in rows])
+    same = sum(list(asked[i]) == known.ids[i, : known.lengths[i]].tolist() for i in rows)
+    return {"right": sum(one > 0 for one in right), "asked": len(rows), "otherwise": len(rows) - same}
+
+
+def differs(right: int, asked: int, expected: float) -> bool:
+    """Whether an accuracy is more than two standard errors away from the expected one.
+
+    The error is that of `asked` answers, with two right and two wrong ones added (Agresti and Coull 1998),
+    so that one answer that 16-bit arithmetic tips is no failure where evaluate saw none or all right.
+    """
+    share = (expected * asked + 2) / (asked + 4)
+    return abs(right / asked - expected) > 2 * math.sqrt(share * (1 - share) / (asked + 4))
+
+
+Served = tuple[list[list[int]], list[str]]
+"""Ids of each prompt, and its answer."""
+
+
+def _turns(question: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": question}]
 
 
 def _by_transformers(
-    directory: Path, asked: Sequence[tuple[str, list[int]]], model: ModelConfig, rollout: RolloutConfig
-) -> list[str]:
+    directory: Path, questions: Sequence[str], model: ModelConfig, rollout: RolloutConfig
+) -> Served:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(directory, local_files_only=True)
     load: Any = AutoModelForCausalLM.from_pretrained
     served = load(directory, local_files_only=True, dtype="auto").eval()
-    texts = []
-    for _, ids in asked:
-        given = torch.tensor([ids])
-        done = served.generate(
-            given,
-            attention_mask=torch.ones_like(given),
-            do_sample=False,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            repetition_penalty=rollout.repetition_penalty,
-            max_new_tokens=rollout.max_tokens,
-        )
-        texts.append(str(tokenizer.decode(done[0, len(ids) :], skip_special_tokens=True)))
-    return texts
+    tokenizer.padding_side = "left"
+    asked: list[list[int]] = []
+    answers: list[str] = []
+    for question in questions:
+        if tokenizer.chat_template is None:
+            asked.append(tokenizer(question)["input_ids"])
+        else:
+            turns = _turns(question)
+            asked.append(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for start in range(0, len(asked), BATCH):
+        given = tokenizer.pad({"input_ids": asked[start : start + BATCH]}, return_tensors="pt")
+        with torch.inference_mode():
+            done = served.generate(
+                **given, do_sample=False, temperature=None, top_p=None, top_k=None, min_p=None,
+                repetition_penalty=rollout.repetition_penalty, max_new_tokens=rollout.max_tokens,
+            )  # fmt: skip
+        answers += tokenizer.batch_decode(done[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
+    return asked, answers
+
+
+def _by_vllm(directory: Path, questions: Sequence[str], model: ModelConfig, rollout: RolloutConfig) -> Served:
+    from vllm import LLM, SamplingParams
+
+    penalty, most = rollout.repetition_penalty, rollout.max_tokens
+    greedy = SamplingParams(temperature=0.0, repetition_penalty=penalty, max_tokens=most)
+    done = LLM(model=str(directory)).chat([_turns(question) for question in questions], greedy)
+    return [list(one.prompt_token_ids) for one in done], [one.outputs[0].text for one in done]
 
 
 def _by_ourselves(
-    directory: Path, asked: Sequence[tuple[str, list[int]]], model: ModelConfig, rollout: RolloutConfig
-) -> list[str]:
+    directory: Path, questions: Sequence[str], model: ModelConfig, rollout: RolloutConfig
+) -> Served:
     from stages.grpo import worker
 
     worker.start()
@@ -105,13 +170,32 @@ def _by_ourselves(
     from stages.grpo.rollout import Decoder
 
     vocabulary = Vocabulary.of(directory, model)
-    lengths = np.array([len(ids) for _, ids in asked], np.int32)
+    asked = _rendered(directory, vocabulary.tokenizer, questions)
+    lengths = np.array([len(ids) for ids in asked], np.int32)
     padded = np.full((len(asked), lengths.max()), vocabulary.special.pad, np.int32)
-    for row, (_, ids) in zip(padded, asked, strict=True):
+    for row, ids in zip(padded, asked, strict=True):
         row[: len(ids)] = ids
-    prompts = Prompts(padded, lengths, tuple(text for text, _ in asked), ("",) * len(asked))
+    prompts = Prompts(padded, lengths, tuple(questions), ("",) * len(asked))
     served = CausalLM(model, positions=padded.shape[1] + rollout.max_tokens)
     served.load(fuse(model, weights(directory, directory, model)))
     special = vocabulary.special
-    decoder = Decoder(served, rollout, len(asked), 1, padded.shape[1], special.eos, special.pad)
-    return complete(decoder, prompts, vocabulary, None)[0]
+    rows = min(len(asked), BATCH)
+    decoder = Decoder(served, rollout, rows, 1, padded.shape[1], special.eos, special.pad)
+    return asked, complete(decoder, prompts, vocabulary, None)[0]
+
+
+def _rendered(directory: Path, tokenizer: Any, questions: Sequence[str]) -> list[list[int]]:
+    """Ids through the directory's own template; of one that has none, those of the bare text."""
+    from stages.tokenize.chat import ChatTemplate, named_tokens
+    from stages.tokenize.text import Turn
+    from stages.tokenize.tokenizer import read_json
+
+    file = directory / TEMPLATE
+    if not file.is_file():
+        return [tokenizer.encode(question).ids for question in questions]
+    told = named_tokens(read_json(directory / "tokenizer_config.json"))
+    template = ChatTemplate(
+        file.read_text(encoding="utf-8"), {}, file, told
+    )  # as transformers: nothing guarded
+    texts = [template.render([Turn("user", question)], generation=True) for question in questions]
+    return [entry.ids for entry in tokenizer.encode_batch(texts, add_special_tokens=False)]

@@ -18,6 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from stages.base.errors import InputError
 from stages.base.files import read_text, understood
+from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
@@ -62,7 +63,8 @@ class ChatTemplate:
         Raises:
             InputError: it is malformed.
         """
-        self.path, self._special, self._told = path, dict(special), dict(told or {})
+        self.source, self.path = source, path
+        self._special, self._told = dict(special), dict(told or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
         self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
         environment = ImmutableSandboxedEnvironment(  # not HTML: escaping would change the text
@@ -135,19 +137,22 @@ class ChatTemplate:
 def load_template(
     directory: Path, special: Mapping[str, int], enable_thinking: bool | None = None
 ) -> ChatTemplate:
-    """The chat template of a tokenizer: chat_template.jinja, tokenizer_config.json's, else plain ChatML.
+    """The chat template of a tokenizer: of its file, else of tokenizer_config.json, else plain ChatML.
+
+    Of an exported model its base's counts: its own wraps that in what tokenize says, which is said anew.
 
     Raises:
         InputError: it is malformed, or knows nothing of the thinking that it is told of.
     """
-    path, alone = directory / "tokenizer_config.json", directory / "chat_template.jinja"
+    path = directory / "tokenizer_config.json"
     with understood(path, "a chat template"):
         settings = read_json(path) if path.is_file() else {}
-        source, told = settings.get("chat_template"), _named_tokens(settings)
+        source, told = settings.get("chat_template"), named_tokens(settings)
         if isinstance(source, list):  # several, each with a name
             source = {entry["name"]: entry["template"] for entry in source}.get("default")
-    if alone.is_file():
-        path = alone
+    alone = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]
+    if alone:
+        path = alone[0]
         with understood(path, "a chat template"):
             source = read_text(path)
     source = source or CHAT_TEMPLATE
@@ -160,7 +165,7 @@ def load_template(
         return ChatTemplate(source, special, path, told)
 
 
-def _named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
+def named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
     """bos_token and its kin, as transformers tells a template of them."""
     named = {key: settings.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
     texts = {key: one.get("content") if isinstance(one, dict) else one for key, one in named.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.fetch.config import DatasetConfig
+from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row, read_lines
 from stages.fetch.records import split_sources
 from stages.models.config import ModelConfig
@@ -42,7 +42,9 @@ def run(context: Context) -> None:
     model = context.section(ModelConfig, "model")
     encoder = make_encoder(context.inputs["fetch"], model, dataset, config)
     examples = "sft_data" in context.config
-    train, read_train, test, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    train, read_train, test, read_test = both_splits(
+        context.inputs["fetch_dataset"], dataset, encoder.columns
+    )
 
     def progress(done: int, total: int) -> None:
         context.progress(done, total, unit="rows")
@@ -66,7 +68,7 @@ def run(context: Context) -> None:
 
 
 def both_splits(
-    fetched: Path, dataset: DatasetConfig, encoder: Encoder
+    fetched: Path, dataset: DatasetConfig, columns: ColumnsConfig
 ) -> tuple[list[Path], Read[Row], list[Path], Read[Row]]:
     """Files and readers of training and test; rows are held out where there is no test file.
 
@@ -74,13 +76,13 @@ def both_splits(
         InputError: it is not said how many, or nothing would be left to train on.
     """
     train, test = (split_sources(fetched, split) for split in ("train", "test"))
-    lines: Read[Row] = partial(read_lines, columns=encoder.columns)
+    lines: Read[Row] = partial(read_lines, columns=columns)
     if test:
         return train, lines, test, lines
     if dataset.test_rows is None:
         remedy = "set it, or give a test file"
         raise InputError("dataset.test_rows", None, "is required to hold rows out of the only file", remedy)
-    hold_out = HoldOut(train, encoder.columns, dataset.test_rows)
+    hold_out = HoldOut(train, columns, dataset.test_rows)
     return train, hold_out.read_train, train, hold_out.read_test
 
 

@@ -1,4 +1,4 @@
-"""The export stage: trained rank directories back to a Hugging Face directory like the fetched one."""
+"""Mindformers parameters back to a Hugging Face directory like the fetched one."""
 
 from __future__ import annotations
 
@@ -9,39 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.models.config import Dtype, ModelConfig
+from stages.models.config import Dtype
 from stages.models.decoder import HEADS
 from stages.models.families import family_of, weights_of
 from stages.models.family import Shape, Weight
 from stages.weights.complete import stored_dtype
-from stages.weights.config import ExportConfig
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
-from stages.weights.progress import to_context
-from stages.weights.slicing import read_strategy
-from stages.weights.sources import INDEX_NAME, Tensor, open_directory, open_ranks, whole
+from stages.weights.sources import INDEX_NAME, Tensor, open_directory, whole
 from stages.weights.transfer import THREADS, Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
-
-
-def run(context: Context) -> None:
-    """Write a Hugging Face directory with grpo's weights and the fetched model's other files."""
-    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    strategy = read_strategy(context.inputs["strategy"] / "train_strategy")
-    tensors = open_ranks(context.inputs["grpo"] / "train", strategy)
-    export(
-        tensors,
-        context.inputs["fetch"],
-        context.output,
-        model,
-        config.dtype,
-        progress=to_context(context, "export"),
-    )
 
 
 def export(

@@ -12,6 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 from stages.grpo.checkpoint_files import digest
 
+ASKED = "Tom has 3 and 8 cards. How many in all?"
+
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
@@ -41,9 +43,9 @@ def test_a_directory_of_any_origin_is_asked_what_one_likes(copy: Path, tmp_path:
     out = tmp_path / "out"
     assert typed("export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
     assert (out / "config.json").exists() and not (out / "manifest.json").exists()
-    done = typed("serve-check", str(out), "--program", "local", "--prompt", "Tom has 3", "--prompt", "2 + 2")
+    done = typed("serve-check", str(out), "--program", "local", "--prompt", ASKED, "--prompt", "2 + 2")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("prompt  Tom has 3\n") and "of 2 answers" in done.stdout
+    assert done.stdout.startswith(f"prompt  {ASKED}\n") and "of 2 answers" in done.stdout
     (out / "model.safetensors").write_bytes(b"\x08")
     broken = typed("serve-check", str(out), "--program", "local")
     assert broken.returncode == 1 and "does not serve" in broken.stderr

@@ -50,7 +50,7 @@ def test_stages_come_after_their_inputs() -> None:
 def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: str) -> None:
     following = {
         "grpo": {"grpo", "evaluate", "export", "report"},
-        "evaluate": {"evaluate", "report"},
+        "evaluate": {"evaluate", "export", "report"},
         "sft": {"sft", "grpo", "evaluate", "export", "report"},
     }
     assert changed(override) == following[first]

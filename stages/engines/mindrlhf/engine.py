@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load, Window
 from stages.base.errors import ConfigError
-from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.layout import ROLES
 from stages.base.reader import part
 from stages.base.rules import Broken, Rules
@@ -18,6 +18,7 @@ from stages.engines.mindrlhf import notes as reading
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
+from stages.fetch.config import licence_files
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.weights.config import SPLIT
 
@@ -43,6 +44,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
         uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
+    evaluated = "local" in family.engines
     after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
         Stage(
@@ -79,14 +81,13 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             ("model", "rollout", "reward", "evaluate", "seed"),
             {"before": "fetch", "after": "grpo", **after},
             computes=True,
-            skipped=None
-            if "local" in family.engines
-            else f"{family.title}: only {trained_by('local')} is evaluated",
+            skipped=None if evaluated else f"{family.title}: only {trained_by('local')} is evaluated",
         ),
         Stage(
             "export",
-            ("model", "export"),
-            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            EXPORT_SECTIONS,
+            {"grpo": "grpo", **({"evaluate": "evaluate"} if evaluated else {}), **after},
+            external=licence_files(run.model),
             bytes_written=size,
             skipped=f"{family.title}: model.path is no Hugging Face directory; use grpoflow merge and export"
             if foreign

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load, Window
-from stages.base.graph import Program, Stage
+from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
 from stages.base.reader import as_text, part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS
@@ -15,6 +15,8 @@ from stages.engines.mindspeed_rl import contract, earnable, rules
 from stages.engines.mindspeed_rl import memory as cards
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.job import Job
+from stages.fetch.config import licence_files
+from stages.grpo.config import EvaluateConfig
 from stages.models.memory import warnings
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 CONVERT = Program("mindspeed_rl_convert", "stages.engines.mindspeed_rl.convert", version=1)
 TOKENIZE = Program("mindspeed_rl_tokenize", "stages.engines.mindspeed_rl.tokenize", version=4)
 GRPO = Program("mindspeed_rl_grpo", "stages.engines.mindspeed_rl.train", version=4)
-EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=1)
+EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", version=2)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
@@ -62,10 +64,13 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ),
         Stage(
             "export",
-            ("model", "layout", "export", "engine"),
+            (*(name for name in EXPORT_SECTIONS if name != "reward"), "layout", "engine"),
             {"grpo": "grpo", "fetch": "fetch"},
+            external=(*contract.files_read(this.engine.mindspeed_rl_home), *licence_files(run.model)),
             bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
-            unread=_reads("contract") | {("layout", role) for role in ("name", *ROLES)},
+            unread=_reads("contract", "prompt_type", "verifier_function", "verifier_weight")
+            | {("layout", role) for role in ("name", *ROLES)}
+            | {("evaluate", one.name) for one in fields(EvaluateConfig) if one.name != "sample_prompts"},
             program=EXPORT,
         ),
         Stage(

@@ -20,8 +20,11 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
+from stages.engines.mindspeed_rl.tokenize import encoder_of
 from stages.engines.model_directory import stand_in
 from stages.engines.outside import Tell, Watcher, begun, is_new, write_start
+from stages.export.stage import make_usable
+from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
 from stages.weights.config import ExportConfig
 from stages.weights.dtypes import FLOATS
@@ -71,6 +74,10 @@ def collect(context: Context) -> None:
     _require_finite(tensors, place)
     progress = to_context(context, "export")
     export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
+    encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
+    engine = engine_of(context.config)
+    rewards = {"functions": engine.verifier_function, "weights": engine.verifier_weight}
+    make_usable({**context.config, "reward": rewards}, context.inputs, context.output, encoder)
 
 
 def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:

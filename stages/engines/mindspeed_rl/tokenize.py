@@ -101,8 +101,8 @@ def prepare(context: Context) -> None:
         write_start(work, start)
         return
     dataset = context.section(DatasetConfig, "dataset")
-    encoder = _encoder(context, dataset)
-    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    encoder = encoder_of(context, dataset)
+    files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
     kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
     if not kept:
         rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
@@ -122,8 +122,10 @@ def collect(context: Context) -> None:
     for file in files:
         shutil.copyfile(file, context.output / file.name)
     dataset = context.section(DatasetConfig, "dataset")
-    encoder = _encoder(context, dataset)
-    train, read_train, tests, read_test = both_splits(context.inputs["fetch_dataset"], dataset, encoder)
+    encoder = encoder_of(context, dataset)
+    train, read_train, tests, read_test = both_splits(
+        context.inputs["fetch_dataset"], dataset, encoder.columns
+    )
     target = context.output / "test.mindrecord"
     cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
     if engine_of(context.config).sft == "mindformers":
@@ -197,7 +199,7 @@ def _slots(template: Mapping[str, Any], part: str, content: str) -> str:
     return "".join(slot for slot in slots if isinstance(slot, str)).replace("{{content}}", content)
 
 
-def _encoder(context: Context, dataset: DatasetConfig) -> Encoder:
+def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
     """Ours, with the engine's template."""
     engine = engine_of(context.config)
     assert engine.mindspeed_rl_home is not None

@@ -140,7 +140,7 @@ def test_every_template_of_the_checkout_asks_what_evaluate_asks(told: Told, tmp_
             "tokenize", values, {"fetch": told.fetched}, tmp_path, tmp_path, tmp_path / "progress"
         )
         try:
-            encoder = tokenize._encoder(context, config.dataset)
+            encoder = tokenize.encoder_of(context, config.dataset)
         except ConfigError:
             refused.add(name)
             assert any(max(row) >= known for row in theirs), name  # a word that the model never saw

@@ -76,8 +76,10 @@ def test_prompts_have_our_ids_and_labels_are_the_answers(window: Window, tmp_pat
     rows = json.loads((work / "train.json").read_text())
     assert len(rows) == ROWS == len(columns["input_ids"])
     context = Context("tokenize", config.plain(), inputs, output, work, work / "progress.jsonl")
-    encoder = tokenize._encoder(context, context.section(DatasetConfig, "dataset"))
-    (file,), read_train, _, _ = tokenize.both_splits(inputs["fetch_dataset"], encoder.dataset, encoder)
+    encoder = tokenize.encoder_of(context, context.section(DatasetConfig, "dataset"))
+    (file,), read_train, _, _ = tokenize.both_splits(
+        inputs["fetch_dataset"], encoder.dataset, encoder.columns
+    )
     ours, _ = encoder.encode(list(read_train(file)), with_answers=False)
     assert columns["input_ids"] == [row.prompt for row in ours]
     assert columns["attention_mask"] == [[1] * len(row) for row in columns["input_ids"]]

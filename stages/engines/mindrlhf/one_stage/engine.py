@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stages.base.engine import Checkout, Engine, Known, Load
-from stages.base.graph import TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Program, Stage, growth, rank_bytes
 from stages.base.reader import part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.one_stage import contract, rules
 from stages.engines.mindrlhf.one_stage import memory as cards
 from stages.engines.mindrlhf.one_stage.job import ROLES, Job
+from stages.fetch.config import licence_files
 from stages.models.memory import GIB, warnings
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf.one_stage.stage", 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Two checkpoints are cut, for training and for generation; the reference takes generation's."""
     size, ranks = run.model.weight_bytes, rank_bytes(run)
+    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
         Stage("convert", ("model", "convert"), {"fetch": "fetch"}, bytes_written=size),
         TOKENIZE,
@@ -46,19 +48,14 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         Stage(
             "evaluate",
             ("model", "rollout", "reward", "evaluate", "seed"),
-            {
-                "before": "fetch",
-                "after": "grpo",
-                "strategy": "grpo",
-                "tokenize": "tokenize",
-                "fetch": "fetch",
-            },
+            {"before": "fetch", "after": "grpo", **after},
             computes=True,
         ),
         Stage(
             "export",
-            ("model", "export"),
-            {"grpo": "grpo", "strategy": "grpo", "fetch": "fetch"},
+            EXPORT_SECTIONS,
+            {"grpo": "grpo", "evaluate": "evaluate", **after},
+            external=licence_files(run.model),
             bytes_written=size,
         ),
     )

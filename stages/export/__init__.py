@@ -1,0 +1,1 @@
+"""What leaves the store: a Hugging Face directory that answers elsewhere as it did in training."""

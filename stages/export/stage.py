@@ -1,0 +1,124 @@
+"""The export stage: trained rank directories as a Hugging Face directory that can be used as it is.
+
+Beside the weights: the chat template that the training prompts had, the tokenizer that made their ids,
+generation_config.json with what evaluate sampled with, and a model card.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.base.context import Context
+from stages.base.reader import read
+from stages.export.card import model_card
+from stages.export.template import chat_template
+from stages.fetch.config import BASE_TEMPLATE, TEMPLATE, DatasetConfig, licence_files
+from stages.grpo.config import EvaluateConfig, RolloutConfig
+from stages.models.config import ModelConfig
+from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.encode import Encoder
+from stages.tokenize.stage import make_encoder
+from stages.tokenize.tokenizer import SpecialIds, read_json
+from stages.weights.config import ExportConfig
+from stages.weights.export import export
+from stages.weights.progress import to_context
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import open_ranks
+
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens",
+            "min_new_tokens", "max_length", "min_length")  # fmt: skip
+"""Keys of a generation_config.json that say how to sample, of which the base's say nothing of this model."""
+
+
+def run(context: Context) -> None:
+    """Write a Hugging Face directory with grpo's weights, and what it takes to ask it as training did."""
+    model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
+    strategy = read_strategy(context.inputs["strategy"] / "train_strategy")
+    tensors = open_ranks(context.inputs["grpo"] / "train", strategy)
+    progress = to_context(context, "export")
+    export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
+    make_usable(context.config, context.inputs, context.output)
+
+
+def make_usable(
+    config: Mapping[str, Any], inputs: Mapping[str, Path], out: Path, encoder: Encoder | None = None
+) -> None:
+    """Give an exported directory its template, tokenizer, sampling, card and the base's licence.
+
+    Args:
+        config: sections model, dataset, tokenize, rollout, reward, train and evaluate; and `command`, the
+            overrides of the run, where they are known.
+        inputs: the artifact fetch; grpo and evaluate where they are whole.
+        out: the directory; holds weights and the fetched model's other files.
+        encoder: made training's prompts; None: the one of section tokenize.
+    """
+    model = read(ModelConfig, config["model"], "model")
+    tokenize = read(TokenizeConfig, config["tokenize"], "tokenize")
+    dataset = read(DatasetConfig, config["dataset"], "dataset")
+    encoder = encoder or make_encoder(inputs["fetch"], model, dataset, tokenize)
+    if encoder.compat:
+        write_tokenizer(encoder, out)
+    write_template(chat_template(encoder), out)
+    sampled = read(EvaluateConfig, config["evaluate"], "evaluate").sample_prompts > 0
+    rollout = read(RolloutConfig, config["rollout"], "rollout")
+    _write(out / "generation_config.json", generation(out, encoder.ids, rollout, sampled))
+    licences = licence_files(model)
+    for file in licences:
+        if file.name != "README.md":
+            shutil.copyfile(file, out / file.name)
+    card = model_card(config, inputs, licences, bare=encoder.template is None)
+    (out / "README.md").write_text(card, encoding="utf-8")
+
+
+def write_template(template: str, out: Path) -> None:
+    """Make `template` the directory's, where new and old readers look; keep the base's beside it."""
+    settings_file, file = out / "tokenizer_config.json", out / TEMPLATE
+    settings = read_json(settings_file) if settings_file.is_file() else {}
+    base = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
+    if isinstance(base, list):  # several, each with a name
+        base = {entry["name"]: entry["template"] for entry in base}.get("default")
+    if base and base != template and not (out / BASE_TEMPLATE).exists():
+        (out / BASE_TEMPLATE).write_text(base, encoding="utf-8")
+    file.write_text(template, encoding="utf-8")
+    _write(settings_file, settings | {"chat_template": template})
+
+
+def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool) -> dict[str, Any]:
+    """generation_config.json: the base's, with the ids that ended training's completions and its sampling.
+
+    Args:
+        out: holds the base's, if it has one.
+        ids: begin, end and padding.
+        rollout: what completions were sampled with.
+        sampled: whether evaluate sampled any; else it was greedy alone.
+    """
+    file = out / "generation_config.json"
+    base = read_json(file) if file.is_file() else {}
+    values = {key: value for key, value in base.items() if key not in SAMPLING}
+    values |= {"bos_token_id": ids.bos, "eos_token_id": list(ids.eos), "pad_token_id": ids.pad}
+    values |= {"do_sample": sampled, "max_new_tokens": rollout.max_tokens}
+    if rollout.min_tokens:
+        values["min_new_tokens"] = rollout.min_tokens
+    if rollout.repetition_penalty != 1:
+        values["repetition_penalty"] = rollout.repetition_penalty
+    if sampled:  # 0 and 1.0 switch off what transformers would do unless it is told
+        values |= {"temperature": rollout.temperature, "top_k": rollout.top_k or 0}
+        values |= {"top_p": rollout.top_p or 1.0}
+        values |= {"min_p": rollout.min_p} if rollout.min_p else {}
+    return values
+
+
+def write_tokenizer(encoder: Encoder, out: Path) -> None:
+    """The tokenizer without the merges that compat=mindrlhf leaves out."""
+    encoder.tokenizer.save(str(out / "tokenizer.json"))
+    merges: Sequence[Any] = read_json(out / "tokenizer.json")["model"]["merges"]
+    lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    (out / "merges.txt").write_text("\n".join(["#version: 0.2", *lines]) + "\n", encoding="utf-8")
+
+
+def _write(file: Path, values: Mapping[str, Any]) -> None:
+    file.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,130 @@
+"""What lies beside exported weights: how answers are sampled, and a card that nobody's text steers."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.config.load import load
+from stages.export.card import fenced, model_card, plain
+from stages.export.stage import generation
+from stages.fetch.config import licence_files
+from stages.grpo.config import greedy
+from stages.tokenize.tokenizer import SpecialIds
+
+IDS = SpecialIds(None, (7, 8), 9)
+HOSTILE = "a|b `` ``` <script>alert(1)</script> [x](javascript:y)\n# Title\u202e ![p](http://h/p.png)"
+
+
+def write(file, values):
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(values))
+
+
+@pytest.fixture
+def config():
+    return load(["engine=local"]).plain()
+
+
+def artifacts(tmp_path, answer="7"):
+    made = {"versions": {"mindspore": "2.7.0"}, "git_commit": "abc", "config": {"engine": {"name": "local"}}}
+    write(tmp_path / "grpo/manifest.json", made)
+    write(tmp_path / "evaluate/manifest.json", {})
+    result = {"accuracy_sft": 0.5, "accuracy_grpo": 0.93, "prompts": 1024}
+    write(tmp_path / "evaluate/result.json", result)
+    write(tmp_path / "evaluate/samples.jsonl", {"prompt": "3+4?", "after": answer})
+    return {name: tmp_path / name for name in ("grpo", "evaluate", "fetch")}
+
+
+def test_generation_config_ends_and_samples_as_evaluate_did(tmp_path):
+    base = {
+        "eos_token_id": 1,
+        "temperature": 0.7,
+        "top_k": 20,
+        "top_p": 0.8,
+        "repetition_penalty": 1.05,
+        "kept": 1,
+    }
+    write(tmp_path / "generation_config.json", base)
+    ids = {"bos_token_id": None, "eos_token_id": [7, 8], "pad_token_id": 9, "kept": 1}
+    found = generation(tmp_path, IDS, greedy(28), sampled=True)
+    drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 28}
+    assert found == ids | drawn
+    rollout = dataclasses.replace(
+        greedy(28), temperature=0.6, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.2, min_tokens=3
+    )
+    always = {"max_new_tokens": 28, "repetition_penalty": 1.2, "min_new_tokens": 3}
+    drawn = {"do_sample": True, "temperature": 0.6, "top_k": 5, "top_p": 0.9, "min_p": 0.1}
+    assert generation(tmp_path, IDS, rollout, sampled=True) == ids | always | drawn
+    assert generation(tmp_path, IDS, rollout, sampled=False) == ids | always | {"do_sample": False}
+
+
+@pytest.mark.parity
+def test_transformers_take_it_as_it_stands(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    for sampled in (True, False):
+        write(tmp_path / "generation_config.json", generation(tmp_path, IDS, greedy(28), sampled))
+        read = transformers.GenerationConfig.from_pretrained(tmp_path)
+        read.validate(strict=True)
+        assert (read.eos_token_id, read.do_sample, read.max_new_tokens) == ([7, 8], sampled, 28)
+
+
+def test_the_card_tells_what_the_model_is_and_how_it_was_made(tmp_path, config):
+    config["command"] = ["train.beta=0.02", "store=/home/me/store", "remote=s3://u:secret@bucket/x"]
+    card = model_card(config, artifacts(tmp_path), (), bare=True)
+    for part in (
+        "# tiny after GRPO on arith", "engine=local", "| 93.0 % | 91.3 to 94.4 % (95 % interval) |",
+        "1024 held-out", "accuracy × 1, answer\\_format × 0.1", "beta: 0.01", "mindspore 2.7.0", "commit abc",
+        "grpoflow run train.beta=0.02\n", "None lay in the base's directory", "3+4?",
+    ):  # fmt: skip
+        assert part in card, part
+    assert not any(private in card for private in ("/home/me", "secret"))
+
+
+def test_a_model_that_was_not_evaluated_has_a_card_too(tmp_path, config):
+    assert "Not evaluated" in model_card(config, {"grpo": tmp_path / "none"}, (), bare=False)
+
+
+def test_the_bases_licence_is_told_and_named_as_its_card_names_it(tmp_path, config):
+    (tmp_path / "LICENSE.txt").write_text("Apache")
+    (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\nother: 1\n---\n# Base")
+    model = dataclasses.replace(load(["engine=local"]).model, source="local", path=str(tmp_path))
+    files = licence_files(model)
+    assert [file.name for file in files] == ["LICENSE.txt", "README.md"]
+    card = model_card(config, {}, files, bare=True)
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["license"] == "apache-2.0" and "[LICENSE.txt](LICENSE.txt)" in card
+    (tmp_path / "README.md").write_text("---\n{ [\n---\n# Base")
+    assert "license" not in yaml.safe_load(model_card(config, {}, files, bare=True).split("---")[1])
+    assert licence_files(load(["engine=local"]).model) == ()
+
+
+def test_what_users_and_models_wrote_steers_no_reader(tmp_path, config):
+    config["model"]["name"] = config["dataset"]["name"] = HOSTILE
+    config["tokenize"]["system_prompt"] = HOSTILE
+    config["command"] = [f"model.name={HOSTILE}"]
+    card = model_card(config, artifacts(tmp_path, HOSTILE), (), bare=True)
+    outside, fence = [], None
+    for line in card.splitlines():
+        ticks = len(line) - len(line.lstrip("`"))
+        if ticks >= 3 and fence is None:
+            fence = ticks
+        elif fence is not None and line == "`" * fence:
+            fence = None
+        elif fence is None:
+            outside.append(line)
+    assert fence is None and "\u202e" not in card
+    assert not any(re.search(r"(?<!\\)[<\[`]", line) for line in outside if "`do_sample" not in line)
+    assert [line for line in outside if line.startswith("# ")] == [
+        f"# {plain(HOSTILE)} after GRPO on {plain(HOSTILE)}"
+    ]
+
+
+@given(text=st.text(alphabet="`~ab\n ", max_size=30))
+def test_no_text_ends_its_own_block(text):
+    opening, *inside, closing = fenced(text).split("\n")
+    assert opening == closing and not any(line.strip().startswith(closing) for line in inside)
