@@ -21,6 +21,7 @@ from pipeline.config.load import Config, load
 from stages.engines.mindspeed_rl import convert, export
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.fetch.builtin import write_model
+from stages.fetch.tokenizer_files import ending_ids, write_trained
 from stages.weights.sources import open_directory
 from stages.weights.tensors import load as load_weights
 from tests.upstream.mindspeed_rl import alone
@@ -31,7 +32,6 @@ SHAPE = [
     "model=qwen2_5_7b", "model.hidden_size=64", "model.num_hidden_layers=4", "model.num_attention_heads=4",
     "model.num_key_value_heads=2", "model.intermediate_size=96", "model.vocab_size=512",
 ]  # fmt: skip
-IDS = {"bos": None, "eos": [1], "pad": 0}
 QWEN3 = [one.replace("qwen2_5_7b", "qwen3_8b") for one in SHAPE]
 """Heads of 128, more than hidden_size / heads; of the newer window alone."""
 QWEN3_MOE = [
@@ -55,8 +55,8 @@ def make_model(config: Config, directory: Path, dtype: str) -> Path:
         dtype: the key under which config.json names it; transformers has another one from 4.56 on.
     """
     directory.mkdir()
-    write_model(replace(config.model, source="builtin"), IDS, 7, directory)
-    (directory / "tokenizer.json").touch()  # given to the converter, and not read
+    write_trained(["1 + 1"], config.model.vocab_size, directory)
+    write_model(replace(config.model, source="builtin"), ending_ids(directory), 7, directory)
     file = directory / "config.json"
     values = json.loads(file.read_text())
     file.write_text(json.dumps({**values, dtype: values.pop("torch_dtype")}))
