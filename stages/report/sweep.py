@@ -24,10 +24,12 @@ OVERLAID = (
 )
 MAX_OTHERS = 30
 """Lines beside those with a colour of their own."""
-MAX_ROWS = 400
+MAX_ROWS = 5000
+PAGE_SIZE = 50
+"""Rows of a table that stand there when the page opens; further ones wait as text (tables.js)."""
 TEXT_LIMIT = 300
 """Characters of a value; of a message ten times as many."""
-TEXT_BUDGET = 40_000
+TEXT_BUDGET = 100_000
 """Characters of all values of one table, which share it."""
 
 
@@ -88,7 +90,8 @@ def render(
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     users = _users(given)
     curves, undrawn = _curves(ranked, users, metrics)
-    script = own("sort.js")
+    script = own("tables.js")
+    unfinished = [point for point in given if point.state != "finished"]
     values = {
         "title": title,
         "keys": [shorten(key, TEXT_LIMIT) for key in keys],
@@ -100,7 +103,9 @@ def render(
         "columns": columns,
         "rows": rows,
         "unlisted": len(ranked) - len(rows),
-        "without": _without([point for point in given if point.state != "finished"][:MAX_ROWS]),
+        "page_size": PAGE_SIZE,
+        "without": _without(unfinished[:MAX_ROWS]),
+        "unlisted_without": len(unfinished) - MAX_ROWS,
         "curves": curves,
         "undrawn": undrawn,
         "time": _time(users, manifests),
@@ -136,10 +141,18 @@ def _limit(texts: int, most: int = TEXT_LIMIT) -> int:
     return max(20, min(most, TEXT_BUDGET // max(1, texts)))
 
 
-def _without(given: Sequence[SweepPoint]) -> list[tuple[int, str, str, str]]:
-    """(number, what differs, state, reason) of points without a result."""
+def _without(given: Sequence[SweepPoint]) -> list[dict[str, Any]]:
+    """Number, what differs, state and reason of points without a result."""
     short, long = _limit(len(given)), _limit(len(given), 10 * TEXT_LIMIT)
-    return [(p.number, _told(p.chosen, short), p.state, shorten(p.message, long)) for p in given]
+    return [
+        {
+            "number": point.number,
+            "told": _told(point.chosen, short),
+            "state": point.state,
+            "message": shorten(point.message, long),
+        }
+        for point in given
+    ]
 
 
 def _table(

@@ -24,7 +24,7 @@ OVERRIDES = [
     "+engine.env.A=1", "+engine.env.A=true", "+engine.env.A=1.0", "dataset=gsm8k", "model=qwen3_8b",
     "train.betta=1", "model=huge", "~evaluate.k",
 ]  # fmt: skip
-"""Groups, keys of each depth, equal values of other types, references, what defaults give way to, mistakes."""
+"""Groups, keys of each depth, equal values of other types, references, what defaults give way to, faults."""
 POINT = st.lists(st.sampled_from(OVERRIDES), max_size=3, unique_by=lambda typed: typed.partition("=")[0])
 
 

@@ -198,6 +198,53 @@ def test_a_sweep_sorts_by_any_column(tmp_path, browse):
     assert f"<title>{orders}</title>" in browse(probed(page, measure), "--dump-dom").stdout
 
 
+@pytest.fixture
+def thousand(tmp_path) -> Path:
+    """A sweep of 1,000 points, one of which has a hostile text; all are without a curve."""
+    given = {**sweep_of(1000), "metrics": {}}
+    hostile = "</script><img src=x onerror=\"document.title = 'owned'\"><!--<script>"
+    given["given"][3] = replace(given["given"][3], chosen={"train.beta": hostile, "report.title": "run_3"})
+    (tmp_path / "index.html").write_text(render(**given), encoding="utf-8")
+    return tmp_path / "index.html"
+
+
+def test_a_thousand_points_open_as_one_page_of_rows_and_each_is_reached(thousand, browse):
+    measure = """
+        const nodes = () => document.querySelectorAll('*').length;
+        const section = document.querySelector('#points'), input = section.querySelector('input');
+        const press = (name) => [...section.querySelectorAll('button')].find((b) => b.innerText == name);
+        const numbers = () => [...section.querySelectorAll('tbody th')].map((th) => Number(th.textContent));
+        const told = () => section.querySelector('[role=status]').textContent;
+        const type = (words) => { input.value = words; input.dispatchEvent(new Event('input')); };
+        const opened = nodes(), said = [told()], seen = new Set(numbers());
+        let most = numbers().length;
+        while (!press('Next').disabled) {
+            press('Next').click();
+            numbers().forEach((n) => seen.add(n));
+            most = Math.max(most, numbers().length);
+        }
+        said.push(`${seen.size} reached, ${most} at once, ${told()}`);
+        press('Point').click();
+        said.push(`${told()}: ${numbers()[0]} ${numbers().at(-1)}`);
+        type('RUN_77 finished');
+        said.push(`${told()}: ${numbers().join(' ')}`);
+        type('nowhere');
+        said.push(told());
+        type('');
+        press('All').click();
+        said.push(`${told()}, ${numbers().length} rows`, opened < 1000 ? 'few nodes' : opened,
+                  document.querySelectorAll('img').length);
+        if (document.title != 'owned') document.title = said.join(' | ');
+    """
+    seen = browse(probed(thousand, measure), "--dump-dom")
+    assert "CONSOLE" not in seen.stderr, seen.stderr
+    found = " ".join(str(number) for number in (77, *range(770, 780)))
+    assert re.findall("<title>(.*?)</title>", seen.stdout)[0].split(" | ") == [
+        "1 to 50 of 1000", "1000 reached, 50 at once, 951 to 1000 of 1000", "1 to 50 of 1000: 0 49",
+        f"1 to 11 of 11: {found}", "no row has these words", "1 to 1000 of 1000, 1000 rows", "few nodes", "0",
+    ]  # fmt: skip
+
+
 def test_the_policy_lets_a_sweep_run_its_own_script_only(tmp_path, browse):
     page = tmp_path / "index.html"
     page.write_text(render(**sweep_of(8)), encoding="utf-8")

@@ -1,6 +1,7 @@
 import pytest
 
-from stages.report.sweep import MAX_ROWS, render
+from stages.report import sweep
+from stages.report.sweep import render
 from stages.report.text import duration, neutral
 from tests.stages.report.reading import Page
 from tests.stages.report.synthetic import sweep_of
@@ -81,5 +82,18 @@ def test_hostile_text_stays_text(text):
 def test_the_largest_page_stays_below_two_megabytes():
     text = '"' * 5000
     page = check(render(**sweep_of(1200, steps=300, value=text, message=text)), scripts=1)
-    assert f"{1200 - MAX_ROWS} more points stand in table.csv" in page.text
+    assert "more stand in table.csv" not in page.text
     assert "more are not drawn" in page.text
+
+
+def test_what_is_beyond_the_most_rows_is_said(monkeypatch):
+    monkeypatch.setattr(sweep, "MAX_ROWS", 5)
+    page = check(render(**sweep_of(8)), scripts=1)
+    assert "3 more points stand in table.csv" in page.text
+
+
+def test_without_scripts_the_first_rows_stand_there_and_the_others_are_named():
+    source = render(**{**sweep_of(120), "metrics": {}})
+    page = check(source, scripts=1)
+    assert [tag for tag, _ in page.elements].count("tr") == 1 + 50 + 1 + 2, "two tables with headings"
+    assert "These are the first 50 of 120" in page.text and "table.csv" in page.attributes("href")
