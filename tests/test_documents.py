@@ -16,7 +16,7 @@ from launch.diagnose.failures import TOLD, failures
 from pipeline import cli
 from pipeline.cli import main, make_parser
 from pipeline.config.load import load
-from pipeline.plan.explain import flat
+from pipeline.config.plain import flat
 from pipeline.store import history
 from tests.documents import FENCE, ROOT, Command, all_commands, pages
 

@@ -13,8 +13,8 @@ from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive, load
+from pipeline.config.plain import flat
 from pipeline.errors import StoreError
-from pipeline.plan.explain import flat
 from pipeline.plan.target import Target
 from pipeline.store import history
 from pipeline.store.history import Record

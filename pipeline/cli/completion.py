@@ -11,9 +11,9 @@ from typing import Any
 from pipeline.cli.command import Commands, store_of
 from pipeline.config.compose import VALUE, config_files
 from pipeline.config.load import load
+from pipeline.config.plain import flat
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
-from pipeline.plan.explain import flat
 from pipeline.plan.graph import VERSIONS
 from pipeline.store import history
 

@@ -12,9 +12,9 @@ from rich.table import Table
 from pipeline.cli.command import Commands, add_configuration
 from pipeline.config import file
 from pipeline.config.load import Config, load
+from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import keys
-from pipeline.plan.explain import flat
 from pipeline.plan.origin import origins
 from pipeline.terminal import console
 from stages.base.errors import as_override

@@ -16,8 +16,8 @@ from typing import Any
 from rich.table import Table
 
 from pipeline.cli.command import Commands, add_run, store_of
+from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
-from pipeline.plan import explain
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.terminal import console
@@ -83,22 +83,28 @@ def runs(options: Namespace) -> int:
         if not name:
             raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
         tell(history.chosen(known(), wanted).id, "named", name=name)
-    records = _chosen(list(known().values()), filters, options.since)
-    older = 0 if options.all or options.json else max(0, len(records) - NEWEST)
+    if options.all or options.json or options.remote or filters or options.since is not None:
+        found = known()
+        records, total = _chosen(list(found.values()), filters, options.since), len(found)
+        fitting = len(records)
+    else:
+        found, fitting = history.newest(store_of(options).root, NEWEST)
+        records, total = list(found.values()), fitting
+    shown = records if options.all else records[-NEWEST:]
     if options.json:
         print(json.dumps([asdict(record) for record in records], indent=1))
         return Exit.DONE
     table = _table("run", "state", "took", "accuracy", "overrides", "kept")
-    for record in records[older:]:
+    for record in shown:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
         overrides = " ".join([record.target, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     if not records:
-        print(f"none of {len(known())} runs fits" if known() else "no runs are recorded")
+        print(f"none of {total} runs fits" if total else "no runs are recorded")
         return Exit.DONE
     console().print(table)
-    if older:
-        print(f"{older} older runs are not shown: --all")
+    if fitting > len(shown):
+        print(f"{fitting - len(shown)} older runs are not shown: --all")
     return Exit.DONE
 
 
@@ -186,7 +192,7 @@ def diff(options: Namespace) -> int:
     root = store_of(options).root
     records = [history.find(root, wanted) for wanted in (options.run, options.other)]
     table = _table("", *(record.id for record in records))
-    sides = [{**explain.flat(record.config), **explain.flat(record.result, "result")} for record in records]
+    sides = [{**flat(record.config), **flat(record.result, "result")} for record in records]
     keys = sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key))
     if options.json:
         pairs = {key: [side.get(key) for side in sides] for key in keys}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -15,3 +16,14 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     return value
+
+
+def flat(values: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one: dotted keys -> leaves."""
+    if isinstance(values, Mapping):
+        return {
+            key: leaf
+            for name, value in values.items()
+            for key, leaf in flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
+        }
+    return {prefix: list(values) if isinstance(values, tuple) else values}

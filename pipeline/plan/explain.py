@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline.config.load import Config
+from pipeline.config.plain import flat
 from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
@@ -248,14 +249,3 @@ def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
         if manifest.inputs.get(name) != key.fingerprint:
             found.append(f"input changed: {name}")
     return found
-
-
-def flat(values: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one: dotted keys -> leaves."""
-    if isinstance(values, Mapping):
-        return {
-            key: leaf
-            for name, value in values.items()
-            for key, leaf in flat(value, f"{prefix}.{name}" if prefix else str(name)).items()
-        }
-    return {prefix: list(values) if isinstance(values, tuple) else values}

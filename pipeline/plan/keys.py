@@ -21,8 +21,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.load import Config
+from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Problem
-from pipeline.plan.explain import flat
 from pipeline.plan.graph import stages
 from stages.base.identity import NotInIdentity, field_types
 from stages.base.rules import Row, Rules

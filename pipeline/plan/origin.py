@@ -13,7 +13,7 @@ from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive
-from pipeline.plan.explain import flat
+from pipeline.config.plain import flat
 
 
 def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from pipeline.cli import main
 from pipeline.config import file
 from pipeline.config.load import Config, load
+from pipeline.config.plain import flat
 from pipeline.plan import keys
-from pipeline.plan.explain import flat
 from pipeline.plan.origin import origins
 from pipeline.store import history
 from stages.base.identity import field_types

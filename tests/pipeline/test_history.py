@@ -205,3 +205,35 @@ def test_the_newest_runs_are_listed_or_those_of_some_values(
     assert "train.betta=1: is a key of none of these runs" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["runs", "--since", "yesterday"])
+
+
+@pytest.mark.parametrize(
+    "others",
+    [[], ['{"event":"started","run":"other","time_s":1,"overrides":[],"config":{},"artifacts":{}}'],
+     ['{"run": "run24", "event": "fini', '{"run": "run99", "event": "started", "time_s": 1}', "", "null"]],
+    ids=["our own lines", "somebody else's order", "garbage"],
+)  # fmt: skip
+def test_the_newest_are_those_that_all_runs_end_with(tmp_path: Path, others: list[str]) -> None:
+    for number in range(25):
+        start(tmp_path, f"run{number}")
+    with (tmp_path / history.FILE).open("a") as file:
+        file.writelines(f"{line}\n" for line in others)
+    for run in ("run3", "run22"):
+        history.record(tmp_path, run, "finished", result={"gain": 0.2})
+        history.record(tmp_path, run, "pinned")
+    held = leases.take(tmp_path, "run23")
+    every = history.runs(tmp_path)
+    for count in (1, 20, 40):
+        assert history.newest(tmp_path, count) == (dict(list(every.items())[-count:]), len(every))
+    held.release()
+    assert history.newest(tmp_path / "nothing", 20) == ({}, 0)
+
+
+def test_a_listing_reads_no_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(200):
+        start(tmp_path, f"run{number}")
+    read: list[str] = []
+    event = history._event
+    monkeypatch.setattr(history, "_event", lambda line: read.append(line) or event(line))
+    assert main(["runs", f"store={tmp_path}"]) == 0
+    assert len(read) <= 21
