@@ -133,7 +133,7 @@ def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
         output, work = outputs.setdefault(spec.name, tmp_path / spec.name), tmp_path / f"{spec.name}-work"
         output.mkdir()
         work.mkdir()
-        inputs = {name: outputs[key.stage] for name, key in spec.inputs.items()}
+        inputs = {name: outputs.get(key.stage, tmp_path / key.stage) for name, key in spec.inputs.items()}
         context = Context(spec.name, spec.config, inputs, output, work, work / "progress")
         if spec.program is None:
             entry(spec.name)(context)
