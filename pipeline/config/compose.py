@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import remote
-from pipeline.config.plain import plain
+from pipeline.config.kept import Kept
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
@@ -42,6 +42,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
 class Composer:
     """`compose` for many override lists at one time: files and environment are read once.
 
+    Its results have parts in common, which nobody may change; `kept` holds what is made of them.
     A point of a sweep costs no more than setting its values where these are scalars that nothing in the
     configuration refers to; all else is Hydra's and OmegaConf's.
     """
@@ -49,6 +50,7 @@ class Composer:
     def __init__(self, config_dir: Path | None = None) -> None:
         self._config_dir, self._state = config_dir, _state(config_dir)
         self._resolved: dict[tuple[str, ...], Resolved | None] = {}
+        self.kept = Kept()
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
         """As the function of that name."""
@@ -122,7 +124,7 @@ class Resolved:
             if name not in section or isinstance(section[name], (dict, list)):
                 return None
             section[name] = simple[1]
-        return dict(plain(changed))
+        return changed
 
 
 def _touch(key: str, other: str) -> bool:

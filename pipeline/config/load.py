@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +12,11 @@ from annotated_types import Ge
 from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
+from pipeline.config.compose import Composer
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
 from pipeline.config.give_way import give_way
+from pipeline.config.kept import Kept
 from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
@@ -40,23 +42,22 @@ class Config(Sections):
         return dict(plain(self))
 
 
-Compose = Callable[[Sequence[str]], dict[str, Any]]
-
-
-def load(overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None) -> Config:
+def load(
+    overrides: Sequence[str], config_dir: Path | None = None, composer: Composer | None = None
+) -> Config:
     """Compose, derive, type and check a configuration; as `load_noted`, without its notes."""
-    return load_noted(overrides, config_dir, compose)[0]
+    return load_noted(overrides, config_dir, composer)[0]
 
 
 def load_noted(
-    overrides: Sequence[str], config_dir: Path | None = None, compose: Compose | None = None
+    overrides: Sequence[str], config_dir: Path | None = None, composer: Composer | None = None
 ) -> tuple[Config, tuple[str, ...]]:
     """Compose, derive, type and check a configuration.
 
     Args:
         overrides: Hydra's.
         config_dir: the user's own config groups.
-        compose: how many points are composed; None: by the cache on disk.
+        composer: of many points; None: composed by the cache on disk.
 
     Returns:
         The configuration, and which defaults gave way to what was typed.
@@ -64,10 +65,11 @@ def load_noted(
     Raises:
         ConfigError: with every problem that can be told apart, in one go.
     """
-    values = compose(overrides) if compose else compose_cached(overrides, config_dir)
+    values = composer.compose(overrides) if composer else compose_cached(overrides, config_dir)
     values, notes = give_way(alone(values, overrides), overrides)
-    config = read(Config, derive(values))
-    problems = rules.check(config)
+    kept = composer.kept if composer else Kept()
+    config = read(Config, derive(values), made=kept.sections)
+    problems = rules.check(config, kept)
     if problems:
         raise ConfigError(problems)
     return config, notes

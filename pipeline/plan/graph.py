@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engines
+from pipeline.config.kept import Kept
 from pipeline.config.load import Config
+from pipeline.config.plain import plain
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import WHOLE, Target
 from pipeline.store.store import Key
 from stages.base.graph import Program, Stage
-from stages.base.identity import identity
+from stages.base.identity import field_types, identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.report.artifacts import READS
 from stages.rewards import user_code
@@ -155,6 +157,7 @@ def plan(
     names: Mapping[str, str] | None = None,
     target: Target | None = None,
     edition: Callable[[Key], int] = lambda key: 0,
+    kept: Kept | None = None,
 ) -> Plan:
     """Fingerprint every stage of a run.
 
@@ -164,14 +167,17 @@ def plan(
         names: model and dataset -> the name that counts, where `config` has another one as a label.
         target: what is asked for; None: the whole graph.
         edition: how often an artifact was built anew, this time included.
+        kept: of plans of other points; what follows from the same sections is not made again.
 
     Raises:
         ConfigError: a user's file cannot be read, or `target` names what this graph does not build.
     """
-    graph, target = stages(config), target or WHOLE
+    graph, target, kept, names = stages(config), target or WHOLE, kept or Kept(), names or {}
     asked = target.asked(graph)
-    values = config.plain()
-    counting = identity(Config, _named(values, names or {}))
+    values = {section: kept.of(plain, getattr(config, section)) for section in field_types(Config)}
+    counting: dict[str, Any] = {}
+    for section, value in values.items():
+        counting |= kept.of(_counting, section, value, names.get(section))
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in graph:
@@ -218,9 +224,9 @@ def anew(first: Key, number: int) -> Key:
     return Key(first.stage, hashlib.sha256(f"{first.fingerprint}+{number}".encode()).hexdigest())
 
 
-def _named(part: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """`part` with the names that count."""
-    return {key: {**value, "name": names[key]} if key in names else value for key, value in part.items()}
+def _counting(section: str, value: Any, name: str | None) -> dict[str, Any]:
+    """What counts of a section, under its name; `name` counts where the section has another as a label."""
+    return identity(Config, {section: value if name is None else {**value, "name": name}})
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pipeline.config.directory import alone
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
-from stages.base.reader import read, read_again
+from stages.base.reader import Made, read
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown
 
@@ -82,10 +82,11 @@ def find(
     if values["cards"] is None:
         values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
     derived = derive(values)
-    first = read(Config, derived)
+    made: Made = {}
+    first = read(Config, derived, made=made)
     choices, refused = [], {}
     for candidate in [values] if one else _candidates(values, first.cards):
-        config = read_again(first, derived, derive(candidate))
+        config = read(Config, derive(candidate), made=made)
         problems = rules.check(config)
         if problems:
             refused[config.layout.name] = problems

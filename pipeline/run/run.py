@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines
+from pipeline.config.compose import Composer
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import Compose, load_noted
+from pipeline.config.load import load_noted
 from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
@@ -37,7 +38,7 @@ def prepare_plan(
     deep: bool = False,
     weights: bool = True,
     target: Target | None = None,
-    compose: Compose | None = None,
+    composer: Composer | None = None,
 ) -> tuple[Plan, Store]:
     """Compose, check and plan; touches nothing but the digest cache.
 
@@ -47,12 +48,12 @@ def prepare_plan(
         deep: read the user's files again, whatever their times say.
         weights: model.path must hold them; False: config.json and tokenizer are enough.
         target: what is asked for; None: the whole graph.
-        compose: as `load` takes it.
+        composer: as `load` takes it.
 
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config, gave_way = load_noted(overrides, config_dir, compose)
+    config, gave_way = load_noted(overrides, config_dir, composer)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
@@ -61,8 +62,9 @@ def prepare_plan(
     def edition(first: Key) -> int:
         return _next(store.root, first) if first.stage in forced else store.edition(first)
 
-    labels = _names(overrides, compose or functools.partial(compose_cached, config_dir=config_dir))
-    planned = plan(config, digest, labels, target, edition)
+    compose = composer.compose if composer else functools.partial(compose_cached, config_dir=config_dir)
+    labels = _names(overrides, compose)
+    planned = plan(config, digest, labels, target, edition, composer.kept if composer else None)
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*gave_way, *planned.notes, *rehearsed.notes(planned, store))), store
 
@@ -78,7 +80,7 @@ def _next(root: Path, first: Key) -> int:
     return number + (store.problem(anew(first, number)) is None)
 
 
-def _names(overrides: Sequence[str], compose: Compose) -> dict[str, str]:
+def _names(overrides: Sequence[str], compose: Callable[[Sequence[str]], dict[str, Any]]) -> dict[str, str]:
     """The names that count where an override gives another one: those of the chosen groups.
 
     They are labels, but stand in the fingerprints of stores in use.

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.config.compose import Composer
+from pipeline.config.compose import VALUE, Composer
 from pipeline.config.remote import as_override
 from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.fingerprint import canonical
@@ -163,6 +163,7 @@ class Sweep:
 
     def run(self, batch: Sequence[list[str]]) -> list[Point]:
         """Plan a batch, run what is missing, and write down what came of it."""
+        self._compose_choices(batch)
         points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
         self._points += points
         plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
@@ -184,6 +185,20 @@ class Sweep:
                 self._settle(valid, plans)
             self._write()
         return points
+
+    def _compose_choices(self, batch: Sequence[Sequence[str]]) -> None:
+        """One point for each choice of a group: a misspelt one ends the sweep before it begins.
+
+        Raises:
+            ConfigError: one cannot be composed.
+        """
+        self._composer = self._composer or Composer(self._config_dir)
+        known: set[str] = set()
+        for number, overrides in enumerate(batch):
+            choices = {override for override in overrides if not VALUE.match(override)}
+            if number == 0 or choices - known:
+                self._composer.compose(overrides)
+                known |= choices
 
     def _bring(self, plans: Sequence[Plan], store: Store) -> None:
         told = (
@@ -214,9 +229,8 @@ class Sweep:
     def _planned(self, point: Point) -> Plan | None:
         try:
             self._composer = self._composer or Composer(self._config_dir)
-            compose = self._composer.compose
             plan, self._store = prepare_plan(
-                point.overrides, self._config_dir, target=self._target, compose=compose
+                point.overrides, self._config_dir, target=self._target, composer=self._composer
             )
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)

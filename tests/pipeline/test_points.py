@@ -1,0 +1,58 @@
+"""The points of a sweep have much in common, and each is planned as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pipeline.config.compose import Composer
+from pipeline.errors import ConfigError
+from pipeline.run.run import prepare_plan
+
+OVERRIDES = [
+    "seed=1", "seed=true", "seed=1.0", "seed=7000",
+    "train.beta=0", "train.beta=0.0", "train.beta=-0.0", "train.beta=1", "train.beta=true",
+    "train.learning_rate=1e-5", "train.steps=3", "train.steps=${seed}", "train.keep_best=true",
+    "rollout.max_tokens=5", "rollout.max_tokens=7", "evaluate.k=8", "evaluate.num_samples=2",
+    "dataset.train_rows=40", "dataset.arith.min_addends=6", "dataset.name=mine", "model.name=tiny",
+    "model.name=mine", "model.hidden_size=65", "sft.enabled=false", "tokenize.compat=mindrlhf",
+    "reward.functions=[accuracy],reward.weights=[1]", "reward.functions=[accuracy],reward.weights=[1.0]",
+    "cards=1", "cards=4", "layout=dp1_mp1_pp1", "layout=dp1_mp3_pp1", "layout.train.model_parallel=1",
+    "layout.train.offset=[1]", "engine=mindrlhf", "engine=mindspeed_rl", "engine.sft=mindformers",
+    "+engine.env.A=1", "+engine.env.A=true", "+engine.env.A=1.0", "dataset=gsm8k", "model=qwen3_8b",
+    "train.betta=1", "model=huge", "~evaluate.k",
+]  # fmt: skip
+"""Groups, keys of each depth, equal values of other types, references, what defaults give way to, faults."""
+POINT = st.lists(st.sampled_from(OVERRIDES), max_size=3, unique_by=lambda typed: typed.partition("=")[0])
+
+
+def planned(overrides: Sequence[str], composer: Composer | None = None) -> object:
+    """The plan, or what is refused; a repr tells 1 from 1.0 and true, and so does JSON."""
+    typed = [part for override in overrides for part in override.split(",")]
+    try:
+        return prepare_plan(typed, composer=composer)[0]
+    except ConfigError as error:
+        return error.problems
+
+
+@given(st.lists(POINT, min_size=2, max_size=3))
+@example([[f"train.beta={beta}"] for beta in ("1", "1.0", "true", "0", "0.0", "-0.0")])
+@example([[f"+engine.env.A={value}", "engine=mindrlhf"] for value in ("1", "1.0", "true")])
+@example(
+    [["train.steps=3"], [], ["train.steps=3", "train.beta=0.1"], ["model.name=mine"], ["model.name=tiny"]]
+)
+def test_points_are_planned_as_each_is_alone(points: list[list[str]]) -> None:
+    composer = Composer()
+    together = [planned(overrides, composer) for overrides in points]
+    assert list(map(repr, together)) == [repr(planned(overrides)) for overrides in points]
+
+
+def test_what_a_point_does_not_change_is_made_once() -> None:
+    composer = Composer()
+    plans = [prepare_plan(typed, composer=composer)[0] for typed in ([], ["train.beta=0.5"], ["seed=1000"])]
+    for section in ("model", "layout", "reward"):
+        assert len({id(getattr(plan.config, section)) for plan in plans}) == 1
+    assert len({id(plan.config.train) for plan in plans}) == 2
+    assert len({id(plan.spec("grpo").config["model"]) for plan in plans}) == 1
