@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,6 +89,22 @@ def show(points: Sequence[Point], out: Console) -> None:
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
         shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
     out.print(shown)
+
+
+def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store | None) -> str:
+    """A line of JSON per point, with the stages that a plan would run; each artifact is looked at once."""
+    whole: dict[Key, bool] = {}
+    lines = []
+    for point in points:
+        to_run = []
+        for spec in plans[point.number].asked if point.number in plans else ():
+            assert store is not None
+            if spec.key not in whole:
+                whole[spec.key] = store.problem(spec.key) is None
+            to_run += [] if whole[spec.key] else [spec.name]
+        told = {key: getattr(point, key) for key in ("number", "overrides", "state", "message", "artifacts")}
+        lines.append(json.dumps({**told, "to_run": to_run}))
+    return "\n".join(lines)
 
 
 def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
