@@ -33,6 +33,8 @@ class LuigiLauncherConf:
     """What of the graph is asked for, of every point."""
     brought: list[str] = field(default_factory=list)
     """Directories of artifacts that points may take."""
+    as_json: bool = False
+    """Show it for programs."""
 
 
 ConfigStore.instance().store(
@@ -52,9 +54,10 @@ class LuigiLauncher(Launcher):
         only: Sequence[str] = (),
         force: Sequence[str] = (),
         brought: Sequence[str] = (),
+        as_json: bool = False,
     ) -> None:
         self._options, self._target = (cards, plan_only, config_dir), (until, only, force)
-        self._brought = list(brought)
+        self._brought, self._as_json = list(brought), as_json
         self._sweep: Any = None
         self._tell: Any = None
 
@@ -67,7 +70,7 @@ class LuigiLauncher(Launcher):
         options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
         # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
         wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
-        self._sweep = Sweep(wanted, *self._options, Target.of(*self._target), self._brought)
+        self._sweep = Sweep(wanted, *self._options, Target.of(*self._target), self._brought, self._as_json)
         self._tell = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:

@@ -20,6 +20,7 @@ def register(commands: Commands) -> None:
     add_target(parser)
     parser.add_argument("-m", "--multirun", action="store_true", help="as Hydra spells it; implied")
     parser.add_argument("--plan", action="store_true", help="show the merged graph; starts nothing")
+    parser.add_argument("--json", action="store_true", help="with --plan, for programs: a line per point")
     parser.add_argument(
         "--cards", type=int, metavar="N", help="cards of this machine (default: largest point)"
     )
@@ -34,4 +35,5 @@ def sweep(options: Namespace) -> int:
         options.config_dir,
         target_of(options),
         options.brought,
+        options.json,
     )

@@ -32,7 +32,7 @@ from pipeline.run import notify, signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
-from pipeline.sweep.points import Point, accuracy, describe, show, show_merged, table, varied
+from pipeline.sweep.points import Point, accuracy, describe, json_lines, show, show_merged, table, varied
 from pipeline.terminal import console
 
 
@@ -43,6 +43,7 @@ def expand(
     config_dir: Path | None,
     target: Target | None = None,
     brought: Sequence[Path] = (),
+    as_json: bool = False,
 ) -> int:
     """Let Hydra expand `overrides` and run the points; returns the exit code.
 
@@ -53,15 +54,20 @@ def expand(
         config_dir: directory with the user's own config groups.
         target: what is asked for of every point; None: the whole graph.
         brought: artifacts of another store that points may take.
+        as_json: show the plan for programs.
 
     Raises:
-        ConfigError: a search is asked for that cannot be made here.
+        ConfigError: a search is asked for that cannot be made here, or JSON of what is no plan.
     """
+    if as_json and not plan_only:
+        rule = "is for --plan; what ran stands in the store, in sweeps/ID/sweep.json"
+        raise ConfigError([Problem("--json", None, rule, "add --plan")])
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
+    launcher["as_json"] = as_json or None
     arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
     asked = asdict(target or WHOLE) | {"brought": [str(path.absolute()) for path in brought]}
     arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in asked.items() if value]
@@ -139,6 +145,7 @@ class Sweep:
         config_dir: str | None,
         target: Target | None = None,
         brought: Sequence[str] = (),
+        as_json: bool = False,
     ) -> None:
         """A sweep that has not begun.
 
@@ -149,10 +156,11 @@ class Sweep:
             config_dir: directory with the user's own config groups.
             target: what is asked for of every point; None: the whole graph.
             brought: artifacts of another store that points may take.
+            as_json: show the plan for programs.
         """
         self._wanted, self._brought = list(wanted), list(map(Path, brought))
         self._target = target or WHOLE
-        self._cards, self._plan_only = cards, plan_only
+        self._cards, self._plan_only, self._as_json = cards, plan_only, as_json
         self._config_dir = Path(config_dir) if config_dir else None
         self._composer: Composer | None = None
         self._points: list[Point] = []
@@ -174,7 +182,10 @@ class Sweep:
         if self._brought and plans and self._store is not None:
             self._bring(list(plans.values()), self._store)
         if self._plan_only:
-            show_merged(points, plans, self._store, console())
+            if self._as_json:
+                print(json_lines(points, plans, self._store))
+            else:
+                show_merged(points, plans, self._store, console())
             return points
         valid = [point for point in points if point.number in plans]
         try:

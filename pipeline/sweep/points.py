@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
-from pipeline.terminal import elapsed
+from pipeline.terminal import Table, elapsed
 
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 SHOWN = 200
@@ -82,13 +82,29 @@ def show(points: Sequence[Point], out: Console) -> None:
     keys = varied(points)
     shown = Table()
     for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column)
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
         chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
         state = point.state if point.state == "finished" else f"{point.state}: {point.message}"
         shown.add_row(str(point.number), *(chosen.get(key, "") for key in keys), *figures, state)
     out.print(shown)
+
+
+def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store | None) -> str:
+    """A line of JSON per point, with the stages that a plan would run; each artifact is looked at once."""
+    whole: dict[Key, bool] = {}
+    lines = []
+    for point in points:
+        to_run = []
+        for spec in plans[point.number].asked if point.number in plans else ():
+            assert store is not None
+            if spec.key not in whole:
+                whole[spec.key] = store.problem(spec.key) is None
+            to_run += [] if whole[spec.key] else [spec.name]
+        told = {key: getattr(point, key) for key in ("number", "overrides", "state", "message", "artifacts")}
+        lines.append(json.dumps({**told, "to_run": to_run}))
+    return "\n".join(lines)
 
 
 def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
@@ -163,7 +179,7 @@ def _each_stage(
 def _table(title: str, *columns: str) -> Table:
     shown = Table(title=title, title_justify="left")
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column)
     return shown
 
 

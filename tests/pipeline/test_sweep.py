@@ -94,6 +94,18 @@ def test_the_plan_tells_each_shared_stage_once(place: Path, capsys: pytest.Captu
     assert not (place / "s" / "grpo").exists()
 
 
+def test_the_plan_for_programs_has_a_line_per_point(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--plan", "--json", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
+    refused, planned = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (refused["state"], refused["to_run"], refused["artifacts"]) == ("invalid", [], {})
+    assert "layout.train.model_parallel=3" in refused["message"]
+    assert planned["overrides"] == ["store=s", "layout=tiny"]
+    assert planned["to_run"] == list(planned["artifacts"]) and "grpo" in planned["to_run"]
+    assert main(["sweep", "--json", "store=s", "seed=0,1"]) == 2
+    assert "add --plan" in capsys.readouterr().err
+    assert not (place / "s").exists()
+
+
 def test_invalid_points_are_left_out_and_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "--plan", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
     told = capsys.readouterr()
