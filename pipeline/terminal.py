@@ -1,21 +1,58 @@
-"""How text meets people on stdout."""
+"""How text meets people on stdout and stderr."""
 
 from __future__ import annotations
 
+import os
 import sys
 
-from rich.console import Console
+import rich.table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.text import Text
 
 PLAIN_WIDTH = 160
+NARROW = 80
+"""Columns below which a table may become blocks."""
 
 
-def console() -> Console:
-    """For stdout: as wide as the terminal, and wide enough for tables where there is none.
+def console(stderr: bool = False) -> Console:
+    """As wide as the terminal or COLUMNS says, and wide enough for tables where neither does.
 
-    Without markup: [/usr/local/…] in an override is no closing tag.
+    Without markup: [/usr/local/…] in an override is no closing tag. NO_COLOR: no other style either.
     """
-    width = None if sys.stdout.isatty() else PLAIN_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    stream, columns = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
+    told = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return Console(
+        stderr=stderr,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=None if told else PLAIN_WIDTH,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+    )
+
+
+class Table(rich.table.Table):
+    """Loses no text: cells fold, and where a narrow terminal has no room for its words, a row is a block."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for column in self.columns:
+            column.overflow = "fold"
+        needed = Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum
+        if options.max_width >= NARROW or needed <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text(str(self.title))
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            block = rich.table.Table.grid(padding=(0, 1))
+            block.add_column(no_wrap=True)
+            block.add_column(overflow="fold")
+            for column, cell in zip(self.columns, cells, strict=True):
+                if cell:
+                    block.add_row(column.header, cell)
+            yield block
+            yield Text()
 
 
 def elapsed(seconds: float) -> str:

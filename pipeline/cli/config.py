@@ -7,8 +7,6 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
 from pipeline.cli.command import Commands, add_configuration
 from pipeline.config import file
 from pipeline.config.load import Config, load
@@ -16,7 +14,7 @@ from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import keys
 from pipeline.plan.origin import origins
-from pipeline.terminal import console
+from pipeline.terminal import Table, console
 from stages.base.errors import as_override
 
 
@@ -61,7 +59,7 @@ def config(options: Namespace) -> int:
         return Exit.DONE
     table = Table()
     for column in ("key", "value", "origin"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     for key, origin in found.items():
         table.add_row(key, _shown(leaves[key]), origin)
     console().print(table)

@@ -8,10 +8,9 @@ import sys
 from argparse import Namespace
 from dataclasses import asdict
 
-from rich.console import Console
-
 from pipeline.cli.command import Commands, add_run, store_of
 from pipeline.errors import Exit
+from pipeline.terminal import console
 from pipeline.ui.watch import choose, follow_live, follow_plainly, rows, view
 
 
@@ -48,12 +47,12 @@ def watch(options: Namespace) -> int:
         print(json.dumps({"run": record.id, "state": record.state, "stages": stages}, indent=1))
         return Exit.DONE
     terminal = sys.stdout.isatty()
-    console = Console(highlight=False, markup=False, emoji=False, width=None if terminal else 160)
+    out = console()
     if options.once or record.state != "running":
-        console.print(view(record, rows(root, record)))
+        out.print(view(record, rows(root, record)))
         return Exit.DONE
     try:
-        record = follow_live(root, record, console) if terminal else follow_plainly(root, record, console)
+        record = follow_live(root, record, out) if terminal else follow_plainly(root, record, out)
     except KeyboardInterrupt:  # of the watching, not of the run
         return 128 + signal.SIGINT
     return Exit.DONE if record.state == "finished" else Exit.FAILED

@@ -34,6 +34,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="rehearse in this empty directory, and leave it"
     )
+    parser.add_argument("--json", action="store_true", help="for programs: each proof and what it saw")
 
 
 def rehearse(options: Namespace) -> int:
@@ -62,6 +63,9 @@ def rehearse(options: Namespace) -> int:
         passed = report.has_passed(proofs)
         if passed and options.keep is None:
             shutil.rmtree(scratch, ignore_errors=True)
+    if options.json:
+        print((place / rehearsals.REPORT).read_text(encoding="utf-8"), end="")
+        return Exit.DONE if passed else Exit.FAILED
     report.show(proofs)
     if not passed:
         print(f"what it left, with the logs: {scratch}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-from rich.table import Table
 
 from pipeline.cli.command import Commands
 from pipeline.config.load import load
@@ -24,7 +23,7 @@ from pipeline.store.remote.place import Place
 from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key, Store
-from pipeline.terminal import console
+from pipeline.terminal import Table, console
 from stages.base.files import shown_bytes
 
 WORDS = (
@@ -52,6 +51,7 @@ def register(commands: Commands) -> None:
         "status remote=s3://bucket/team",
     )
     parser.add_argument("words", nargs="*", metavar="status", help="the only one: status")
+    parser.add_argument("--json", action="store_true", help="for programs: where each artifact is")
 
 
 def push_(options: Namespace) -> int:
@@ -123,15 +123,29 @@ def remote(options: Namespace) -> int:
     place, store = place_of(options)
     planned = planned_keys(options)
     copies = copies_of(place, planned)
+    artifacts, recorded = len(remote_keys(place)), len(records.runs(place))
+    if options.json:
+        rows = [
+            {
+                "artifact": str(key),
+                "here": store.problem(key) is None,
+                "there": bool(found),
+                "bytes": found[0].bytes if found else None,
+            }
+            for key, found in copies.items()
+        ]
+        held = {"url": place.url, "artifacts": artifacts, "runs": recorded}
+        print(json.dumps({"configuration": rows, "remote": held}, indent=1))
+        return Exit.DONE
     table = Table(title=f"this configuration · remote {place.url} · store {store.root}", title_justify="left")
     for column in ("stage", "here", "there", "bytes", "artifact"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column)
     for key, found in copies.items():
         here = "whole" if store.problem(key) is None else ""
         size = shown_bytes(found[0].bytes) if found else ""
         table.add_row(key.stage, here, "whole" if found else "", size, str(key))
     console().print(table)
-    print(f"in all: {len(remote_keys(place))} artifacts, {len(records.runs(place))} runs at {place.url}")
+    print(f"in all: {artifacts} artifacts, {recorded} runs at {place.url}")
     return Exit.DONE
 
 

@@ -13,14 +13,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from rich.table import Table
-
 from pipeline.cli.command import Commands, add_run, store_of
 from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.terminal import console
+from pipeline.terminal import Table, console
 from stages.base.errors import as_override
 from stages.report.text import number
 
@@ -94,10 +92,10 @@ def runs(options: Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(record) for record in records], indent=1))
         return Exit.DONE
-    table = _table("run", "state", "took", "accuracy", "overrides", "kept")
+    table = Table("run", "state", "took", "accuracy", "overrides", "kept")
     for record in shown:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
-        overrides = " ".join([record.target, *record.overrides]).strip()
+        overrides = " ".join([record.options, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     if not records:
         print(f"none of {total} runs fits" if total else "no runs are recorded")
@@ -175,8 +173,8 @@ def show(options: Namespace) -> int:
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
     print(f"state      {record.outcome}, took {record.took or 'unknown'}")
     print(f"overrides  {' '.join(record.overrides) or '(none)'}")
-    if record.target:
-        print(f"target     {record.target}")
+    if record.options:
+        print(f"options    {record.options}")
     if record.message:
         print(f"message    {record.message}")
     for key, value in record.result.items():
@@ -191,7 +189,7 @@ def diff(options: Namespace) -> int:
     """Show how two runs differ: configuration, then result."""
     root = store_of(options).root
     records = [history.find(root, wanted) for wanted in (options.run, options.other)]
-    table = _table("", *(record.id for record in records))
+    table = Table("", *(record.id for record in records))
     sides = [{**flat(record.config), **flat(record.result, "result")} for record in records]
     keys = sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key))
     if options.json:
@@ -223,13 +221,6 @@ def report(options: Namespace) -> int:
     if options.open and not webbrowser.open(page.as_uri()):
         raise StoreError(f"{page}: no browser could be started; open it in one yourself")
     return Exit.DONE
-
-
-def _table(*columns: str) -> Table:
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _accuracy(record: Record) -> str:

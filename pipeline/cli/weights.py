@@ -10,11 +10,11 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.terminal import console
 from stages.base.layout import ROLES, RoleLayout
 from stages.base.reader import read
 from stages.models.config import ModelConfig
@@ -163,8 +163,8 @@ def parse_ranks(text: str | None) -> Sequence[int] | None:
 def shown_bytes(name: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar in bytes on a terminal, nothing elsewhere."""
     columns = (TextColumn(name), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    out = console(stderr=True)
+    with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pipeline.config.load import Config
 from pipeline.config.plain import flat
@@ -17,17 +16,13 @@ from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage
 from pipeline.store.store import Key, Manifest, Store
-from pipeline.terminal import elapsed
+from pipeline.terminal import NARROW, Table, elapsed
 from stages.base.identity import identity
 from stages.models.config import ModelConfig
 from stages.models.memory import RoleMemory, shown
 
 if TYPE_CHECKING:
     from pipeline.plan.shared import Shared
-
-
-NARROW = 80
-"""Columns of a terminal; with fewer, only what matters most is shown."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +147,7 @@ def show(
     )
     narrow = console.width < NARROW
     for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
-        table.add_column(column, overflow="fold", no_wrap=column in ("stage", "state"))
+        table.add_column(column, no_wrap=column in ("stage", "state"))
     for row in rows:
         took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
         table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], took)))

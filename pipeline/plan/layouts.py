@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from launch.machine.environment import memory_bytes
 from pipeline import engines
@@ -18,6 +17,7 @@ from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
+from pipeline.terminal import Table
 from stages.base.reader import Made, read
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.table import Table
-
 from pipeline.errors import StoreError
 from pipeline.store.rehearsals import REPORT
-from pipeline.terminal import console, elapsed
+from pipeline.terminal import Table, console, elapsed
 from stages.engines.rehearsal import Proof
 
 MARKDOWN = "report.md"

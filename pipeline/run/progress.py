@@ -19,6 +19,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from pipeline.terminal import NARROW, console
 from stages.base.files import open_regular, parse_json
 
 PLAIN_EVERY_S = 15.0
@@ -29,10 +30,10 @@ class Display:
     """States of the stages of one run."""
 
     def __init__(
-        self, stages: Sequence[str], cached: Sequence[str], label: str = "", console: Console | None = None
+        self, stages: Sequence[str], cached: Sequence[str], label: str = "", out: Console | None = None
     ) -> None:
         self.label = label  # of one run among several, which share the terminal
-        self._console = console or Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._console = out or console(stderr=True)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
         }
@@ -106,7 +107,7 @@ class Display:
             line = row.get("line") or {}
             took = row.get("took") or (time.monotonic() - row["since"] if row["state"] == "running" else None)
             bar: Any = ""
-            if row["state"] == "running" and line.get("total"):
+            if row["state"] == "running" and line.get("total") and self._console.width >= NARROW:
                 bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
             message = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
             table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, message)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Manifest, Store
-from pipeline.terminal import elapsed
+from pipeline.terminal import Table, elapsed
 
 
 def results(plan: Plan, store: Store) -> dict[str, Any]:

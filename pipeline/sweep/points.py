@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
-from pipeline.terminal import elapsed
+from pipeline.terminal import Table, elapsed
 
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 SHOWN = 200
@@ -82,7 +81,7 @@ def show(points: Sequence[Point], out: Console) -> None:
     keys = varied(points)
     shown = Table()
     for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column)
     for point in sorted(points, key=lambda point: -accuracy(point.result)):
         chosen = dict(override.partition("=")[::2] for override in point.overrides)
         figures = [f"{point.result[key]:.3f}" if key in point.result else "" for key in ACCURACIES]
@@ -179,7 +178,7 @@ def _each_stage(
 def _table(title: str, *columns: str) -> Table:
     shown = Table(title=title, title_justify="left")
     for column in columns:
-        shown.add_column(column, overflow="fold")
+        shown.add_column(column)
     return shown
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 
 from pipeline.errors import StoreError
 from pipeline.run.progress import PLAIN_EVERY_S, count, tail
@@ -22,7 +21,7 @@ from pipeline.store import history
 from pipeline.store.attempt import shows_life
 from pipeline.store.history import Record
 from pipeline.store.store import MANIFEST, Manifest
-from pipeline.terminal import elapsed
+from pipeline.terminal import Table, elapsed
 from stages.report.text import figure, neutral, number, percent
 
 EVERY_S = 1.0
@@ -103,9 +102,9 @@ def view(record: Record, stages: Sequence[Row]) -> Group:
     took = f" for {elapsed(ended - record.started)}" if record.state == "running" else ""
     head = f"run {record.id}{f' ({record.name})' if record.name else ''}: {record.state}{took}"
     message = f"; {record.failed_stage}: {record.message}" if record.failed_stage else ""
-    table = Table.grid(padding=(0, 2))
-    for cells in (COLUMNS, *(row.cells for row in stages)):
-        table.add_row(*cells)
+    table = Table(*COLUMNS, box=None, padding=(0, 2), collapse_padding=True, pad_edge=False, header_style="")
+    for row in stages:
+        table.add_row(*row.cells)
     return Group(neutral(head + message), table)
 
 
