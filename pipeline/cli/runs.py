@@ -95,7 +95,7 @@ def runs(options: Namespace) -> int:
     table = Table("run", "state", "took", "accuracy", "overrides", "kept")
     for record in shown:
         kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
-        overrides = " ".join([record.target, *record.overrides]).strip()
+        overrides = " ".join([record.options, *record.overrides]).strip()
         table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
     if not records:
         print(f"none of {total} runs fits" if total else "no runs are recorded")
@@ -173,8 +173,8 @@ def show(options: Namespace) -> int:
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
     print(f"state      {record.outcome}, took {record.took or 'unknown'}")
     print(f"overrides  {' '.join(record.overrides) or '(none)'}")
-    if record.target:
-        print(f"target     {record.target}")
+    if record.options:
+        print(f"options    {record.options}")
     if record.message:
         print(f"message    {record.message}")
     for key, value in record.result.items():

@@ -141,6 +141,7 @@ class Run:
                 "started",
                 overrides=list(overrides),
                 target=str(plan.target),
+                force=",".join(plan.target.force),
                 config=plan.config.plain(),
                 artifacts={spec.name: str(spec.key) for spec in plan.asked},
             )
@@ -177,14 +178,21 @@ class Run:
             self._make(stage)
         except REPORTED as error:
             self._failed(stage, str(error))
+            if self._has_forced():
+                forced = ", ".join(self.plan.target.force)
+                print(f"note: {forced}: built anew, and counts; go on without --force", file=sys.stderr)
             raise
         except KeyboardInterrupt:
             again = "type the same command to go on"
-            if self.plan.target.force and all(map(self.is_complete, self.plan.target.force)):
+            if self._has_forced():
                 again += ", without --force: that is done"
             message = f"interrupted; finished stages and checkpoints are kept: {again}"
             self._failed(stage, message, "interrupted")
             raise
+
+    def _has_forced(self) -> bool:
+        """Whether what was to be built anew is: with --force it would be built once more."""
+        return bool(self.plan.target.force) and all(map(self.is_complete, self.plan.target.force))
 
     def _make(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""

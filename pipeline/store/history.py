@@ -52,6 +52,13 @@ class Record:
     pinned: bool = False
     target: str = ""
     """--until STAGE or --only STAGES; empty: the whole graph."""
+    force: str = ""
+    """Stages that were to be built anew, with commas."""
+
+    @property
+    def options(self) -> str:
+        """What was typed besides overrides."""
+        return " ".join(filter(None, [self.target, self.force and f"--force {self.force}"]))
 
     @property
     def outcome(self) -> str:
@@ -243,7 +250,8 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     kind, run, when = event["event"], event["run"], float(event["time_s"])
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
-        records[run].target = event["target"] if _is_text(event.get("target")) else ""
+        for option in ("target", "force"):
+            setattr(records[run], option, event[option] if _is_text(event.get(option)) else "")
         return
     known = records.get(run)
     if known is None:

@@ -175,9 +175,10 @@ class Sweep:
         points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
         self._points += points
         plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
+        keys = varied(points)
         for point in points:
             if point.state == "invalid":
-                print(f"left out {describe(point, points)}: {point.message}", file=sys.stderr)
+                print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr)
         self._warn(plans)
         if self._brought and plans and self._store is not None:
             self._bring(list(plans.values()), self._store)

@@ -55,9 +55,8 @@ def varied(points: Sequence[Point]) -> list[str]:
     return [key for key, seen in values.items() if len(seen) > 1]
 
 
-def describe(point: Point, among: Sequence[Point]) -> str:
+def describe(point: Point, keys: Sequence[str]) -> str:
     """A point by what tells it from the others."""
-    keys = varied(among)
     return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
 
 

@@ -25,8 +25,8 @@ POINTS = [
 
 def test_only_what_differs_is_told() -> None:
     assert varied(POINTS) == ["seed"]
-    assert describe(POINTS[1], POINTS) == "seed=1"
-    assert describe(POINTS[0], POINTS[:1]) == "point 0"
+    assert describe(POINTS[1], varied(POINTS)) == "seed=1"
+    assert describe(POINTS[0], varied(POINTS[:1])) == "point 0"
 
 
 def test_the_table_has_a_row_per_point() -> None:

@@ -154,7 +154,31 @@ def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(
     assert {item.path.name for item in collect.collect(store, keep=1, delete=False)} >= {place.name}
     capsys.readouterr()
     assert main(["runs", f"store={tmp_path}"]) == 0
-    assert "--only strategy" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("--only strategy --force strategy") == 1
+    assert main(["show", second.id, f"store={tmp_path}"]) == 0
+    assert "\noptions    --only strategy --force strategy\n" in capsys.readouterr().out
+
+
+def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, overrides, target = Store(tmp_path), [f"store={tmp_path}"], Target(force=("strategy",))
+
+    def fails(spec: Any, *_: Any, **__: Any) -> None:
+        raise StageFailed(spec.name, "exit code 1", tmp_path / "log", [])
+
+    made(store)
+    monkeypatch.setattr(building, "build", fails)
+    monkeypatch.setattr(running, "_check_environment", lambda: None)
+    planned, _ = prepare_plan(overrides, target=target)
+    run = Run(planned, store, overrides)
+    with pytest.raises(StageFailed):
+        run.build("strategy")
+    assert "without --force" not in capsys.readouterr().err
+    commit_spec(store, planned.spec("strategy"), {"file": "x"})
+    with pytest.raises(StageFailed):
+        run.build("split")
+    assert "note: strategy: built anew, and counts; go on without --force\n" in capsys.readouterr().err
 
 
 def test_an_attempt_anew_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
