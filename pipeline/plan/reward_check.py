@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING
 import stages
 from pipeline import engines
 from pipeline.config.disk_cache import recall, remember
+from pipeline.config.kept import Kept
 from pipeline.config.load import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.errors import Problem, StageError
+from stages.fetch.config import DatasetConfig
+from stages.models.config import ModelConfig
 from stages.rewards.config import BUILTIN, RewardConfig
+from stages.sections import EngineConfig
+from stages.tokenize.config import TokenizeConfig
 
 if TYPE_CHECKING:
     from stages.rewards.probe import Leftover
@@ -29,25 +34,32 @@ KIND = "probe"
 SLOW = "maths"  # takes seconds to import
 
 
-def warnings(plan: Plan, store: Store) -> list[str]:
+def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
     """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to look into.
 
     Args:
         plan: what would run.
         store: where a fetched dataset may be.
+        kept: of plans of other points; what was found of the same sections is not looked up again.
     """
     engine = engines.of(plan.config.engine.name)
     if engine.unearnable is not None:
         return [str(problem) for problem in engine.unearnable(plan.config.engine)]
     if not _is_quick(plan.config.reward):
         return []
-    key = _key(plan)
+    config = plan.config
+    # Made up for any seed, ours are alike: the points of a sweep over seeds ask once.
+    content = None if config.dataset.source == "builtin" else plan.spec("fetch_dataset").key.fingerprint
+    digest = (kept or Kept()).of(
+        _digest, config.dataset, config.tokenize, config.reward, config.engine, config.model
+    )
+    key = hashlib.sha256(f"{digest} {content}".encode()).hexdigest()
     known = recall(KIND, key)
     if isinstance(known, list):
         return known
     found = _probe(plan, store)
     if found is None:
-        return [_unprobed(plan.config)]
+        return [_unprobed(config)]
     remember(KIND, key, found)
     return found
 
@@ -63,21 +75,23 @@ def _is_quick(reward: RewardConfig) -> bool:
     return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
 
 
-def _leftover(config: Config) -> Leftover | None:
-    return engines.of(config.engine.name).leftover(vars(config.engine), config.model)
+def _leftover(engine: EngineConfig, model: ModelConfig) -> Leftover | None:
+    return engines.of(engine.name).leftover(vars(engine), model)
 
 
-def _key(plan: Plan) -> str:
-    """Digest of all that the verdict depends on; a dataset's content is in its stage's fingerprint."""
-    dataset = plan.config.dataset
+def _digest(
+    dataset: DatasetConfig,
+    tokenize: TokenizeConfig,
+    reward: RewardConfig,
+    engine: EngineConfig,
+    model: ModelConfig,
+) -> str:
+    """Of all that the verdict depends on, but for a dataset's content: its stage's fingerprint tells it."""
     content = {
-        # Made up for any seed, ours are alike: the points of a sweep over seeds ask once.
-        "dataset": asdict(dataset)
-        if dataset.source == "builtin"
-        else plan.spec("fetch_dataset").key.fingerprint,
-        "tokenize": asdict(plan.config.tokenize),
-        "reward": asdict(plan.config.reward),
-        "leftover": repr(_leftover(plan.config)),
+        "dataset": asdict(dataset),
+        "tokenize": asdict(tokenize),
+        "reward": asdict(reward),
+        "leftover": repr(_leftover(engine, model)),
         "code": _code(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -110,7 +124,9 @@ def _probe(plan: Plan, store: Store) -> list[str] | None:
             rows = sample_rows(config.dataset, config.tokenize, config.seed)
         else:
             return None
-        found = probe(config.dataset, config.tokenize, config.reward, rows, _leftover(config))
+        found = probe(
+            config.dataset, config.tokenize, config.reward, rows, _leftover(config.engine, config.model)
+        )
     except StageError as error:
         return [str(error)]
     return [str(problem) for problem in found.problems]

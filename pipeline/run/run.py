@@ -58,9 +58,10 @@ def prepare_plan(
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
     forced = target.force if target else ()
+    editions = store.editions()
 
     def edition(first: Key) -> int:
-        return _next(store.root, first) if first.stage in forced else store.edition(first)
+        return _next(store.root, first) if first.stage in forced else editions.get(first.flat, 0)
 
     compose = composer.compose if composer else functools.partial(compose_cached, config_dir=config_dir)
     labels = _names(overrides, compose)
@@ -76,7 +77,7 @@ def _next(root: Path, first: Key) -> int:
     What the store does not have whole is built in any case, and need not have another name.
     """
     store = Store(root)
-    number = store.edition(first)
+    number = store.editions().get(first.flat, 0)
     return number + (store.problem(anew(first, number)) is None)
 
 

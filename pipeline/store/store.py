@@ -34,6 +34,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 DIGITS = 16
 NEVER_RUN = "never run"
+EDITIONS = ".editions"
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,23 @@ class Store:
         """Logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat
 
-    def edition(self, first: Key) -> int:
-        """How often an artifact was built anew; 0: never.
+    def editions(self) -> dict[str, int]:
+        """How often artifacts were built anew, by `flat` of the first ones' keys; those that were.
 
         Raises:
             StoreError: the store may not be looked into.
         """
-        number = 0
+        numbers: dict[str, int] = {}
         try:
-            while self._edition(first, number + 1).exists():
-                number += 1
+            for mark in (self.root / EDITIONS).iterdir():
+                flat, _, number = mark.name.rpartition("+")
+                if number.isdecimal():
+                    numbers[flat] = max(int(number), numbers.get(flat, 0))
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
         except OSError as error:
             raise StoreError.of(error, self.root) from error
-        return number
+        return numbers
 
     def set_edition(self, first: Key, number: int) -> None:
         """Let plans take what was built anew for the `number`th time, from now on.
@@ -170,16 +175,13 @@ class Store:
         Raises:
             StoreError: the store cannot be written.
         """
-        mark = self._edition(first, number)
+        mark = self.root / EDITIONS / f"{first.flat}+{number}"
         try:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
             fsync_directory(mark.parent)
         except OSError as error:
             raise StoreError.of(error, mark) from error
-
-    def _edition(self, first: Key, number: int) -> Path:
-        return self.root / ".editions" / f"{first.flat}+{number}"
 
     def problem(self, key: Key, deep: bool = False) -> str | None:
         """None when the artifact is whole, otherwise what is wrong with it.

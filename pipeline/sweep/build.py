@@ -230,9 +230,10 @@ class Sweep:
 
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
+        kept = self._composer.kept if self._composer else None
         for number, plan in plans.items():
             if self._store and any(self._store.problem(spec.key) is not None for spec in plan.asked):
-                for warning in cautions.warnings(plan, self._store):
+                for warning in cautions.warnings(plan, self._store, kept=kept):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
             which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
