@@ -66,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (not MACHINES.search(files[item]), not LONGEST.search(files[item])))
 
 
+@pytest.fixture(autouse=True)
+def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Text is as wide as where neither a terminal nor whoever runs the tests says how wide."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 def pytest_runtest_teardown() -> None:
     """Give back what libraries take from a process that many tests share.
 
