@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pipeline.cli.command import Commands, exported, sections_of, store_of
 from pipeline.cli.weights import add_dtype, shown_bytes
+from pipeline.config.load import without_places
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
@@ -128,7 +129,9 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     if damage is not None:
         raise StoreError(f"{checkpoint}: is damaged: {damage}; grpoflow run goes on from before it")
     sections = [name for name in EXPORT_SECTIONS if name not in ("export", "seed")]
-    config = sections_of(record, *sections) | {"command": record.overrides}
+    config = sections_of(record, *sections) | {
+        "command": without_places(record.overrides, record.section("engine").get("name", ""))
+    }
     inputs = {name: root / record.artifact(name) for name in ("fetch", "tokenize")}
     model = read(ModelConfig, config["model"], "model")
     tensors = open_ranks(checkpoint / "weights", read_strategy(checkpoint / "train_strategy"))

@@ -20,7 +20,7 @@ from pipeline.config.kept import Kept
 from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
-from stages.base.identity import NotInIdentity
+from stages.base.identity import NotInIdentity, identity
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 from stages.sections import Sections
@@ -30,11 +30,11 @@ from stages.sections import Sections
 class Config(Sections):
     """What stages read, and where and how the run computes."""
 
-    store: str
+    store: Annotated[str, NotInIdentity()]
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
     cards: Annotated[int, Ge(1)]
     """Workers of the grpo stage; null takes what layout.train occupies."""
-    launcher: LauncherConfig
+    launcher: Annotated[LauncherConfig, NotInIdentity()]
     remote: Annotated[RemoteConfig, NotInIdentity()]
 
     def plain(self) -> dict[str, Any]:
@@ -73,6 +73,33 @@ def load_noted(
     if problems:
         raise ConfigError(problems)
     return config, notes
+
+
+def without_places(overrides: Sequence[str], engine: str) -> list[str]:
+    """Those that say what a model is: none that says where things lie, what a machine has, or who is told.
+
+    Args:
+        overrides: as they were typed.
+        engine: the run's, whose keys section engine has; where nobody knows it, none of them is told.
+    """
+
+    def counts(override: str) -> bool:
+        *sections, name = override.lstrip("+~").partition("=")[0].split(".")
+        section: dict[str, Any] = {name: "typed"}
+        for step in reversed(sections):
+            section = {step: section}
+        if sections[:1] == ["engine"]:
+            if not engine:
+                return False
+            section["engine"]["name"] = engine
+        found: Any = identity(Config, section)
+        for step in (*sections, name):
+            if not isinstance(found, Mapping) or step not in found:
+                return False
+            found = found[step]
+        return True
+
+    return [override for override in overrides if counts(override)]
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def build(
     watcher: Watcher,
     run_started: float,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] = lambda spec, work: {},
-    overrides: Sequence[str] | None = None,
+    command: Sequence[str] | None = None,
 ) -> bool:
     """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
 
@@ -72,7 +72,7 @@ def build(
         watcher: is told what happens.
         run_started: Unix time of the run's start, for the report.
         views: brings what the stage reads of inputs that are not in the store, below a directory.
-        overrides: the run's, for the model card; None: nobody typed any.
+        command: overrides that a model card may tell; None: nobody typed any.
 
     Returns:
         Whether the stage ran here; False when another process has built it.
@@ -95,7 +95,7 @@ def build(
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
-            manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed, overrides)
+            manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed, command)
             if not spec.computes:  # what computes for hours reads the user's files when it begins
                 _check_external(spec, store)
             _commit(spec, store, seat, manifest)
@@ -154,7 +154,7 @@ def _run(
     watcher: Watcher,
     run_started: float,
     viewed: Mapping[str, Path],
-    overrides: Sequence[str] | None,
+    command: Sequence[str] | None,
 ) -> Manifest:
     logs = seat.logs
     progress = logs / "progress.jsonl"
@@ -162,7 +162,7 @@ def _run(
     warnings = logs / WARNINGS
     warnings.write_text("", encoding="utf-8")
     heard = 0
-    values = _spec_file(spec, store, seat, progress, run_started, viewed, overrides)
+    values = _spec_file(spec, store, seat, progress, run_started, viewed, command)
     (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def tell() -> None:
@@ -227,12 +227,12 @@ def _spec_file(
     progress: Path,
     run_started: float,
     viewed: Mapping[str, Path],
-    overrides: Sequence[str] | None,
+    command: Sequence[str] | None,
 ) -> dict[str, Any]:
     # The report tells what differs from the defaults, which are code like its templates, and which stages
     # came from the store; a model card tells the command. They make it no other report and no other model,
     # hence they are no part of the spec.
-    told: dict[str, dict[str, Any]] = {"export": {} if overrides is None else {"command": list(overrides)}}
+    told: dict[str, dict[str, Any]] = {"export": {} if command is None else {"command": list(command)}}
     if spec.name == "report":
         told["report"] = {"defaults": load([]).plain(), "run_started": run_started}
     return {

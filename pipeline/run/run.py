@@ -14,7 +14,7 @@ from launch.errors import EnvironmentProblem
 from pipeline import engines
 from pipeline.config.compose import Composer
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import load_noted
+from pipeline.config.load import load_noted, without_places
 from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
@@ -111,7 +111,7 @@ class Run:
             StoreError: the store cannot be written.
         """
         self.plan, self.store = plan, store
-        self._tried, self._overrides = False, list(overrides)
+        self._tried, self._command = False, without_places(overrides, plan.config.engine.name)
         self.sharing: Sharing | None = None
         """What it takes from a remote, where it has one."""
         self.id = history.new_run_id()
@@ -211,12 +211,12 @@ class Run:
             views = no_views if sharing is None else sharing.views
             how = (self.store, self.plan.config.launcher, self.display, self.started)
             try:
-                ran = build(spec, *how, views, self._overrides)
+                ran = build(spec, *how, views, self._command)
             except RemoteError as error:
                 assert sharing is not None  # else nothing asks a remote
                 sharing.lose(error)
                 self._have_inputs(spec)
-                ran = build(spec, *how, overrides=self._overrides)
+                ran = build(spec, *how, command=self._command)
             state = "done" if ran else "cached"
         self._keep_edition(stage)
         self.display.finish(stage, state)

@@ -20,8 +20,6 @@ from stages.report.headline import tiles
 from stages.report.text import neutral, shorten
 
 RECIPE = ("tokenize", "rollout", "reward", "train")
-LOCAL = ("store=", "remote=", "remote.", "launcher=", "launcher.")
-"""Overrides that say where a run was, and nothing of the model."""
 EXAMPLE = 2000
 """Characters of an example's text."""
 USAGE = """```python
@@ -43,7 +41,8 @@ def model_card(
     """README.md as text.
 
     Args:
-        config: sections model, dataset, tokenize, rollout, reward and train; `command` where it is known.
+        config: sections model, dataset, tokenize, rollout, reward and train; `command`, overrides without
+            places, where they are known.
         inputs: artifacts; grpo and evaluate are read where they are there.
         licences: the base's licence files, and its own card.
         bare: whether training asked bare questions.
@@ -149,8 +148,7 @@ def _recipe(config: Mapping[str, Any]) -> dict[str, Any]:
 def _command(overrides: Sequence[str] | None) -> list[str]:
     if overrides is None:
         return []
-    kept = [one for one in overrides if not one.lstrip("+~").startswith(LOCAL)]
-    return ["Command:", fenced(redact(shlex.join(["grpoflow", "run", *kept])), "sh")]
+    return ["Command:", fenced(redact(shlex.join(["grpoflow", "run", *overrides])), "sh")]
 
 
 def _versions(manifest: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.load import load
+from pipeline.config.load import load, without_places
 from pipeline.errors import ConfigError
 
 MODELS = ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"]
@@ -142,3 +142,19 @@ def test_a_layout_named_beside_an_experiment_wins(tmp_path: Path) -> None:
     assert (shipped.layout.name, shipped.cards) == ("dp1_mp4_pp2", 8)
     assert (larger.layout.name, larger.cards) == ("dp8_mp4_pp1", 32)
     assert shipped.layout.train.recompute and larger.layout.train.recompute
+
+
+def test_a_published_command_has_no_places_of_a_machine() -> None:
+    told = [
+        "engine=mindrlhf", "experiment=mindrlhf_7b", "cards=8", "seed=1", "train.beta=0.02",
+        "+engine.epochs=2", "model.rope_scaling.factor=8", "layout.train.data_parallel=2",
+    ]  # fmt: skip
+    private = [
+        "store=/home/me", "remote=s3://u:secret@bucket", "remote.endpoint=https://inside", "launcher=ssh",
+        "launcher.hosts_file=/home/me/hosts", "+engine.env.TOKEN=secret", "engine.env={TOKEN:secret}",
+        "engine.mindrlhf_home=/home/me/mindrlhf", "engine.python=/home/me/python", "~train.loggers",
+        "mindformers.env.TOKEN=secret", "model.path=/home/me/model", "dataset.path=/home/me/rows",
+        "fetch.retries=3",
+    ]  # fmt: skip
+    assert without_places([*private, *told], "mindrlhf") == told
+    assert without_places(private, "") == []

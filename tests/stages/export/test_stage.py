@@ -74,15 +74,15 @@ def test_transformers_take_it_as_it_stands(tmp_path):
 
 
 def test_the_card_tells_what_the_model_is_and_how_it_was_made(tmp_path, config):
-    config["command"] = ["train.beta=0.02", "store=/home/me/store", "remote=s3://u:secret@bucket/x"]
+    config["command"] = ["train.beta=0.02", "dataset.url=https://u:secret@host/x"]
     card = model_card(config, artifacts(tmp_path), (), bare=True)
     for part in (
         "# tiny after GRPO on arith", "engine=local", "| 93.0 % | 91.3 to 94.4 % (95 % interval) |",
         "1024 held-out", "accuracy × 1, answer\\_format × 0.1", "beta: 0.01", "mindspore 2.7.0", "commit abc",
-        "grpoflow run train.beta=0.02\n", "None lay in the base's directory", "3+4?",
+        "grpoflow run train.beta=0.02 ", "None lay in the base's directory", "3+4?",
     ):  # fmt: skip
         assert part in card, part
-    assert not any(private in card for private in ("/home/me", "secret"))
+    assert "secret" not in card
 
 
 def test_a_model_that_was_not_evaluated_has_a_card_too(tmp_path, config):
