@@ -20,7 +20,8 @@ from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
 VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
-ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*\w+\s*(,\s*[\w./-]*\s*)?\}")  # names no key
+ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*(?:,\s*[\w./-]*\s*)?\}")
+"""A variable by its literal name, with a literal default: names no key."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
 WRITE_BYTES = 256 << 10
-"""Written at once: the kernel takes small pages that were used before; for 8 MiB it takes large fresh ones, at
-three times the cost. Less is not worth another thread."""
+"""Written at once: the kernel takes small pages that were used before; for 8 MiB it takes large fresh ones,
+at three times the cost. Less is not worth another thread."""
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
@@ -276,7 +276,7 @@ def _open(path: Path, size: int) -> Iterator[BinaryIO]:
 
 
 def _write(file: BinaryIO, content: memoryview) -> None:
-    """Append to a file, and have the kernel begin to bring it to the disk: `_sync` waits for the rest only."""
+    """Append to a file, and have the kernel begin with the disk: `_sync` waits for the rest only."""
     begin = file.tell()
     for at in range(0, len(content), WRITE_BYTES):
         file.write(content[at : at + WRITE_BYTES])
