@@ -77,7 +77,10 @@ def find(
     given = {override.partition("=")[0] for override in overrides}
     defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
     if not any(override.startswith("experiment=") for override in overrides):
-        overrides = [*(one for one in defaults if one.partition("=")[0] not in given), *overrides]
+        overrides = [
+            *(override for override in defaults if override.partition("=")[0] not in given),
+            *overrides,
+        ]
     values = alone(compose_cached(overrides, config_dir), overrides)
     one = "layout" in given and "layout=named" not in overrides
     if values["cards"] is None:
