@@ -86,7 +86,7 @@ def _train(
 
 def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
     """What comes and goes beside the gradients: the optimizer itself works in place."""
-    parts = ["squares"]
+    parts = list[str]()
     if train.max_grad_norm is not None:
         parts.append("clipped")
     if layout.micro_batch_num > 1:
@@ -94,7 +94,7 @@ def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
     if layout.data_parallel > 1:
         parts += ["joined", "summed over the workers"]
     formula = (
-        f"gradients again, as far as they stay: {', '.join(parts)} x {held:,} elements x {_ITEM}; estimate"
+        f"gradients again, as far as they stay: {', '.join(parts) or 'none'} x {held:,} elements x {_ITEM}; estimate"
     )
     return Term("update", 0, len(parts) * held * _ITEM, formula)
 
