@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from pipeline.cli.command import Commands, add_configuration, add_target, target_of
-from pipeline.sweep.build import expand
+from pipeline.sweep.expand import expand
 
 
 def register(commands: Commands) -> None:
