@@ -93,9 +93,8 @@ def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
         parts.append("the next micro-batch's")
     if layout.data_parallel > 1:
         parts += ["joined", "summed over the workers"]
-    formula = (
-        f"gradients again, as far as they stay: {', '.join(parts) or 'none'} x {held:,} elements x {_ITEM}; estimate"
-    )
+    copies = ", ".join(parts) or "none"
+    formula = f"gradients again, as far as they stay: {copies} x {held:,} elements x {_ITEM}; estimate"
     return Term("update", 0, len(parts) * held * _ITEM, formula)
 
 
