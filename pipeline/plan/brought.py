@@ -7,9 +7,12 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.plan.explain import differences
-from pipeline.plan.graph import Plan, StageSpec
+from pipeline.plan.graph import Plan, StageSpec, anew
 from pipeline.store import brought
 from pipeline.store.store import DIGITS, MANIFEST, Manifest, Store
+
+EDITIONS = 100
+"""How often built anew an artifact is still known as a plan's."""
 
 
 def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = False) -> dict[Path, StageSpec]:
@@ -65,6 +68,15 @@ def _stranger(directory: Path, manifest: Manifest, specs: Sequence[StageSpec]) -
         names = ", ".join(dict.fromkeys(spec.name for spec in specs))
         return Problem("--from", str(directory), f"{brings}, which is not asked for", f"asked for: {names}")
     nearest = min(same, key=lambda spec: len(differences(spec, manifest)))
-    why = "; ".join(differences(nearest, manifest)[:3]) or "it was built anew, or a label differs"
-    rule = f"{brings}, and this plan's is {nearest.key.fingerprint[:DIGITS]} ({why})"
+    wanted = nearest.key.fingerprint[:DIGITS]
+    first = nearest.first or nearest.key
+    if any(anew(first, number).fingerprint == manifest.fingerprint for number in range(EDITIONS)):
+        rule = (
+            f"{brings}, this plan's configuration built anew (--force) there; this plan takes {wanted} alone"
+        )
+        other = directory.resolve().parent / wanted
+        remedy = f"give {other}" if (other / MANIFEST).is_file() else "build it here: leave this --from out"
+        return Problem("--from", str(directory), rule, remedy)
+    why = "; ".join(differences(nearest, manifest)[:3]) or "a label differs"
+    rule = f"{brings}, and this plan's is {wanted} ({why})"
     return Problem("--from", str(directory), rule, "type the configuration that it was made with")

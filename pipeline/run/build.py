@@ -95,7 +95,10 @@ def build(
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
-            manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed, command)
+            try:
+                manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed, command)
+            except OSError as error:  # of the attempt's own files: full, or removed meanwhile
+                raise StoreError.of(error, store.root) from error
             if not spec.computes:  # what computes for hours reads the user's files when it begins
                 _check_external(spec, store)
             _commit(spec, store, seat, manifest)

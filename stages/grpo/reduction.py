@@ -31,3 +31,12 @@ def ordered_sum(x: Tensor) -> Tensor:
 def row_sums(x: Tensor) -> Tensor:
     """Sum of each row of `x` [B, T], as [B, 1]."""
     return ops.MatMul()(x, ops.ones((x.shape[1], 1), ms.float32))
+
+
+def square_sum(x: Tensor) -> Tensor:
+    """Sum of the squares of all elements of `x` [..., W], a scalar, always added in the same order.
+
+    Each row's product with itself: squares of a tensor of a model's size would stay in memory with it.
+    """
+    rows = x.reshape((-1, 1, x.shape[-1]))
+    return ordered_sum(ops.BatchMatMul(transpose_b=True)(rows, rows))

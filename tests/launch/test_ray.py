@@ -20,7 +20,6 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
-from launch.process import child
 from launch.process.child import JOB_VARIABLE
 from launch.process.job import end_leftovers
 from tests.launch.cluster import cluster
@@ -260,19 +259,6 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) 
         thread.join()
     assert not problems
     assert counted(tmp_path / "a") == counted(tmp_path / "b") == 30
-
-
-@pytest.mark.long
-def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    with pytest.raises(LaunchError, match="hung: no worker wrote a line for 5 s"):
-        nodes_run.run(
-            start(tmp_path, 1, 10_000), job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
-            launcher=local_launcher(), on_poll=lambda: None, silent_s=lambda: 2.0 * counted(tmp_path),
-            silence_timeout_s=5.0,
-        )  # fmt: skip
-    assert child.end_job(str(tmp_path), 0.0) == []
 
 
 @pytest.mark.slurm
