@@ -233,7 +233,9 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         key = unknown.group(1)
         value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
         choices = [override for override in overrides if re.fullmatch(r"\w+=[\w-]+", override)]
-        choices = [one for one in choices if not VALUE.match(one) and one.partition("=")[0] != key]
+        choices = [
+            choice for choice in choices if not VALUE.match(choice) and choice.partition("=")[0] != key
+        ]
         near = difflib.get_close_matches(key, _keys(compose(choices, config_dir)), n=1, cutoff=0.5)
         return Problem(
             key, value, "unknown key", f"did you mean {near[0]}?" if near else "see `grpoflow plan --help`"

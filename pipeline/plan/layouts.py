@@ -77,11 +77,14 @@ def find(
     given = {override.partition("=")[0] for override in overrides}
     defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
     if not any(override.startswith("experiment=") for override in overrides):
-        overrides = [*(one for one in defaults if one.partition("=")[0] not in given), *overrides]
+        overrides = [
+            *(override for override in defaults if override.partition("=")[0] not in given),
+            *overrides,
+        ]
     values = alone(compose_cached(overrides, config_dir), overrides)
-    one = "layout" in given and "layout=named" not in overrides
+    single = "layout" in given and "layout=named" not in overrides
     if values["cards"] is None:
-        values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
+        values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
     made: Made = {}
     first = read(Config, derived, made=made)
@@ -89,7 +92,7 @@ def find(
     refused: list[tuple[Config, list[Problem]]] = []
     kept = Kept()
     known = derived | {"layout": values["layout"]}  # what follows from no layout follows once
-    for candidate in [known] if one else _candidates(known, first.cards):
+    for candidate in [known] if single else _candidates(known, first.cards):
         config = read(Config, derive(candidate), made=made)
         problems = rules.check(config, kept)
         if problems:
