@@ -14,7 +14,7 @@ from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.strategy.golden import OWN, fields, load
 from tests.upstream.conftest import Find
 
-pytestmark = pytest.mark.upstream
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1200)]  # two or eight compilations
 PROGRAM = Path(__file__).with_name("front_end.py")
 FAMILIES = {"qwen2": {"qkv_has_bias": True}, "llama3": {"qkv_has_bias": False}}
 """What LlamaConfig is told of each."""
@@ -35,7 +35,7 @@ def test_it_is_what_the_front_end_writes(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=1100,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
