@@ -31,6 +31,7 @@ class StoreError(Exception):
         """The failure of an operating system call on the store, with what to do about it."""
         writable = f"make it writable for you, or {ELSEWHERE}"
         remedies = {
+            errno.ENOENT: "somebody removed it meanwhile: type the same command again",
             errno.ENOSPC: f"free space there, or {ELSEWHERE}",
             errno.EDQUOT: f"free quota there, or {ELSEWHERE}",
             errno.EACCES: writable,
@@ -72,7 +73,7 @@ class StageFailed(Exception):
 
 
 class Exit(enum.IntEnum):
-    """Exit codes of commands; 130 and 143 are those of signals."""
+    """Exit codes of commands; 130, 141 and 143 are those of signals."""
 
     DONE = 0
     FAILED = 1

@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import sys
 
+import rich.console
 import rich.table
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
 PLAIN_WIDTH = 160
 NARROW = 80
 """Columns below which a table may become blocks."""
+
+
+class Console(rich.console.Console):
+    """Leaves a reader who is gone to the command, which ends as others do."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what was raised, where rich would exit with 1."""
+        raise
 
 
 def console(stderr: bool = False) -> Console:
@@ -35,7 +44,7 @@ def console(stderr: bool = False) -> Console:
 class Table(rich.table.Table):
     """Loses no text: cells fold, and where a narrow terminal has no room for its words, a row is a block."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         for column in self.columns:
             column.overflow = "fold"
         needed = Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum

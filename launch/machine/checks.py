@@ -63,7 +63,7 @@ def interpreter(configured: str | None) -> str | None:
         found = os.path.abspath(configured) if "/" in configured else shutil.which(configured)
         return found or configured
     own = Path(sys.prefix, "bin").resolve()
-    others = (one for one in os.environ.get("PATH", "").split(os.pathsep) if Path(one).resolve() != own)
+    others = (entry for entry in os.environ.get("PATH", "").split(os.pathsep) if Path(entry).resolve() != own)
     return shutil.which("python", path=os.pathsep.join(others))
 
 
@@ -115,7 +115,7 @@ def cann(window: Window, root: Path = ASCEND, home: str | None = None) -> Check:
         home: ASCEND_HOME_PATH, which set_env.sh sets.
     """
     homes = [Path(home)] if home else [root / name for name in ("ascend-toolkit/latest", "latest", "cann")]
-    files = [file for one in homes for file in sorted(one.glob("*-linux/ascend_toolkit_install.info"))]
+    files = [file for home in homes for file in sorted(home.glob("*-linux/ascend_toolkit_install.info"))]
     if not files:
         needed = f"CANN {window[1]} ({window[2]}); set_env.sh sets ASCEND_HOME_PATH"
         return Check("cann", "problem", f"none in {homes[0]}", needed)
@@ -144,8 +144,8 @@ def _released(file: Path, window: Window) -> Check:
     told = f"{found[1]} ({file})"
     if SpecifierSet(wanted).contains(have):
         return Check(name, "ok", told)
-    least = [Version(one.version) for one in SpecifierSet(wanted) if one.operator == ">="]
-    if any(have < one for one in least):
+    least = [Version(specifier.version) for specifier in SpecifierSet(wanted) if specifier.operator == ">="]
+    if any(have < minimum for minimum in least):
         return Check(name, "problem", told, f"too old: must be {wanted} ({why})")
     return Check(name, "unknown", told, f"known to work: {wanted} ({why})")
 

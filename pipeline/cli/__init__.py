@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,34 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (pipeline.errors.Exit)."""
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # at the interpreter's end it would be too late to be quiet
+    except BrokenPipeError:
+        if not _silence():
+            raise
+        return 128 + signal.SIGPIPE
+
+
+def _silence() -> bool:
+    """Let what is still to be printed vanish where its reader is gone; whether one is."""
+    import select
+
+    readers = select.poll()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        readers.register(stream.fileno(), 0)
+    gone = [descriptor for descriptor, event in readers.poll(0) if event & select.POLLERR]
+    for descriptor in gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+    return bool(gone)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     # only what is typed is imported: a run with nothing to do must not wait for the reports' libraries
     typed = COMMANDS.get(arguments[0]) if arguments else None

@@ -58,8 +58,6 @@ def logs(options: Namespace) -> int:
             shown.show(find(root, record, options.stage, options.worker))
     except KeyboardInterrupt:  # of the watching, not of the run
         return 128 + signal.SIGINT
-    except BrokenPipeError:
-        sys.stderr.close()
     return Exit.DONE
 
 

@@ -20,7 +20,8 @@ from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 
 VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
-ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*\w+\s*(,\s*[\w./-]*\s*)?\}")  # names no key
+ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*(?:,\s*[\w./-]*\s*)?\}")
+"""A variable by its literal name, with a literal default: names no key."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -232,7 +233,9 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         key = unknown.group(1)
         value = next((o.partition("=")[2] for o in overrides if o.lstrip("+~").startswith(f"{key}=")), None)
         choices = [override for override in overrides if re.fullmatch(r"\w+=[\w-]+", override)]
-        choices = [one for one in choices if not VALUE.match(one) and one.partition("=")[0] != key]
+        choices = [
+            choice for choice in choices if not VALUE.match(choice) and choice.partition("=")[0] != key
+        ]
         near = difflib.get_close_matches(key, _keys(compose(choices, config_dir)), n=1, cutoff=0.5)
         return Problem(
             key, value, "unknown key", f"did you mean {near[0]}?" if near else "see `grpoflow plan --help`"

@@ -2,7 +2,7 @@
 
 An entry is found by everything that composing reads: the overrides, the content of every config
 file, the environment variables that these name, and the versions of the code. What cannot be known
-that way (any resolver but oc.env with a literal name) is composed anew each time.
+that way (any resolver but oc.env with a literal name and default) is composed anew each time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compose import compose, config_files
+from pipeline.config.compose import ENVIRONMENT, compose, config_files
 from pipeline.config.disk_cache import recall, remember
 
 FORMAT = 1
 PACKAGES = ("grpoflow", "hydra-core", "omegaconf")
 # ${key} and ${a.b} are pure; ${name:...} calls a resolver.
 RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
-ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*[,}]")
 PURE = frozenset({"oc.select"})  # reads the configuration itself
 KIND = "compose"
 

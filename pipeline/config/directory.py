@@ -52,7 +52,7 @@ def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:
         raise ConfigError([Problem(path, directory, rule, remedy)]) from error
     family = recognised(config)
     if family is None:
-        known = ", ".join(one.architecture for one in FAMILIES.values())
+        known = ", ".join(family.architecture for family in FAMILIES.values())
         listed = config.get("architectures") or config.get("model_type")
         where = f"{directory / 'config.json'}: architectures"
         raise ConfigError([Problem(where, listed, f"must be one of {known}", "give such a model")])

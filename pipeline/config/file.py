@@ -23,7 +23,9 @@ def text(overrides: Sequence[str], config_dir: Path | None) -> str:
     What follows from other values stays null, so that it follows them again.
     """
     values, _ = give_way(compose_cached(overrides, config_dir), overrides)
-    chosen = [one.lstrip("+").partition("=") for one in overrides if not VALUE.match(one.lstrip("+"))]
+    chosen = [
+        override.lstrip("+").partition("=") for override in overrides if not VALUE.match(override.lstrip("+"))
+    ]
     defaults = [{group: choice} for group, sign, choice in chosen if sign and not group.startswith("~")]
     return as_yaml({**({"defaults": defaults} if defaults else {}), **values})
 
@@ -48,20 +50,22 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
             [Problem("--config", str(file), f"cannot be read: {reason}", f"give {FORM}")]
         ) from error
     defaults = values.pop("defaults", []) if isinstance(values, dict) else None
-    if not isinstance(defaults, list) or not all(isinstance(one, dict) and len(one) == 1 for one in defaults):
+    if not isinstance(defaults, list) or not all(
+        isinstance(entry, dict) and len(entry) == 1 for entry in defaults
+    ):
         raise ConfigError([Problem("--config", str(file), "holds no configuration", f"give {FORM}")])
-    chosen = [f"{group}={choice}" for one in defaults for group, choice in one.items()]
+    chosen = [f"{group}={choice}" for entry in defaults for group, choice in entry.items()]
     base = compose_cached(chosen, config_dir)
     return below([*chosen, *_differences(base, values)], typed)
 
 
 def below(overrides: Sequence[str], typed: Sequence[str]) -> list[str]:
     """`overrides` without what `typed` decides: the same keys, and those below a key or a group's choice."""
-    keys = [one.lstrip("+~").partition("=")[0] for one in typed]
+    keys = [override.lstrip("+~").partition("=")[0] for override in typed]
     return [
-        one
-        for one in overrides
-        if not any(f"{one.lstrip('+~').partition('=')[0]}.".startswith(f"{key}.") for key in keys)
+        override
+        for override in overrides
+        if not any(f"{override.lstrip('+~').partition('=')[0]}.".startswith(f"{key}.") for key in keys)
     ]
 
 

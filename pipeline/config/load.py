@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from annotated_types import Ge
-
 from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
@@ -20,6 +18,7 @@ from pipeline.config.kept import Kept
 from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
+from stages.base.bounds import Positive
 from stages.base.identity import NotInIdentity, identity
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
@@ -32,7 +31,7 @@ class Config(Sections):
 
     store: Annotated[str, NotInIdentity()]
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
-    cards: Annotated[int, Ge(1)]
+    cards: Positive
     """Workers of the grpo stage; null takes what layout.train occupies."""
     launcher: Annotated[LauncherConfig, NotInIdentity()]
     remote: Annotated[RemoteConfig, NotInIdentity()]

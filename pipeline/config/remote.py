@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from annotated_types import Gt
-
 from pipeline.errors import Problem
+from stages.base.bounds import PositiveFloat
 
 FORM = "must be a URL: file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST/DIR"
 SECRET = "holds a password or a query, which histories would show"  # noqa: S105
@@ -30,7 +29,7 @@ class RemoteConfig:
     """Pushed with push=stages; by default what is prepared without a card."""
     endpoint: str | None
     """Address of another server that speaks S3; null: what the environment or ~/.aws/config says."""
-    timeout_s: Annotated[float, Gt(0)]
+    timeout_s: PositiveFloat
     """Seconds after which one request, of 8 MiB at most, is given up; it is tried 5 times. A run asks what
     is there, and whether a remote is back, twice for 15 s at most, and goes on where nobody answers."""
 

@@ -100,7 +100,7 @@ for _name in ("num_attention_heads", "num_key_value_heads"):
     RULES.must(
         "layout.{}.model_parallel",
         divide(lambda config, role, name=_name: getattr(config.model, name), _name),
-        "mindformers llama_transformer.py:187",
+        "mindformers llama_transformer.py:187, Megatron-LM transformer_config.py",
         name=_name.removeprefix("num_"),
         each=ROLES,
     )

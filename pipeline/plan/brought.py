@@ -7,9 +7,12 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.plan.explain import differences
-from pipeline.plan.graph import Plan, StageSpec
+from pipeline.plan.graph import Plan, StageSpec, anew
 from pipeline.store import brought
 from pipeline.store.store import DIGITS, MANIFEST, Manifest, Store
+
+EDITIONS = 100
+"""How often built anew an artifact is still known as a plan's."""
 
 
 def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = False) -> dict[Path, StageSpec]:
@@ -23,7 +26,7 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
     Raises:
         ConfigError: one is damaged, or no stage's that is asked for.
     """
-    found, problems = {}, []
+    fits, problems = {}, []
     specs = {spec.key: spec for plan in plans for spec in plan.asked}
     for directory in directories:
         try:
@@ -39,10 +42,10 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
         elif not alike:
             problems.append(_stranger(directory, manifest, list(specs.values())))
         else:
-            found[directory] = alike[0]
+            fits[directory] = alike[0]
     if problems:
         raise ConfigError(problems)
-    return found
+    return fits
 
 
 def take_in(store: Store, plans: Sequence[Plan], directories: Sequence[Path]) -> Iterator[str]:
@@ -65,6 +68,15 @@ def _stranger(directory: Path, manifest: Manifest, specs: Sequence[StageSpec]) -
         names = ", ".join(dict.fromkeys(spec.name for spec in specs))
         return Problem("--from", str(directory), f"{brings}, which is not asked for", f"asked for: {names}")
     nearest = min(same, key=lambda spec: len(differences(spec, manifest)))
-    why = "; ".join(differences(nearest, manifest)[:3]) or "it was built anew, or a label differs"
-    rule = f"{brings}, and this plan's is {nearest.key.fingerprint[:DIGITS]} ({why})"
+    wanted = nearest.key.fingerprint[:DIGITS]
+    first = nearest.first or nearest.key
+    if any(anew(first, number).fingerprint == manifest.fingerprint for number in range(EDITIONS)):
+        rule = (
+            f"{brings}, this plan's configuration built anew (--force) there; this plan takes {wanted} alone"
+        )
+        other = directory.resolve().parent / wanted
+        remedy = f"give {other}" if (other / MANIFEST).is_file() else "build it here: leave this --from out"
+        return Problem("--from", str(directory), rule, remedy)
+    why = "; ".join(differences(nearest, manifest)[:3]) or "a label differs"
+    rule = f"{brings}, and this plan's is {wanted} ({why})"
     return Problem("--from", str(directory), rule, "type the configuration that it was made with")

@@ -185,7 +185,9 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
 
 def _took(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
     known = [
-        one for one in store.manifests(spec.name) if _size(one, store) in (None, _size_of(asdict(model)))
+        manifest
+        for manifest in store.manifests(spec.name)
+        if _size(manifest, store) in (None, _size_of(asdict(model)))
     ]
     nearest = _nearest(spec, known)
     return None if nearest is None else nearest.ended - nearest.started

@@ -141,15 +141,17 @@ def _dataclass(hint: Any, value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return type(value)
     options = (hint, *typing.get_args(hint))
-    return next((one for one in options if isinstance(one, type) and dataclasses.is_dataclass(one)), None)
+    return next(
+        (option for option in options if isinstance(option, type) and dataclasses.is_dataclass(option)), None
+    )
 
 
 @functools.cache
 def _docs(cls: Any) -> Mapping[str, str]:
     """Texts below the fields of a dataclass and of those that it inherits from."""
     found: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+    for base in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
@@ -170,7 +172,7 @@ def _first(text: str) -> str:
 def _stages(config: Config, section: str, key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The stages that read a key, and those with all that follow."""
     graph = [stage for stage in stages(config) if stage.skipped is None]
-    reading = [one.name for one in graph if section in one.sections and (section, key) not in one.unread]
+    reading = [spec.name for spec in graph if section in spec.sections and (section, key) not in spec.unread]
     following = set(reading)
     for stage in graph:
         if following & set(stage.inputs.values()):
@@ -192,5 +194,5 @@ def _paths(row: Row, config: Config) -> set[str]:
     with contextlib.suppress(
         AttributeError, KeyError, TypeError
     ):  # it is told of a part of the configuration
-        return {path.format(one) for one in row.each(config)}
+        return {path.format(item) for item in row.each(config)}
     return set()

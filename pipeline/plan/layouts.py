@@ -15,6 +15,7 @@ from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import alone
+from pipeline.config.kept import Kept
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
@@ -71,31 +72,43 @@ def find(
         config_dir: the user's own config groups.
 
     Raises:
-        ConfigError: no layout is valid; with the rules that the first one breaks.
+        ConfigError: no layout is valid; with the rules that the nearest one breaks.
     """
     given = {override.partition("=")[0] for override in overrides}
     defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
     if not any(override.startswith("experiment=") for override in overrides):
-        overrides = [*(one for one in defaults if one.partition("=")[0] not in given), *overrides]
+        overrides = [
+            *(override for override in defaults if override.partition("=")[0] not in given),
+            *overrides,
+        ]
     values = alone(compose_cached(overrides, config_dir), overrides)
-    one = "layout" in given and "layout=named" not in overrides
+    single = "layout" in given and "layout=named" not in overrides
     if values["cards"] is None:
-        values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
+        values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
     made: Made = {}
     first = read(Config, derived, made=made)
-    choices, refused = [], {}
-    for candidate in [values] if one else _candidates(values, first.cards):
+    choices: list[Choice] = []
+    refused: list[tuple[Config, list[Problem]]] = []
+    kept = Kept()
+    known = derived | {"layout": values["layout"]}  # what follows from no layout follows once
+    for candidate in [known] if single else _candidates(known, first.cards):
         config = read(Config, derive(candidate), made=made)
-        problems = rules.check(config)
+        problems = rules.check(config, kept)
         if problems:
-            refused[config.layout.name] = problems
+            refused.append((config, problems))
         else:
             choices.append(_choice(config))
     if not choices:
-        raise ConfigError(next(iter(refused.values())))
+        raise ConfigError(min(refused, key=_distance)[1])
     choices.sort(key=lambda choice: (_ORDER[choice.fits], choice.cost.seconds, -choice.headroom))
-    return choices, refused
+    return choices, {config.layout.name: problems for config, problems in refused}
+
+
+def _distance(refused: tuple[Config, list[Problem]]) -> tuple[int, int, int]:
+    """How far a layout is from a valid one: most rules ask for more prompts the more replicas generate."""
+    config, problems = refused
+    return len(problems), config.layout.generate.data_parallel, config.layout.train.context_parallel
 
 
 def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any]]:

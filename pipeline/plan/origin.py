@@ -26,9 +26,13 @@ def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[s
     """
     composed = compose_cached(overrides, config_dir)
     yielding, _ = give_way(alone(composed, overrides), overrides)
-    steps = [flat(one) for one in (composed, yielding, derive(yielding))]
+    steps = [flat(values) for values in (composed, yielding, derive(yielding))]
     files = _files(overrides, config_dir)
-    typed = {one.lstrip("+").partition("=")[0]: one for one in overrides if VALUE.match(one.lstrip("+"))}
+    typed = {
+        override.lstrip("+").partition("=")[0]: override
+        for override in overrides
+        if VALUE.match(override.lstrip("+"))
+    }
     found = {}
     for key in flat(values):
         before, after, derived = (step.get(key) for step in steps)
@@ -50,7 +54,9 @@ def _files(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
 
-    arguments = [one for one in overrides if not VALUE.match(one) and not one.startswith("remote=")]
+    arguments = [
+        override for override in overrides if not VALUE.match(override) and not override.startswith("remote=")
+    ]
     if config_dir is not None:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
     GlobalHydra.instance().clear()

@@ -86,7 +86,7 @@ def _names(overrides: Sequence[str], compose: Callable[[Sequence[str]], dict[str
 
     They are labels, but stand in the fingerprints of stores in use.
     """
-    others = [one for one in overrides if not LABEL.match(one)]
+    others = [override for override in overrides if not LABEL.match(override)]
     if len(others) == len(overrides):
         return {}
     values = compose(others)

@@ -1,172 +1,68 @@
 """A sweep: many points, one graph. Stages that points share run once, and no point stops another.
 
-Hydra expands the command line into override lists, one per point (its launcher plugin calls `Sweep`);
-here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json, table.csv and
+Hydra expands the command line (expand.py) into override lists, one per point (its launcher plugin calls
+`Sweep`); here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json, table.csv and
 index.html. The ID follows from the command line, so the same command goes on with the same sweep.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
-import logging
-import os
-import shlex
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.config.compose import VALUE, Composer
-from pipeline.config.remote import as_override
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem
+from pipeline.errors import REPORTED, ConfigError
 from pipeline.fingerprint import canonical
 from pipeline.plan.brought import fitting, take_in
 from pipeline.plan.graph import Plan
 from pipeline.plan.target import WHOLE, Target
-from pipeline.run import notify, signals, summary
+from pipeline.run import signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
-from pipeline.sweep.points import Point, accuracy, describe, json_lines, show, show_merged, table, varied
+from pipeline.sweep.points import Point, describe, json_lines, show, show_merged, table, varied
 from pipeline.terminal import console
 
 
-def expand(
-    overrides: Sequence[str],
-    cards: int | None,
-    plan_only: bool,
-    config_dir: Path | None,
-    target: Target | None = None,
-    brought: Sequence[Path] = (),
-    as_json: bool = False,
-) -> int:
-    """Let Hydra expand `overrides` and run the points; returns the exit code.
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for of a sweep's points."""
 
-    Args:
-        overrides: Hydra's, with sweeps (`seed=1,2`), and its own (`hydra/sweeper=optuna`).
-        cards: cards of this machine; None: as many as the largest point needs.
-        plan_only: show the merged graph and start nothing.
-        config_dir: directory with the user's own config groups.
-        target: what is asked for of every point; None: the whole graph.
-        brought: artifacts of another store that points may take.
-        as_json: show the plan for programs.
-
-    Raises:
-        ConfigError: a search is asked for that cannot be made here, or JSON of what is no plan.
-    """
-    if as_json and not plan_only:
-        rule = "is for --plan; what ran stands in the store, in sweeps/ID/sweep.json"
-        raise ConfigError([Problem("--json", None, rule, "add --plan")])
-    import hydra
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
-    launcher["as_json"] = as_json or None
-    arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
-    asked = asdict(target or WHOLE) | {"brought": [str(path.absolute()) for path in brought]}
-    arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in asked.items() if value]
-    arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
-    if not any(override.startswith("hydra/sweeper=") for override in overrides):
-        arguments.append("hydra/sweeper=grid")
-    if config_dir:
-        arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, plan_only, target), *map(as_override, overrides)]
-    points: list[Point] = []
-    main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
-    typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise what is wrong instead of printing where
-    try:
-        with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml; ours is sweep.json
-            sys.argv.append(f"hydra.sweep.dir={scratch}")
-            main()
-    except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return Exit.INVALID
-    except ValueError:
-        if not points or any(point.state == "finished" for point in points):
-            raise
-        # A search without one result has no best point, which Optuna raises; why, the table has told.
-    finally:
-        sys.argv = typed
-    states = Counter(point.state for point in points)
-    if set(states) == {"invalid"}:
-        return Exit.INVALID
-    if plan_only:
-        return Exit.DONE
-    done = set(states) <= {"finished", "invalid"} and "finished" in states
-    best = max((point.result for point in points if point.result), key=accuracy, default={})
-    name = shlex.join(overrides)
-    notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
-    return Exit.DONE if done else Exit.FAILED
-
-
-def _search(overrides: Sequence[str], plan_only: bool, target: Target | None) -> list[str]:
-    """What a search by Optuna needs besides what was typed.
-
-    More accuracy is better, a failed point stops no other, and a fixed seed proposes the same points again,
-    so that an interrupted search goes on: what it has found already is in the store.
-
-    Raises:
-        ConfigError: Optuna's sweeper is not installed, or points are not known before they ran, or have no
-            accuracy.
-    """
-    if "hydra/sweeper=optuna" not in overrides:
-        return []
-    key = ("hydra/sweeper", "optuna")
-    if importlib.util.find_spec("hydra_plugins.hydra_optuna_sweeper") is None:
-        rule = "needs Optuna and Hydra's sweeper for it"
-        raise ConfigError([Problem(*key, rule, "pip install 'grpoflow[search]'")])
-    if plan_only:
-        rule = "what it will try depends on results, so that --plan cannot show it"
-        raise ConfigError([Problem(*key, rule, "plan single points")])
-    if target is not None and target.is_part and "evaluate" not in (*target.only, target.until):
-        rule = f"is led by held-out accuracy, which {target} does not measure"
-        raise ConfigError([Problem(*key, rule, "ask for evaluate, or for the whole graph")])
-    seeded = not any(override.startswith("hydra/sweeper/sampler=") for override in overrides)
-    logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)  # the table tells it
-    fixed = ["hydra.sweeper.direction=maximize", "hydra.sweeper.max_failure_rate=1"]
-    return [*fixed, *(["hydra.sweeper.sampler.seed=0"] if seeded else [])]
+    cards: int | None = None
+    """Cards of this machine; None: as many as the largest point needs."""
+    plan_only: bool = False
+    """Show the merged graph and start nothing."""
+    as_json: bool = False
+    """Show it for programs."""
+    config_dir: Path | None = None
+    """Directory with config groups of the user's own."""
+    target: Target = WHOLE
+    brought: Sequence[Path] = ()
+    """Artifacts of another store that points may take."""
 
 
 class Sweep:
     """The points of one command line, in as many batches as the sweeper hands over."""
 
-    def __init__(
-        self,
-        wanted: Sequence[str],
-        cards: int | None,
-        plan_only: bool,
-        config_dir: str | None,
-        target: Target | None = None,
-        brought: Sequence[str] = (),
-        as_json: bool = False,
-    ) -> None:
+    def __init__(self, wanted: Sequence[str], asked: Asked) -> None:
         """A sweep that has not begun.
 
         Args:
             wanted: overrides as typed, sweeps unexpanded, with Hydra's own that choose points.
-            cards: cards of this machine; None: as many as the largest point needs.
-            plan_only: show the merged graph and start nothing.
-            config_dir: directory with the user's own config groups.
-            target: what is asked for of every point; None: the whole graph.
-            brought: artifacts of another store that points may take.
-            as_json: show the plan for programs.
+            asked: what is asked for of its points.
         """
-        self._wanted, self._brought = list(wanted), list(map(Path, brought))
-        self._target = target or WHOLE
-        self._cards, self._plan_only, self._as_json = cards, plan_only, as_json
-        self._config_dir = Path(config_dir) if config_dir else None
+        self._wanted, self._asked = list(wanted), asked
         self._composer: Composer | None = None
         self._points: list[Point] = []
         self._started = time.time()
         self._store: Store | None = None
-        identity = [*self._wanted, *([str(self._target)] if self._target.is_part else [])]
+        identity = [*self._wanted, *([str(asked.target)] if asked.target.is_part else [])]
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
     def run(self, batch: Sequence[list[str]]) -> list[Point]:
@@ -180,10 +76,10 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr)
         self._warn(plans)
-        if self._brought and plans and self._store is not None:
+        if self._asked.brought and plans and self._store is not None:
             self._bring(list(plans.values()), self._store)
-        if self._plan_only:
-            if self._as_json:
+        if self._asked.plan_only:
+            if self._asked.as_json:
                 print(json_lines(points, plans, self._store))
             else:
                 show_merged(points, plans, self._store, console())
@@ -204,7 +100,7 @@ class Sweep:
         Raises:
             ConfigError: one cannot be composed.
         """
-        self._composer = self._composer or Composer(self._config_dir)
+        self._composer = self._composer or Composer(self._asked.config_dir)
         known: set[str] = set()
         for number, overrides in enumerate(batch):
             choices = {override for override in overrides if not VALUE.match(override)}
@@ -213,15 +109,15 @@ class Sweep:
                 known |= choices
 
     def _bring(self, plans: Sequence[Plan], store: Store) -> None:
-        told = (
+        lines = (
             [
                 f"{spec.name}: would be taken from {place}"
-                for place, spec in fitting(plans, self._brought).items()
+                for place, spec in fitting(plans, self._asked.brought).items()
             ]
-            if self._plan_only
-            else take_in(store, plans, self._brought)
+            if self._asked.plan_only
+            else take_in(store, plans, self._asked.brought)
         )
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr, flush=True)
 
     def _warn(self, plans: dict[int, Plan]) -> None:
@@ -241,9 +137,9 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            self._composer = self._composer or Composer(self._config_dir)
+            self._composer = self._composer or Composer(self._asked.config_dir)
             plan, self._store = prepare_plan(
-                point.overrides, self._config_dir, target=self._target, composer=self._composer
+                point.overrides, self._asked.config_dir, target=self._asked.target, composer=self._composer
             )
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
@@ -252,10 +148,10 @@ class Sweep:
             point.state, point.message = "invalid", str(error)
             return None
         needed = plan.config.cards
-        if self._cards is not None and needed > self._cards:
+        if self._asked.cards is not None and needed > self._asked.cards:
             point.state = "invalid"
             point.message = (
-                f"cards={needed}: more than this sweep's --cards {self._cards}; choose a smaller layout"
+                f"cards={needed}: more than this sweep's --cards {self._asked.cards}; choose a smaller layout"
             )
             return None
         point.artifacts = {spec.name: str(spec.key) for spec in plan.asked}
@@ -268,7 +164,7 @@ class Sweep:
 
         signals.install()  # the runs are adopted: no task prepares them, which would do this
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
-        config_dir = str(self._config_dir) if self._config_dir else None
+        config_dir = str(self._asked.config_dir) if self._asked.config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
         roots = []
         for point in points:
@@ -277,8 +173,8 @@ class Sweep:
             point.run = run.id
             overrides = json.dumps(point.overrides)
             adopt(overrides, config_dir, run)
-            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._target.options()))
-        cards = self._cards or needed
+            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._asked.target.options()))
+        cards = self._asked.cards or needed
         luigi.configuration.get_config().set("resources", "cards", str(cards))
         luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
 
@@ -310,7 +206,7 @@ class Sweep:
         values = {
             "id": self.id,
             "overrides": self._wanted,
-            "target": str(self._target),
+            "target": str(self._asked.target),
             "started": self._started,
             "written": time.time(),
             "points": [asdict(point) for point in self._points],
@@ -319,7 +215,7 @@ class Sweep:
         _replace(place / "table.csv", table(self._points))
         from pipeline.sweep.page import page  # here: it draws, which --plan need not load
 
-        drawn = page(values, varied(self._points), self._store.root, self._config_dir)
+        drawn = page(values, varied(self._points), self._store.root, self._asked.config_dir)
         _replace(place / "index.html", drawn)
         show(self._points, console())
         states = Counter(point.state for point in self._points)

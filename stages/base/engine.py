@@ -124,7 +124,9 @@ class Engine:
     def needed(self, contract: str | None) -> tuple[Checkout, ...]:
         """The checkouts that a contract needs; None: the one that is assumed."""
         kept = contract or next(iter(self.known), "")
-        return tuple(one for one in self.checkouts if not one.needed_by or kept in one.needed_by)
+        return tuple(
+            checkout for checkout in self.checkouts if not checkout.needed_by or kept in checkout.needed_by
+        )
 
     def works_with(self, contract: str | None) -> Known:
         """What a contract was seen to work with; None: the one that is assumed."""
@@ -134,7 +136,7 @@ class Engine:
         """Setting -> directory of every checkout whose code a run executes."""
         settings = self.settings(run)
         needed = self.needed(getattr(settings, "contract", None))
-        return {one.setting: getattr(settings, one.key) for one in needed}
+        return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
 
     def lacks(self, run: Sections) -> Iterator[Problem]:
         """What a run needs that plan and --dry-run do without; machines aside."""

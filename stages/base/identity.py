@@ -67,7 +67,7 @@ def on_every_node(section: Any) -> Iterator[str]:
 def marked(cls: Any, marker: type) -> Iterator[str]:
     """The fields of a dataclass with a marker."""
     for key, hint in field_types(cls).items():
-        if any(isinstance(one, marker) for one in _markers(hint)):
+        if any(isinstance(mark, marker) for mark in _markers(hint)):
             yield key
 
 
@@ -103,6 +103,8 @@ def _drops(marker: Any, value: Any) -> bool:
 def _dataclass(options: tuple[Any, ...], value: Mapping[str, Any]) -> Any:
     """The dataclass that plain `value` was made from: of several, the one of its name."""
     if len(options) > 1:
-        named = (one for one in options if value.get("name") in typing.get_args(field_types(one)["name"]))
+        named = (
+            option for option in options if value.get("name") in typing.get_args(field_types(option)["name"])
+        )
         return next(named, None)
     return options[0]

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
+from stages.base.bounds import NonNegative, Positive
+
 Role = Literal["train", "generate", "reference"]
 ROLES: tuple[Role, ...] = ("train", "generate", "reference")
-Positive = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class RoleLayout:
     """Shard weights and optimizer state over the data_parallel replicas too."""
     optimizer_weight_shard_size: Annotated[int, Ge(-1)]
     """Replicas that share one weight under the parallel optimizer; -1: all of them."""
-    parallel_optimizer_threshold_kb: Annotated[int, Ge(0)]
+    parallel_optimizer_threshold_kb: NonNegative
     """Tensors below this size (KiB, at param_init_type) stay whole."""
     offset: tuple[int, ...]
     """Layers added to (or taken from) each pipeline stage's equal share; empty: none."""

@@ -116,7 +116,7 @@ class Rules(Generic[T]):
         broken: dict[str, list[tuple[object, ...]]] = {}
         for entry in self._entries:
             if isinstance(entry, Row):
-                for item in ((),) if entry.each is None else [(one,) for one in entry.each(subject)]:
+                for item in ((),) if entry.each is None else [(asked,) for asked in entry.each(subject)]:
                     earlier = [found for name in entry.unless for found in broken.get(name, ())]
                     if any(found in ((), item) or not item for found in earlier):
                         continue
@@ -210,7 +210,7 @@ multiple_of = _compare(
 divide = _compare(
     lambda value, whole: whole % value == 0,
     "divide",
-    lambda value, whole: max(one for one in range(1, min(value, whole) + 1) if whole % one == 0),
+    lambda value, whole: max(divisor for divisor in range(1, min(value, whole) + 1) if whole % divisor == 0),
 )
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Gt
-
+from stages.base.bounds import PositiveFloat
 from stages.base.identity import NotInIdentity
 
 
@@ -24,7 +23,7 @@ class OutsideProgram:
     """Variables added to its environment."""
     container: Annotated[tuple[str, ...], NotInIdentity()]
     """Command prefix that runs the start script elsewhere, for example [docker, exec, NAME]; empty: none."""
-    silence_timeout_s: Annotated[Annotated[float, Gt(0)] | None, NotInIdentity()]
+    silence_timeout_s: Annotated[PositiveFloat | None, NotInIdentity()]
     """A run whose workers write no line for so many seconds is stopped as hung; null: never."""
 
 

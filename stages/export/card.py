@@ -68,7 +68,7 @@ def model_card(
         "## How it was made",
         f"- Base model: {_origin(model, name)}",
         f"- Data: {_origin(dataset, plain(str(dataset['name'])))}",
-        "- Rewards: " + ", ".join(f"{plain(str(one))} × {weight:g}" for one, weight in rewards),
+        "- Rewards: " + ", ".join(f"{plain(str(reward))} × {weight:g}" for reward, weight in rewards),
         "Recipe:",
         fenced(yaml.safe_dump(_recipe(config), sort_keys=False, allow_unicode=True), "yaml"),
         *_command(config.get("command")),

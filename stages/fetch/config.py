@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
+from stages.base.bounds import Positive, Share
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
 from stages.base.rules import Rules, Test, at_least, at_most, required
@@ -67,7 +68,7 @@ class ArithConfig:
     """Fewest numbers (1 to 9 each) to add in one question."""
     max_addends: Annotated[int, Ge(2), Le(9)]
     """Most numbers to add in one question."""
-    worked_share: Annotated[float, Ge(0), Le(1)]
+    worked_share: Share
     """Share of answers worked line by line; the others are the bare result. The mix gives GRPO a choice."""
 
 
@@ -92,11 +93,11 @@ class DatasetConfig:
     solution: Literal["after_marker", "answer", "prompt_and_answer"]
     """What the ground truth is: the text after the last "#### " (gsm8k), the whole answer (openR1math),
     or question and answer together. The three are rlhf_data.py's dataset types."""
-    train_rows: Annotated[int, Ge(1)] | None
+    train_rows: Positive | None
     """Training rows to generate, or to use of the file (the first ones); None: all of the file."""
-    test_rows: Annotated[int, Ge(1)] | None
+    test_rows: Positive | None
     """Held-out rows, likewise."""
-    max_bad_share: Annotated[float, Ge(0), Le(1)]
+    max_bad_share: Share
     """Share of blank or malformed lines that is skipped (and listed); above it the stage fails. 0: none."""
     arith: ArithConfig | None
     """Set for the built-in problems only."""

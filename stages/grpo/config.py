@@ -7,12 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from stages.base.bounds import NonNegative, Positive, PositiveFloat, Share
 from stages.base.identity import NotInIdentity
 from stages.base.layout import RoleLayout
-
-Positive = Annotated[int, Ge(1)]
-NonNegative = Annotated[int, Ge(0)]
-Share = Annotated[float, Ge(0), Le(1)]
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class RolloutConfig:
     """Longest completion in tokens, end token included; what is longer is cut."""
     min_tokens: NonNegative
     """The end token is impossible before a completion has so many tokens; 0: no such rule."""
-    temperature: Annotated[float, Gt(0)]
+    temperature: PositiveFloat
     """Divides the logits, when sampling and in the loss alike. 1: the policy as it is."""
     top_k: Positive | None
     """Sample among the k likeliest tokens only; null: among all."""
@@ -48,7 +45,7 @@ class RolloutConfig:
     """Sample among the fewest tokens whose probabilities sum to p (nucleus); null: among all."""
     min_p: Annotated[float, Ge(0), Lt(1)] | None
     """Drop tokens less likely than min_p times the likeliest; null: none."""
-    repetition_penalty: Annotated[float, Gt(0)]
+    repetition_penalty: PositiveFloat
     """Divides positive logits of tokens that prompt or completion already hold and multiplies negative ones
     (CTRL, arXiv:1909.05858, section 4.1); 1: none. The loss knows nothing of it, as in TRL."""
 
@@ -57,7 +54,7 @@ class RolloutConfig:
 class AdamConfig:
     """AdamW and its learning rate."""
 
-    learning_rate: Annotated[float, Gt(0)]
+    learning_rate: PositiveFloat
     """Peak learning rate."""
     schedule: Literal["constant", "cosine", "linear"]
     """How the rate falls after warm-up."""
@@ -71,9 +68,9 @@ class AdamConfig:
     """Decay of the first moment."""
     adam_beta2: Annotated[float, Ge(0), Lt(1)]
     """Decay of the second moment."""
-    adam_epsilon: Annotated[float, Gt(0)]
+    adam_epsilon: PositiveFloat
     """Added to the root of the second moment."""
-    max_grad_norm: Annotated[float, Gt(0)] | None
+    max_grad_norm: PositiveFloat | None
     """Gradients are scaled down to this global norm; null: never."""
 
 
@@ -95,7 +92,7 @@ class TrainConfig(OptimizerConfig):
     """Updates on the same completions (mu in the paper). 1: strictly on-policy."""
     epsilon_low: Annotated[float, Gt(0), Lt(1)]
     """The probability ratio is clipped at 1 - epsilon_low."""
-    epsilon_high: Annotated[float, Gt(0)]
+    epsilon_high: PositiveFloat
     """... and at 1 + epsilon_high. DAPO (arXiv:2503.14476) raises it alone."""
     beta: Annotated[float, Ge(0)]
     """Weight of the KL divergence from the reference; 0: the reference is not even loaded."""
@@ -119,7 +116,7 @@ class TrainConfig(OptimizerConfig):
     """Steps between moves of the reference towards the policy (TR-DPO, arXiv:2404.09656); 0: it stays."""
     ref_model_mixup_alpha: Annotated[float, Gt(0), Le(1)]
     """Share of the policy in the reference after such a move; TRL's default is 0.6."""
-    max_kl: Annotated[float, Gt(0)] | None
+    max_kl: PositiveFloat | None
     """Training stops as diverged when the KL to the reference exceeds this; null: only NaN stops it."""
     checkpoint_every: NonNegative
     """Steps between checkpoints; 0: none."""
@@ -185,7 +182,7 @@ class SftConfig(OptimizerConfig):
     """Updates between checkpoints, from which a killed run goes on; 0: none."""
     max_tokens: Annotated[int, Ge(2)]
     """Longest answer in checks, in tokens; rollout.max_tokens unless said otherwise."""
-    check_prompts: Annotated[int, Ge(1)]
+    check_prompts: Positive
     """Prompts of each check: the last rows of the training data, which sft leaves out."""
 
 
@@ -195,7 +192,7 @@ class EvaluateConfig:
 
     num_prompts: Positive | None
     """Held-out prompts for greedy accuracy, from the first; null: all."""
-    sample_prompts: Annotated[int, Ge(0)]
+    sample_prompts: NonNegative
     """Held-out prompts for pass@k and mean@k, from the first; 0: skip both."""
     k: Annotated[int, Ge(2)]
     """Attempts that pass@k allows."""
@@ -203,5 +200,5 @@ class EvaluateConfig:
     """Completions sampled per prompt, at least k: pass@k is estimated from them (arXiv:2107.03374, eq. 1)."""
     batch_prompts: Positive
     """Prompts decoded at once."""
-    logged_samples: Annotated[int, Ge(0)]
+    logged_samples: NonNegative
     """Rows of samples.jsonl."""

@@ -86,16 +86,15 @@ def _train(
 
 def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
     """What comes and goes beside the gradients: the optimizer itself works in place."""
-    parts = ["squares"]
+    parts = list[str]()
     if train.max_grad_norm is not None:
         parts.append("clipped")
     if layout.micro_batch_num > 1:
         parts.append("the next micro-batch's")
     if layout.data_parallel > 1:
         parts += ["joined", "summed over the workers"]
-    formula = (
-        f"gradients again, as far as they stay: {', '.join(parts)} x {held:,} elements x {_ITEM}; estimate"
-    )
+    copies = ", ".join(parts) or "none"
+    formula = f"gradients again, as far as they stay: {copies} x {held:,} elements x {_ITEM}; estimate"
     return Term("update", 0, len(parts) * held * _ITEM, formula)
 
 

@@ -17,7 +17,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.parallel import Place
-from stages.grpo.reduction import ordered_sum
+from stages.grpo.reduction import square_sum
 
 
 def learning_rate(config: OptimizerConfig, step: int) -> float:
@@ -81,7 +81,7 @@ class AdamW(nn.Cell):
             gradients = self.apart(self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients])))
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
-            square = square + self.shares[i] * ordered_sum(gradients[i] * gradients[i])
+            square = square + self.shares[i] * square_sum(gradients[i])
         if self.sum_model is not None:
             square = self.sum_model(square)
         norm = ops.sqrt(square)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from stages.grpo.operators import part
+
 ROW = 1024
 
 
@@ -18,11 +20,23 @@ def ordered_sum(x: Tensor) -> Tensor:
     x = x.reshape((-1,))
     while x.shape[0] > ROW:
         whole = x.shape[0] // ROW * ROW
-        rows = ops.MatMul()(x[:whole].reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape((-1,))
-        x = rows if whole == x.shape[0] else ops.concat((rows, x[whole:]))
+        rest = x.shape[0] - whole
+        rows = ops.MatMul()(part(x, 0, 0, whole).reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape(
+            (-1,)
+        )
+        x = rows if not rest else ops.concat((rows, part(x, 0, whole, rest)))
     return x.sum()
 
 
 def row_sums(x: Tensor) -> Tensor:
     """Sum of each row of `x` [B, T], as [B, 1]."""
     return ops.MatMul()(x, ops.ones((x.shape[1], 1), ms.float32))
+
+
+def square_sum(x: Tensor) -> Tensor:
+    """Sum of the squares of all elements of `x` [..., W], a scalar, always added in the same order.
+
+    Each row's product with itself: squares of a tensor of a model's size would stay in memory with it.
+    """
+    rows = x.reshape((-1, 1, x.shape[-1]))
+    return ordered_sum(ops.BatchMatMul(transpose_b=True)(rows, rows))

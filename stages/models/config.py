@@ -7,8 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
+from stages.base.bounds import NonNegative, Positive, PositiveFloat
 from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.rules import Broken, Rules, hold
 from stages.models.deepseek_v3 import DeepseekV3Config
@@ -16,7 +17,6 @@ from stages.models.families import FamilyName, family_of, weights_of
 from stages.models.family import TokenIds
 from stages.models.qwen3_moe import Qwen3MoeConfig
 
-Positive = Annotated[int, Ge(1)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -41,9 +41,9 @@ class RopeScalingConfig:
 
     factor: Annotated[float, Ge(1)]
     """How much slower slow frequencies become."""
-    low_freq_factor: Annotated[float, Gt(0)]
+    low_freq_factor: PositiveFloat
     """Frequencies with fewer turns than this within the original length are slow."""
-    high_freq_factor: Annotated[float, Gt(0)]
+    high_freq_factor: PositiveFloat
     """Those with more stay; between the two they change smoothly."""
     original_max_position_embeddings: Positive
     """Positions before stretching."""
@@ -90,19 +90,19 @@ class ModelConfig:
     """Rows of the embedding; at least the tokenizer's size."""
     max_position_embeddings: Positive
     """Longest sequence in tokens that it was trained for."""
-    rope_theta: Annotated[float, Gt(0)]
+    rope_theta: PositiveFloat
     """Base of the rotary positions' frequencies."""
-    rms_norm_eps: Annotated[float, Gt(0)]
+    rms_norm_eps: PositiveFloat
     """Added to the mean square under RMSNorm's root."""
-    initializer_range: Annotated[float, Gt(0)]
+    initializer_range: PositiveFloat
     """Standard deviation of builtin random weights."""
     tie_word_embeddings: bool
     """The output head is the embedding."""
-    bos_token_id: Annotated[int, Ge(0)] | None
+    bos_token_id: NonNegative | None
     """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
     eos_token_id: tuple[int, ...] | None
     """Ids that end a completion; None: taken from the tokenizer."""
-    pad_token_id: Annotated[int, Ge(0)] | None
+    pad_token_id: NonNegative | None
     """Id that fills rows; None: taken from the tokenizer."""
     torch_dtype: Dtype
     """Storage dtype of the Hugging Face weights: those fetched, and those exported unless export.dtype says
@@ -214,8 +214,8 @@ IDS.must(
 @IDS.row("model.{}_token_id", each=("bos", "eos", "pad"))
 def _token_id(config: ModelConfig, name: str) -> Broken:
     ids = getattr(config, f"{name}_token_id")
-    for one in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
-        if not 0 <= one < config.vocab_size:
+    for index in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
+        if not 0 <= index < config.vocab_size:
             rule = f"must be from 0 and below vocab_size={config.vocab_size}"
-            return rule, "give the tokenizer's own id", one
+            return rule, "give the tokenizer's own id", index
     return None

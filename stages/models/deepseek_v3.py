@@ -13,10 +13,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Ge, Gt
-
+from stages.base.bounds import NonNegative, Positive, PositiveFloat
 from stages.models.decoder import LLAMA, gated, weights
 from stages.models.family import (
     HEAD,
@@ -39,8 +38,6 @@ from stages.models.family import (
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
-Positive = Annotated[int, Ge(1)]
-
 
 @dataclass(frozen=True)
 class DeepseekV3Config:
@@ -62,24 +59,24 @@ class DeepseekV3Config:
     """Routed experts that see a token."""
     moe_intermediate_size: Positive
     """Width of one expert."""
-    first_k_dense_replace: Annotated[int, Ge(0)]
+    first_k_dense_replace: NonNegative
     """Leading layers with one wide feed-forward network instead of experts."""
     n_group: Positive
     """Groups that the routed experts form."""
     topk_group: Positive
     """Groups among which a token's experts are chosen."""
-    routed_scaling_factor: Annotated[float, Gt(0)]
+    routed_scaling_factor: PositiveFloat
     """Factor of the routed experts' sum."""
     norm_topk_prob: bool
     """Whether the chosen experts' weights are scaled to the sum 1."""
-    rope_factor: Annotated[float, Gt(0)]
+    rope_factor: PositiveFloat
     """rope_scaling (YaRN), this and the next five: how far positions are stretched."""
     rope_original_length: Positive
     """Positions before that."""
-    rope_beta_fast: Annotated[float, Gt(0)]
-    rope_beta_slow: Annotated[float, Gt(0)]
-    rope_mscale: Annotated[float, Gt(0)]
-    rope_mscale_all_dim: Annotated[float, Gt(0)]
+    rope_beta_fast: PositiveFloat
+    rope_beta_slow: PositiveFloat
+    rope_mscale: PositiveFloat
+    rope_mscale_all_dim: PositiveFloat
 
 
 def _own(model: ModelConfig) -> DeepseekV3Config:

@@ -13,18 +13,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from annotated_types import Ge
-
+from stages.base.bounds import Positive
 from stages.models.decoder import MCORE, weights
 from stages.models.family import Converter, Cut, Experts, Family, Section, Shape, Values, Weight
 from stages.models.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
-
-Positive = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)

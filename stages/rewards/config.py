@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge
-
+from stages.base.bounds import NonNegative
 from stages.base.identity import NotInIdentity
 from stages.base.rules import Broken, Rules, hold, indices, once, some
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
@@ -39,7 +38,7 @@ class RewardConfig:
     """One factor per function; mindrlhf's verifier_weight."""
     length: LengthConfig | None
     """For the rewards by length; None: there are none."""
-    max_failures: Annotated[Annotated[int, Ge(0)] | None, NotInIdentity()] = None
+    max_failures: Annotated[NonNegative | None, NotInIdentity()] = None
     """Completions of a step for which one function may raise, take too long or return no finite number (they
     count 0); one more ends the run. Of evaluate's prompts as many, or a tenth. null: a tenth of a step."""
 

@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Gt, Le
+
+from stages.base.bounds import Positive
 
 LENGTH_REWARDS = ("soft_overlong", "cosine")
 
@@ -15,7 +17,7 @@ LENGTH_REWARDS = ("soft_overlong", "cosine")
 class LengthConfig:
     """What the rewards by length are measured against."""
 
-    max_tokens: Annotated[int, Ge(1)]
+    max_tokens: Positive
     """Longest completion wanted, in tokens; rollout.max_tokens, at which completions are cut."""
     soft_share: Annotated[float, Gt(0), Le(1)]
     """soft_overlong: the last part of max_tokens, over which the penalty grows (DAPO: 4096 of 20480)."""

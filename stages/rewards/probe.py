@@ -72,7 +72,7 @@ class Probe:
     @property
     def earnable(self) -> bool:
         """Whether any function with a positive weight can be earned."""
-        return any(found.earned_by for found in self.functions.values() if found.weight > 0)
+        return any(function.earned_by for function in self.functions.values() if function.weight > 0)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for `--json` and reports."""
@@ -170,7 +170,7 @@ def probe(
         whole = _functions(reward, _score_ways(reward, right, bad, truths), list(right[0]), expected)
         unearned = _blamed(leftover, unearned, _unearned(whole))
     # where nothing is earned, right and wrong score alike anyhow
-    told = unearned and not any(found.earned_by for found in functions.values())
+    told = unearned and not any(function.earned_by for function in functions.values())
     return Probe(
         rows=len(pairs),
         functions=functions,
@@ -253,12 +253,15 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 
 def _blamed(leftover: Leftover, problems: Sequence[Problem], besides: Sequence[Problem]) -> list[Problem]:
     """Problems, each told to be the leftover's unless the function is not earned without it either."""
-    others = {one.value: one for one in besides}
+    others = {problem.value: problem for problem in besides}
     rule = (
         f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
         f"({leftover.source})"
     )
-    return [others.get(one.value) or Problem(one.path, one.value, rule, leftover.remedy) for one in problems]
+    return [
+        others.get(problem.value) or Problem(problem.path, problem.value, rule, leftover.remedy)
+        for problem in problems
+    ]
 
 
 def _undistinguished(totals: dict[str, float], expected: set[str]) -> list[Problem]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
-
+from stages.base.bounds import Positive
 from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.rules import Rules, be
-
-Positive = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True)

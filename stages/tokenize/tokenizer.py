@@ -220,7 +220,7 @@ def _checked_ids(where: object, key: str, value: Any, rows: Any) -> tuple[int, .
     """One id, or of end tokens at least one, each a row of the embedding."""
     listed = value if isinstance(value, (list, tuple)) and key == "eos_token_id" else [value]
     most = rows if type(rows) is int else math.inf
-    if not listed or not all(type(one) is int and 0 <= one < most for one in listed):
+    if not listed or not all(type(index) is int and 0 <= index < most for index in listed):
         kind = "an id or a list of at least one" if key == "eos_token_id" else "an id"
         below = f" and below vocab_size={rows}" if type(rows) is int else ""
         raise InputError(where, value, f"must be {kind}, from 0{below}", f"mend it, or set model.{key}")

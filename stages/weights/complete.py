@@ -72,7 +72,10 @@ def write_complete(
     with OutputFiles() as files:
         for number, file_name in enumerate(names):
             chosen = [tensor for name, tensor in tensors.items() if number_of[name] == number]
-            listed = [(one.name, stored_dtype(one, dtype), () if one.scalar else one.shape) for one in chosen]
+            listed = [
+                (tensor.name, stored_dtype(tensor, dtype), () if tensor.scalar else tensor.shape)
+                for tensor in chosen
+            ]
             file = files.create(out / file_name, listed, {"format": "ms"})
             for tensor in chosen:
                 box = tuple(slice(0, size) for size in tensor.shape)

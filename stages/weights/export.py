@@ -51,7 +51,7 @@ def export(
     """
     stored = open_directory(reference)
     sources = _sources(tensors, stored, shape, reference)
-    headers = [read_header(file) for file in sorted({one.file for one in stored.values()})]
+    headers = [read_header(file) for file in sorted({tensor.file for tensor in stored.values()})]
     with OutputFiles() as files:
         placed: dict[str, tuple[OutputFile, StoredTensor]] = {}
         for header in headers:
@@ -112,8 +112,8 @@ def _sources(
 
 
 def _listed(header: Header, dtype: Dtype | None) -> list[tuple[str, str, tuple[int, ...]]]:
-    ordered = sorted(header.tensors.values(), key=lambda one: one.offset)
-    return [(one.name, _code(one, dtype), one.shape) for one in ordered]
+    ordered = sorted(header.tensors.values(), key=lambda tensor: tensor.offset)
+    return [(tensor.name, _code(tensor, dtype), tensor.shape) for tensor in ordered]
 
 
 def _code(stored: StoredTensor, dtype: Dtype | None) -> str:
@@ -186,7 +186,7 @@ def _copy_others(reference: Path, out: Path, dtype: Dtype | None) -> None:
     if dtype is not None:
         _rewrite(out / "config.json", lambda values: values | {"torch_dtype": dtype})
     if (out / INDEX_NAME).is_file() and dtype is not None:
-        total = sum(one.nbytes for one in open_directory(out).values())
+        total = sum(tensor.nbytes for tensor in open_directory(out).values())
         _rewrite(
             out / INDEX_NAME,
             lambda values: values | {"metadata": values.get("metadata", {}) | {"total_size": total}},

@@ -184,7 +184,7 @@ def _naturals(values: Any) -> bool:
 def _check_cover(tensors: Any, start: int, size: int, file: Path) -> None:
     """The data must be covered once, without overlaps, gaps or missing bytes."""
     position, last = start, "the header"
-    for tensor in sorted(tensors, key=lambda one: (one.offset, one.nbytes)):
+    for tensor in sorted(tensors, key=lambda stored: (stored.offset, stored.nbytes)):
         if tensor.offset != position:
             what = "overlaps" if tensor.offset < position else "leaves a gap after"
             raise InputError(

@@ -174,5 +174,5 @@ def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
     tail = tuple(slice(0, size) for size in weight.shape[1:])
     if weight.stacked:
         parts = [replace(part, shape=(1, *part.shape)) for part in parts]
-    pieces = (Piece(parts[one.part], (one.rows, *tail), one.first, one.step) for one in weight.rows)
+    pieces = (Piece(parts[block.part], (block.rows, *tail), block.first, block.step) for block in weight.rows)
     return Tensor(weight.name, dtypes.pop(), weight.shape, tuple(pieces))

@@ -13,7 +13,7 @@ def plain_name(name: str) -> str:
 
     Source: mindrlhf e8a8fc1, see the strategy and checkpoint names in its trainers.
     """
-    clone = next((one for one in _CLONES if name.startswith(one)), "")
+    clone = next((prefix for prefix in _CLONES if name.startswith(prefix)), "")
     rest = name[len(clone) :]
     for prefix in _MINDRLHF_PREFIXES:
         if rest.startswith(prefix):

@@ -57,7 +57,7 @@ def slice_of(
 
 def slice_shape(slices: Sequence[slice]) -> tuple[int, ...]:
     """Shape of what `slice_of` selects."""
-    return tuple(one.stop - one.start for one in slices)
+    return tuple(extent.stop - extent.start for extent in slices)
 
 
 def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[int, int]:

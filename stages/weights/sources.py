@@ -218,7 +218,7 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
             layout = _layout_of(name, stored, strategy)
             shape = shapes.setdefault(name, full_shape(layout, stored.shape or (1,)))
             box = slice_of(layout, shape, rank, f"{stored.file}: {name}")
-            if tuple(one.stop - one.start for one in box) != (stored.shape or (1,)):
+            if tuple(extent.stop - extent.start for extent in box) != (stored.shape or (1,)):
                 raise InputError(
                     f"{stored.file}: {name}",
                     list(stored.shape),
@@ -227,7 +227,7 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
                 )
             # Replicas hold the same bytes: the first rank that has them serves.
             pieces.setdefault(name, {}).setdefault(
-                tuple((one.start, one.stop) for one in box), Piece(stored, box)
+                tuple((extent.start, extent.stop) for extent in box), Piece(stored, box)
             )
     _check_held(ranks, strategy, root)
     return {
@@ -290,7 +290,7 @@ def _assemble(name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...], root
             f"its slices have different dtypes: {', '.join(sorted(dtypes))}",
             "mix no runs in one directory",
         )
-    covered = sum(math.prod(one.stop - one.start for one in piece.box) for piece in pieces)
+    covered = sum(math.prod(extent.stop - extent.start for extent in piece.box) for piece in pieces)
     if covered != math.prod(shape):
         raise InputError(
             root,

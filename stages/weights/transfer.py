@@ -44,7 +44,7 @@ class Move:
     @property
     def written_bytes(self) -> int:
         """Bytes that the targets take together."""
-        elements = sum(math.prod(_length(one) for one in target.box) for target in self.targets)
+        elements = sum(math.prod(_length(extent) for extent in target.box) for target in self.targets)
         return elements * ITEM_BYTES[self.dtype]
 
 

@@ -4,8 +4,9 @@ The server is rclone's own (`rclone serve s3`), on a directory; moto's holds all
 It runs with --no-checksum: else it hashes again what is read from beginning to end (our parts, their small
 files) and not what is read in ranges (their large files): 1.1 s of its processor time per 600 MB, ours alone.
 Both sides move the same artifact, in turn, as whole processes. Ours compares every digest on both ways, and a
-pull ends with every file on the disk (fsync), as an artifact is committed; theirs is the faster of
-`rclone copy` as it is by default and with 16 transfers.
+pull ends with every file on the disk (fsync), as an artifact is committed; theirs ends with files in memory
+and is the faster of `rclone copy` as it is by default and with 16 transfers. What one side has left in memory
+is brought to the disk before the other begins, whose own writing would have to wait for it.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ def _ours(what: str, root: Path, endpoint: str) -> tuple[float, float]:
     store, where = root / ("mine" if what == "push" else "theirs"), _fresh(root, "ours", what)
     if what == "pull":
         shutil.rmtree(store, ignore_errors=True)
+    os.sync()
     arguments = [what, f"s3://{servers.BUCKET}/{where}", endpoint, str(store), *astuple(KEY)]
     began = time.perf_counter()
     done = subprocess.run(
@@ -141,5 +143,6 @@ def _theirs(what: str, root: Path, artifact: Path, endpoint: str, program: list[
     there, back = f":s3:{servers.BUCKET}/{_fresh(root, 'theirs', what)}", root / "copied"
     shutil.rmtree(back, ignore_errors=True)
     ways = {"push": [str(artifact), there], "pull": [there, str(back)]}
+    os.sync()
     remote = ["--s3-provider", "Other", "--s3-env-auth", "--s3-endpoint", endpoint]
     return wall_s([*program, "--config", str(root / "none"), "copy", *ways[what], *remote], cwd=root)

@@ -1,10 +1,12 @@
 """What an artifact is checked for before it is built and before it is committed."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline.errors import StageFailed
+from pipeline.errors import StageFailed, StoreError
 from pipeline.plan.explain import explain
 from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
@@ -89,6 +91,26 @@ def test_a_stage_that_ends_well_without_its_result_has_failed(
         built(spec, store)
     assert store.problem(spec.key) == "never run"
     assert (store.work_dir(spec.key) / "kept").exists()  # what the next attempt goes on from
+
+
+@pytest.mark.parametrize("place", ["logs", "work"])
+def test_a_directory_of_the_attempt_that_somebody_removes_is_told(
+    data: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, store = planned(data)
+
+    def stage(
+        program: object, *, log_dir: Path, job: str, on_poll: Callable[[], None], **rest: object
+    ) -> None:
+        shutil.rmtree({"logs": log_dir, "work": Path(job)}[place])
+        on_poll()
+
+    monkeypatch.setattr(building.job, "run", stage)
+    with pytest.raises(
+        StoreError, match=r"/\.(logs|work)/.*removed it meanwhile: type the same command again"
+    ):
+        built(spec, store)
+    assert store.problem(spec.key) == "never run"
 
 
 def test_an_artifact_without_its_result_is_found_and_built_again(

@@ -50,6 +50,48 @@ def test_every_command_has_help_with_examples(command: str, capsys: pytest.Captu
     assert f"grpoflow {command}" in text.split("examples:")[1]
 
 
+@pytest.mark.parametrize(
+    ("stream", "words"),
+    [
+        ("stdout", ["--help"]),
+        ("stdout", ["config"]),
+        ("stdout", ["runs"]),
+        ("stdout", ["runs", "--json"]),
+        ("stdout", ["logs", "last", "grpo"]),
+        ("stderr", ["logs", "last", "grpo"]),
+        ("stderr", ["show", "unknown"]),
+    ],
+)
+def test_without_a_reader_it_ends_as_other_programs_do(
+    stream: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.record(
+        tmp_path,
+        "20260101-000000-aaaa",
+        "started",
+        overrides=[],
+        config={},
+        artifacts={"grpo": f"grpo/{'a' * 16}"},
+    )
+    log = tmp_path / ".logs" / f"grpo-{'a' * 16}" / "stage.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("step\n" * 9999)
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1 if stream == "stderr" else -1) as unread:
+        monkeypatch.setattr(sys, stream, unread)
+        assert main([*words, *([] if words == ["--help"] else [f"store={tmp_path}"])]) == 128 + signal.SIGPIPE
+
+
+def test_a_reader_who_is_gone_hears_nothing_at_the_interpreters_end() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    line = [sys.executable, "-m", "pipeline.cli", "config"]
+    done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, timeout=120)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
 def test_plan_of_an_empty_store_is_pending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--json", f"store={tmp_path}"]) == 10
     plan = json.loads(capsys.readouterr().out)

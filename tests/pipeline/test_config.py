@@ -87,7 +87,8 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
         (["+extra=1"], "extra=1: unknown key"),
         (
             ["layout=dp1_mp4_pp1"],
-            "must divide num_key_value_heads=2 (mindformers llama_transformer.py:187); use 2",
+            "must divide num_key_value_heads=2 (mindformers llama_transformer.py:187, "
+            "Megatron-LM transformer_config.py); use 2",
         ),
         (["model.num_attention_heads=3"], "must divide num_attention_heads=3"),
         (["train.warmup_steps=1000"], "train.warmup_steps=1000: must be at most train.steps="),

@@ -103,6 +103,14 @@ def test_every_way_to_use_sixty_four_cards_is_tried() -> None:
     assert len(choices) + len(refused) == 84  # ways to write 2^6 as a product of four
 
 
+def test_where_no_layout_is_valid_the_nearest_ones_remedy_helps() -> None:
+    large = ["model=qwen2_5_72b", "cards=1024"]
+    with pytest.raises(ConfigError, match=r"train.prompts_per_step=32: .* = 128 .*; use 128$"):
+        find(large)
+    choices, _ = find([*large, "train.prompts_per_step=128"])
+    assert {choice.config.layout.train.model_parallel for choice in choices} == {8}
+
+
 def test_what_the_one_stage_entry_needs_is_told_for_each_layout() -> None:
     choices, _ = find(["engine=mindrlhf_one_stage", "model=qwen2_5_7b", "cards=8"])
     found = {choice.config.layout.name: choice.needed for choice in choices}

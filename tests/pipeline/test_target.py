@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StageFailed
+from pipeline.plan.graph import anew
 from pipeline.plan.target import Target
 from pipeline.run import build as building
 from pipeline.run import run as running
@@ -256,6 +258,23 @@ def test_what_does_not_belong_to_the_plan_is_refused_with_both_fingerprints(
     assert main(["run", "--only", "strategy", "layout=dp2_mp1_pp1", "--from", str(place), here]) == 2
     assert "is damaged: output corrupt: file has sha256" in capsys.readouterr().err
     assert not (tmp_path / "here" / "strategy").exists()
+
+
+def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
+    spec = prepare_plan([f"store={there.root}"])[0].spec("strategy")
+    place = commit_spec(there, replace(spec, key=anew(spec.key, 2)), {})
+    asked = ["plan", "--only", "strategy", "--from"]
+    assert main([*asked, str(place), here]) == 2
+    assert (
+        "built anew (--force) there" in (told := capsys.readouterr().err) and "leave this --from out" in told
+    )
+    first = commit_spec(there, spec, {})
+    assert main([*asked, str(place), here]) == 2
+    assert f"give {first}" in capsys.readouterr().err
+    assert main([*asked, str(first), here]) == 10
 
 
 def test_points_of_a_sweep_are_built_as_far_as_is_asked(

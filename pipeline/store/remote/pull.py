@@ -22,9 +22,9 @@ from pipeline.store.remote.place import Place
 from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
-TAKE_BYTES = 256 << 10
-"""Hashed and written at once: still in the cache when it is written, and the kernel takes small pages that
-were used before; for 8 MiB it takes large fresh ones, at three times the cost."""
+WRITE_BYTES = 256 << 10
+"""Written at once: the kernel takes small pages that were used before; for 8 MiB it takes large fresh ones,
+at three times the cost. Less is not worth another thread."""
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
@@ -174,7 +174,11 @@ def _stream(
     ranges = ((begins[name] + had.get(name, 0), begins[name] + files[name]["size"]) for name in names)
     wrong: list[str] = []
     made: set[Path] = {directory}
-    with ThreadPoolExecutor(place.workers) as pool, ThreadPoolExecutor(SYNCS) as settling:
+    with (
+        ThreadPoolExecutor(place.workers) as pool,
+        ThreadPoolExecutor(SYNCS) as settling,
+        ThreadPoolExecutor(1) as writing,
+    ):
         content = _Content(place, copy, spans(ranges), pool)
         syncing: deque[Future[None]] = deque()
         for name in names:
@@ -187,9 +191,10 @@ def _stream(
             with _open(path, files[name]["size"]) as file:
                 left = files[name]["size"] - size
                 while left:
-                    piece = content.take(min(left, TAKE_BYTES))
+                    piece = content.take(left)
+                    written = writing.submit(_write, file, piece) if len(piece) > WRITE_BYTES else None
                     digest.update(piece)
-                    file.write(piece)
+                    _write(file, piece) if written is None else written.result()
                     left -= len(piece)
                     told(len(piece))
                     beat()
@@ -250,7 +255,7 @@ def _begun(path: Path, entry: Mapping[str, Any]) -> tuple[int, Any]:
         return nothing
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(TAKE_BYTES):
+        while piece := file.read(WRITE_BYTES):
             digest.update(piece)
     if size == entry["size"] and digest.hexdigest() != entry["sha256"]:  # a power cut may leave zeros
         path.unlink()
@@ -268,6 +273,15 @@ def _open(path: Path, size: int) -> Iterator[BinaryIO]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
         yield file
+
+
+def _write(file: BinaryIO, content: memoryview) -> None:
+    """Append to a file, and have the kernel begin with the disk: `_sync` waits for the rest only."""
+    begin = file.tell()
+    for at in range(0, len(content), WRITE_BYTES):
+        file.write(content[at : at + WRITE_BYTES])
+    if len(content) > WRITE_BYTES:
+        os.posix_fadvise(file.fileno(), begin, len(content), os.POSIX_FADV_DONTNEED)
 
 
 def _sync(path: Path) -> None:

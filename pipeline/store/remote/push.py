@@ -112,24 +112,26 @@ def _begin(place: Place, key: Key, name: str, refused: Collection[str]) -> tuple
 
 def _parts(store: Store, key: Key, manifest: Manifest) -> Iterator[bytes]:
     """The content in parts, each file compared with its digest before the part that ends it is handed on."""
-    part = bytearray()
+    part: list[bytes] = []
+    size = 0
     for name in sorted(manifest.files):
         file, entry, digest = store.path(key) / name, manifest.files[name], hashlib.sha256()
         try:
             with open_regular(file) as stream:
                 left = entry["size"]
                 while left:
-                    piece = stream.read(min(left, copies.PART_BYTES - len(part)))
+                    piece = stream.read(min(left, copies.PART_BYTES - size))
                     if not piece:
                         break
                     left -= len(piece)
                     digest.update(piece)
-                    part += piece
+                    part.append(piece)
+                    size += len(piece)
                     if not left and digest.hexdigest() != entry["sha256"]:
                         break
-                    if len(part) == copies.PART_BYTES:
-                        yield bytes(part)
-                        part.clear()
+                    if size == copies.PART_BYTES:
+                        yield b"".join(part)  # of one it is that one, uncopied
+                        part, size = [], 0
         except OSError as error:
             raise StoreError.of(error, file) from error
         if left or digest.hexdigest() != entry["sha256"]:
@@ -137,4 +139,4 @@ def _parts(store: Store, key: Key, manifest: Manifest) -> Iterator[bytes]:
                 f"{file}: is not what was committed; it was not pushed. See `grpoflow verify --deep`"
             )
     if part:
-        yield bytes(part)
+        yield b"".join(part)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Ge
-
+from stages.base.bounds import NonNegative, Positive
 from stages.base.identity import Checkout
 from stages.engines.config import OutsideProgram
-from stages.grpo.config import AdamConfig, NonNegative, Positive
+from stages.grpo.config import AdamConfig
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     turn: gradient accumulation, or with a pipeline its micro-batches."""
     checkpoint_every: NonNegative
     """Updates between checkpoints, from which a killed run goes on; 0: one at the end."""
-    keep_checkpoints: Annotated[int, Ge(1)]
+    keep_checkpoints: Positive
     """Checkpoints that stay, weights with both Adam moments; older ones are removed."""
-    device_memory_gib: Annotated[int, Ge(1)]
+    device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""

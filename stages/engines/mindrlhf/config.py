@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from stages.base.bounds import Positive
 from stages.base.identity import AbsentWhen, Checkout
 from stages.engines.config import OutsideEngine
 
-Positive = Annotated[int, Ge(1)]
 Version = Literal["0cd087455", "e8a8fc1"]
 VERSIONS: tuple[Version, ...] = ("e8a8fc1", "0cd087455")
 """Commits of mindspore-ai/mindrlhf whose contract is known. The first is assumed without a checkout."""
@@ -61,7 +61,7 @@ class MindrlhfEngine(OutsideEngine):
     """Sequences that vLLM decodes at once; null: 1024, or max_model_len where it is shorter."""
     gpu_memory_utilization: Annotated[float, Gt(0), Le(1)]
     """Share of the card that vLLM may take (shipped YAML: 0.5)."""
-    device_memory_gib: Annotated[int, Ge(1)]
+    device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
     full_monitor: bool
     """Log KL, ratio and clip share of each update. No known contract can: must be false."""

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from stages.base.bounds import Positive, PositiveFloat
 from stages.base.identity import Checkout, NotInIdentity
 from stages.engines.config import OutsideEngine
 
-Positive = Annotated[int, Ge(1)]
 Port = Annotated[int, Ge(1024), Le(65535)]
 Version = Literal["667a547", "05a90d7"]
 VERSIONS: tuple[Version, ...] = ("05a90d7", "667a547")
@@ -87,5 +87,5 @@ class MindspeedRlEngine(OutsideEngine):
     """Port of the dashboard of a cluster that is started; null: a free one."""
     ray_options: Annotated[tuple[str, ...], NotInIdentity()]
     """More options of every `ray start`, for example [--num-cpus=640]."""
-    ray_wait_timeout_s: Annotated[Annotated[float, Gt(0)], NotInIdentity()]
+    ray_wait_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """All cards must be registered by then."""

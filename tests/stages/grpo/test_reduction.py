@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor
 
-from stages.grpo.reduction import ordered_sum
+from stages.grpo.reduction import ordered_sum, square_sum
 
-total = ms.jit(ordered_sum)
+total, squares = ms.jit(ordered_sum), ms.jit(square_sum)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1024,), (1025,), (3, 700), (1_100_000,)])
@@ -21,3 +21,11 @@ def test_is_the_same_to_the_last_bit_every_time():
     """A plain sum of so many numbers comes out in two ways or more (mindspore 2.7.0, CPU)."""
     x = Tensor(np.random.default_rng(0).normal(size=200_000).astype(np.float32))
     assert len({float(total(x).asnumpy()) for _ in range(200)}) == 1
+
+
+@pytest.mark.parametrize("shape", [(1,), (1025,), (3, 700), (2000, 3), (1500, 96)])
+def test_sum_of_squares_and_the_same_to_the_last_bit_every_time(shape):
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    found = {float(squares(Tensor(x)).asnumpy()) for _ in range(50)}
+    assert len(found) == 1
+    assert found.pop() == pytest.approx(np.square(x, dtype=np.float64).sum(), rel=1e-6)

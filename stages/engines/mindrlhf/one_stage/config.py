@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
-
+from stages.base.bounds import Positive
 from stages.base.identity import Checkout
 from stages.engines.config import OutsideEngine
-from stages.grpo.config import Positive
 
 Window = Literal["32599d0", "875f92b", "2d0e84d"]
 WINDOWS: tuple[Window, ...] = ("2d0e84d", "875f92b", "32599d0")
@@ -42,5 +40,5 @@ class OneStageEngine(OutsideEngine):
     """Tokens per block of the generation's cache (shipped YAML: 32)."""
     num_blocks: Positive
     """Blocks of that cache (shipped YAML: 1024)."""
-    device_memory_gib: Annotated[int, Ge(1)]
+    device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
