@@ -109,7 +109,7 @@ class Sweep:
                 known |= choices
 
     def _bring(self, plans: Sequence[Plan], store: Store) -> None:
-        told = (
+        lines = (
             [
                 f"{spec.name}: would be taken from {place}"
                 for place, spec in fitting(plans, self._asked.brought).items()
@@ -117,7 +117,7 @@ class Sweep:
             if self._asked.plan_only
             else take_in(store, plans, self._asked.brought)
         )
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr, flush=True)
 
     def _warn(self, plans: dict[int, Plan]) -> None:

@@ -178,40 +178,6 @@ def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_node_lost_midway_is_named_and_the_run_goes_on_later(tmp_path: Path) -> None:
-    settings, killed = several(tmp_path, 2), []
-
-    def lose() -> None:
-        if counted(tmp_path) >= 3 and not killed:
-            for pid in of_job(tmp_path):
-                each = psutil.Process(pid)
-                if each.name() == "raylet" and each.environ()[JOB_VARIABLE].endswith("@1"):
-                    each.kill()
-                    killed.append(pid)
-
-    with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, 10_000), settings, lose)
-    assert killed
-    assert any("node 127.0.0.3" in line for line in failure.value.tail), failure.value.tail
-    done = counted(tmp_path)
-    assert 3 <= done < 10_000
-    assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 2, done + 3), settings)
-    assert counted(tmp_path) == done + 3
-
-
-@pytest.mark.long
-def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
-    with pytest.raises(ProcessFailed) as failure:
-        run(
-            tmp_path,
-            replace(start(tmp_path, 1), program=("-c", "1/0")),
-            local_launcher(),
-        )
-    assert failure.value.log.name == "worker_0.log"
-    assert "ZeroDivisionError: division by zero" in failure.value.tail
-
-
-@pytest.mark.long
 def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
