@@ -20,4 +20,5 @@ if __name__ == "__main__":
 
         hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda config: None)()
         sys.exit()
-    sys.exit(main(["sweep" if multirun else "run", *(one for one in arguments if one not in multirun)]))
+    rest = [argument for argument in arguments if argument not in multirun]
+    sys.exit(main(["sweep" if multirun else "run", *rest]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -56,21 +57,23 @@ class LuigiLauncher(Launcher):
         brought: Sequence[str] = (),
         as_json: bool = False,
     ) -> None:
-        self._options, self._target = (cards, plan_only, config_dir), (until, only, force)
-        self._brought, self._as_json = list(brought), as_json
+        self._options, self._target = (cards, plan_only, as_json), (until, only, force)
+        self._config_dir, self._brought = config_dir, brought
         self._sweep: Any = None
         self._tell: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
         """Called once by Hydra; what runs are Luigi's tasks, and the task function is told the points."""
         from pipeline.plan.target import Target
-        from pipeline.sweep.build import Sweep
+        from pipeline.sweep.build import Asked, Sweep
 
         wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
         options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
         # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
         wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
-        self._sweep = Sweep(wanted, *self._options, Target.of(*self._target), self._brought, self._as_json)
+        config_dir = Path(self._config_dir) if self._config_dir else None
+        asked = Asked(*self._options, config_dir, Target.of(*self._target), [*map(Path, self._brought)])
+        self._sweep = Sweep(wanted, asked)
         self._tell = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:

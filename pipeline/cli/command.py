@@ -125,7 +125,8 @@ def read_configuration(options: Namespace) -> None:
     if getattr(options, "again", None) is not None:
         from pipeline.config import file
 
-        places = Namespace(overrides=[one for one in typed if one.startswith("store=")], config_dir=None)
+        stores = [override for override in typed if override.startswith("store=")]
+        places = Namespace(overrides=stores, config_dir=None)
         record = history.find(store_of(places).root, options.again)
         for note in _changed(record, options.config_dir):
             print(f"note: run {record.id} had {note}", file=sys.stderr)

@@ -80,7 +80,11 @@ def _save(options: Namespace) -> int:
 
 def _explain(options: Namespace, loaded: Config) -> int:
     key = keys.explain(options.explain, loaded)
-    chosen = [one for one in options.overrides if options.explain != one.lstrip("+~").partition("=")[0]]
+    chosen = [
+        override
+        for override in options.overrides
+        if options.explain != override.lstrip("+~").partition("=")[0]
+    ]
     default = keys.explain(options.explain, load(chosen, options.config_dir)).value
     if options.json:
         print(json.dumps({**asdict(key), "default": default}, indent=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from pipeline.cli.command import Commands, add_configuration, add_target, target_of
+from pipeline.sweep.build import Asked
 from pipeline.sweep.expand import expand
 
 
@@ -28,12 +29,6 @@ def register(commands: Commands) -> None:
 
 def sweep(options: Namespace) -> int:
     """Many points as one graph."""
-    return expand(
-        options.overrides,
-        options.cards,
-        options.plan,
-        options.config_dir,
-        target_of(options),
-        options.brought,
-        options.json,
-    )
+    target, brought = target_of(options), options.brought
+    asked = Asked(options.cards, options.plan, options.json, options.config_dir, target, brought)
+    return expand(options.overrides, asked)

@@ -63,9 +63,9 @@ def below(overrides: Sequence[str], typed: Sequence[str]) -> list[str]:
     """`overrides` without what `typed` decides: the same keys, and those below a key or a group's choice."""
     keys = [override.lstrip("+~").partition("=")[0] for override in typed]
     return [
-        one
-        for one in overrides
-        if not any(f"{one.lstrip('+~').partition('=')[0]}.".startswith(f"{key}.") for key in keys)
+        override
+        for override in overrides
+        if not any(f"{override.lstrip('+~').partition('=')[0]}.".startswith(f"{key}.") for key in keys)
     ]
 
 

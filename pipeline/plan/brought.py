@@ -26,7 +26,7 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
     Raises:
         ConfigError: one is damaged, or no stage's that is asked for.
     """
-    found, problems = {}, []
+    fits, problems = {}, []
     specs = {spec.key: spec for plan in plans for spec in plan.asked}
     for directory in directories:
         try:
@@ -42,10 +42,10 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
         elif not alike:
             problems.append(_stranger(directory, manifest, list(specs.values())))
         else:
-            found[directory] = alike[0]
+            fits[directory] = alike[0]
     if problems:
         raise ConfigError(problems)
-    return found
+    return fits
 
 
 def take_in(store: Store, plans: Sequence[Plan], directories: Sequence[Path]) -> Iterator[str]:

@@ -150,8 +150,8 @@ def _dataclass(hint: Any, value: Any) -> Any:
 def _docs(cls: Any) -> Mapping[str, str]:
     """Texts below the fields of a dataclass and of those that it inherits from."""
     found: dict[str, str] = {}
-    for one in reversed(cls.__mro__[:-1]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(one))).body[0]
+    for base in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):

@@ -82,9 +82,9 @@ def find(
             *overrides,
         ]
     values = alone(compose_cached(overrides, config_dir), overrides)
-    one = "layout" in given and "layout=named" not in overrides
+    single = "layout" in given and "layout=named" not in overrides
     if values["cards"] is None:
-        values["cards"] = rules.degrees(values["layout"]["train"]) if one else CARDS
+        values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
     made: Made = {}
     first = read(Config, derived, made=made)
@@ -92,7 +92,7 @@ def find(
     refused: list[tuple[Config, list[Problem]]] = []
     kept = Kept()
     known = derived | {"layout": values["layout"]}  # what follows from no layout follows once
-    for candidate in [known] if one else _candidates(known, first.cards):
+    for candidate in [known] if single else _candidates(known, first.cards):
         config = read(Config, derive(candidate), made=made)
         problems = rules.check(config, kept)
         if problems:

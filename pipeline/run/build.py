@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import socket
@@ -164,17 +165,17 @@ def _run(
     progress.write_text("", encoding="utf-8")
     warnings = logs / WARNINGS
     warnings.write_text("", encoding="utf-8")
-    heard = 0
+    warned = 0
     values = _spec_file(spec, store, seat, progress, run_started, viewed, command)
     (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
     def tell() -> None:
-        nonlocal heard
+        nonlocal warned
         seat.beat()
         *lines, _ = warnings.read_text(encoding="utf-8", errors="replace").split("\n")
-        for line in lines[heard:]:
+        for line in lines[warned:]:
             watcher.warn(spec.name, line)
-        heard = len(lines)
+        warned = len(lines)
         watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
@@ -193,8 +194,8 @@ def _run(
         tell()
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
-        told = diagnosis(logs)
-        raise StageFailed(spec.name, f"exit code {error.exit_code}", error.log, error.tail, told) from error
+        cause = f"exit code {error.exit_code}"
+        raise StageFailed(spec.name, cause, error.log, error.tail, diagnosis(logs)) from error
     except LaunchError as error:
         raise StageFailed(spec.name, str(error), logs / "stage.log", [], diagnosis(logs)) from error
     return Manifest(
@@ -219,8 +220,9 @@ def diagnosis(logs: Path) -> list[str]:
     from launch.diagnose.diagnosis import diagnose  # here: a run that succeeds need not load it
     from launch.diagnose.failures import TOLD
 
-    found = diagnose(logs)
-    return found.lines() if found.first is not None and found.first.failure is not TOLD else []
+    diagnosed = diagnose(logs)
+    first = diagnosed.first
+    return diagnosed.lines() if first is not None and first.failure is not TOLD else []
 
 
 def _spec_file(
@@ -235,12 +237,14 @@ def _spec_file(
     # The report tells what differs from the defaults, which are code like its templates, and which stages
     # came from the store; a model card tells the command. They make it no other report and no other model,
     # hence they are no part of the spec.
-    told: dict[str, dict[str, Any]] = {"export": {} if command is None else {"command": list(command)}}
-    if spec.name == "report":
-        told["report"] = {"defaults": load([]).plain(), "run_started": run_started}
+    besides: dict[str, Any] = {}
+    if spec.name == "export" and command is not None:
+        besides = {"command": list(command)}
+    elif spec.name == "report":
+        besides = {"defaults": load([]).plain(), "run_started": run_started}
     return {
         "stage": spec.name,
-        "config": {**spec.config, **told.get(spec.name, {})},
+        "config": {**spec.config, **besides},
         "inputs": {name: str(viewed.get(key.stage, store.path(key))) for name, key in spec.inputs.items()},
         "output": str(seat.staging),
         "work": str(seat.work),
@@ -249,13 +253,11 @@ def _spec_file(
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in RECORDED:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def _git_commit() -> str | None:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pipeline.config.compose import VALUE, Composer
@@ -30,39 +30,39 @@ from pipeline.sweep.points import Point, describe, json_lines, show, show_merged
 from pipeline.terminal import console
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for of a sweep's points."""
+
+    cards: int | None = None
+    """Cards of this machine; None: as many as the largest point needs."""
+    plan_only: bool = False
+    """Show the merged graph and start nothing."""
+    as_json: bool = False
+    """Show it for programs."""
+    config_dir: Path | None = None
+    """Directory with config groups of the user's own."""
+    target: Target = WHOLE
+    brought: Sequence[Path] = ()
+    """Artifacts of another store that points may take."""
+
+
 class Sweep:
     """The points of one command line, in as many batches as the sweeper hands over."""
 
-    def __init__(
-        self,
-        wanted: Sequence[str],
-        cards: int | None,
-        plan_only: bool,
-        config_dir: str | None,
-        target: Target | None = None,
-        brought: Sequence[str] = (),
-        as_json: bool = False,
-    ) -> None:
+    def __init__(self, wanted: Sequence[str], asked: Asked) -> None:
         """A sweep that has not begun.
 
         Args:
             wanted: overrides as typed, sweeps unexpanded, with Hydra's own that choose points.
-            cards: cards of this machine; None: as many as the largest point needs.
-            plan_only: show the merged graph and start nothing.
-            config_dir: directory with the user's own config groups.
-            target: what is asked for of every point; None: the whole graph.
-            brought: artifacts of another store that points may take.
-            as_json: show the plan for programs.
+            asked: what is asked for of its points.
         """
-        self._wanted, self._brought = list(wanted), list(map(Path, brought))
-        self._target = target or WHOLE
-        self._cards, self._plan_only, self._as_json = cards, plan_only, as_json
-        self._config_dir = Path(config_dir) if config_dir else None
+        self._wanted, self._asked = list(wanted), asked
         self._composer: Composer | None = None
         self._points: list[Point] = []
         self._started = time.time()
         self._store: Store | None = None
-        identity = [*self._wanted, *([str(self._target)] if self._target.is_part else [])]
+        identity = [*self._wanted, *([str(asked.target)] if asked.target.is_part else [])]
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
     def run(self, batch: Sequence[list[str]]) -> list[Point]:
@@ -76,10 +76,10 @@ class Sweep:
             if point.state == "invalid":
                 print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr)
         self._warn(plans)
-        if self._brought and plans and self._store is not None:
+        if self._asked.brought and plans and self._store is not None:
             self._bring(list(plans.values()), self._store)
-        if self._plan_only:
-            if self._as_json:
+        if self._asked.plan_only:
+            if self._asked.as_json:
                 print(json_lines(points, plans, self._store))
             else:
                 show_merged(points, plans, self._store, console())
@@ -100,7 +100,7 @@ class Sweep:
         Raises:
             ConfigError: one cannot be composed.
         """
-        self._composer = self._composer or Composer(self._config_dir)
+        self._composer = self._composer or Composer(self._asked.config_dir)
         known: set[str] = set()
         for number, overrides in enumerate(batch):
             choices = {override for override in overrides if not VALUE.match(override)}
@@ -109,15 +109,15 @@ class Sweep:
                 known |= choices
 
     def _bring(self, plans: Sequence[Plan], store: Store) -> None:
-        told = (
+        lines = (
             [
                 f"{spec.name}: would be taken from {place}"
-                for place, spec in fitting(plans, self._brought).items()
+                for place, spec in fitting(plans, self._asked.brought).items()
             ]
-            if self._plan_only
-            else take_in(store, plans, self._brought)
+            if self._asked.plan_only
+            else take_in(store, plans, self._asked.brought)
         )
-        for line in told:
+        for line in lines:
             print(line, file=sys.stderr, flush=True)
 
     def _warn(self, plans: dict[int, Plan]) -> None:
@@ -137,9 +137,9 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            self._composer = self._composer or Composer(self._config_dir)
+            self._composer = self._composer or Composer(self._asked.config_dir)
             plan, self._store = prepare_plan(
-                point.overrides, self._config_dir, target=self._target, composer=self._composer
+                point.overrides, self._asked.config_dir, target=self._asked.target, composer=self._composer
             )
         except ConfigError as error:
             point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
@@ -148,10 +148,10 @@ class Sweep:
             point.state, point.message = "invalid", str(error)
             return None
         needed = plan.config.cards
-        if self._cards is not None and needed > self._cards:
+        if self._asked.cards is not None and needed > self._asked.cards:
             point.state = "invalid"
             point.message = (
-                f"cards={needed}: more than this sweep's --cards {self._cards}; choose a smaller layout"
+                f"cards={needed}: more than this sweep's --cards {self._asked.cards}; choose a smaller layout"
             )
             return None
         point.artifacts = {spec.name: str(spec.key) for spec in plan.asked}
@@ -164,17 +164,19 @@ class Sweep:
 
         signals.install()  # the runs are adopted: no task prepares them, which would do this
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
-        config_dir = str(self._config_dir) if self._config_dir else None
+        config_dir = str(self._asked.config_dir) if self._asked.config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
-        roots = []
+        roots, sharing = [], None
         for point in points:
             assert self._store is not None
-            run = Run(plans[point.number], self._store, point.overrides, label=f"[{point.number}] ")
+            label = f"[{point.number}] "
+            run = Run(plans[point.number], self._store, point.overrides, label, sharing)
+            sharing = run.sharing or sharing
             point.run = run.id
             overrides = json.dumps(point.overrides)
             adopt(overrides, config_dir, run)
-            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._target.options()))
-        cards = self._cards or needed
+            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._asked.target.options()))
+        cards = self._asked.cards or needed
         luigi.configuration.get_config().set("resources", "cards", str(cards))
         luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
 
@@ -206,7 +208,7 @@ class Sweep:
         values = {
             "id": self.id,
             "overrides": self._wanted,
-            "target": str(self._target),
+            "target": str(self._asked.target),
             "started": self._started,
             "written": time.time(),
             "points": [asdict(point) for point in self._points],
@@ -215,7 +217,7 @@ class Sweep:
         _replace(place / "table.csv", table(self._points))
         from pipeline.sweep.page import page  # here: it draws, which --plan need not load
 
-        drawn = page(values, varied(self._points), self._store.root, self._config_dir)
+        drawn = page(values, varied(self._points), self._store.root, self._asked.config_dir)
         _replace(place / "index.html", drawn)
         show(self._points, console())
         states = Counter(point.state for point in self._points)

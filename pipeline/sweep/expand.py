@@ -12,56 +12,44 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from pipeline.config.remote import as_override
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.plan.target import WHOLE, Target
+from pipeline.plan.target import Target
 from pipeline.run import notify
+from pipeline.sweep.build import Asked
 from pipeline.sweep.points import Point, accuracy
 
 
-def expand(
-    overrides: Sequence[str],
-    cards: int | None,
-    plan_only: bool,
-    config_dir: Path | None,
-    target: Target | None = None,
-    brought: Sequence[Path] = (),
-    as_json: bool = False,
-) -> int:
+def expand(overrides: Sequence[str], asked: Asked) -> int:
     """Let Hydra expand `overrides` and run the points; returns the exit code.
 
     Args:
         overrides: Hydra's, with sweeps (`seed=1,2`), and its own (`hydra/sweeper=optuna`).
-        cards: cards of this machine; None: as many as the largest point needs.
-        plan_only: show the merged graph and start nothing.
-        config_dir: directory with the user's own config groups.
-        target: what is asked for of every point; None: the whole graph.
-        brought: artifacts of another store that points may take.
-        as_json: show the plan for programs.
+        asked: what is asked for of the points.
 
     Raises:
         ConfigError: a search is asked for that cannot be made here, or JSON of what is no plan.
     """
-    if as_json and not plan_only:
+    if asked.as_json and not asked.plan_only:
         rule = "is for --plan; what ran stands in the store, in sweeps/ID/sweep.json"
         raise ConfigError([Problem("--json", None, rule, "add --plan")])
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    launcher = {"cards": cards, "plan_only": plan_only or None, "config_dir": config_dir}
-    launcher["as_json"] = as_json or None
+    config_dir, target = asked.config_dir, asked.target
+    launcher = {"cards": asked.cards, "plan_only": asked.plan_only or None, "config_dir": config_dir}
+    launcher["as_json"] = asked.as_json or None
     arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
-    asked = asdict(target or WHOLE) | {"brought": [str(path.absolute()) for path in brought]}
-    arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in asked.items() if value]
+    lists = asdict(target) | {"brought": [str(path.absolute()) for path in asked.brought]}
+    arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in lists.items() if value]
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
     if not any(override.startswith("hydra/sweeper=") for override in overrides):
         arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, plan_only, target), *map(as_override, overrides)]
+    arguments += [*_search(overrides, asked.plan_only, target), *map(as_override, overrides)]
     points: list[Point] = []
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
     typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
@@ -82,7 +70,7 @@ def expand(
     states = Counter(point.state for point in points)
     if set(states) == {"invalid"}:
         return Exit.INVALID
-    if plan_only:
+    if asked.plan_only:
         return Exit.DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
     best = max((point.result for point in points if point.result), key=accuracy, default={})
@@ -91,7 +79,7 @@ def expand(
     return Exit.DONE if done else Exit.FAILED
 
 
-def _search(overrides: Sequence[str], plan_only: bool, target: Target | None) -> list[str]:
+def _search(overrides: Sequence[str], plan_only: bool, target: Target) -> list[str]:
     """What a search by Optuna needs besides what was typed.
 
     More accuracy is better, a failed point stops no other, and a fixed seed proposes the same points again,
@@ -110,7 +98,7 @@ def _search(overrides: Sequence[str], plan_only: bool, target: Target | None) ->
     if plan_only:
         rule = "what it will try depends on results, so that --plan cannot show it"
         raise ConfigError([Problem(*key, rule, "plan single points")])
-    if target is not None and target.is_part and "evaluate" not in (*target.only, target.until):
+    if target.is_part and "evaluate" not in (*target.only, target.until):
         rule = f"is led by held-out accuracy, which {target} does not measure"
         raise ConfigError([Problem(*key, rule, "ask for evaluate, or for the whole graph")])
     seeded = not any(override.startswith("hydra/sweeper/sampler=") for override in overrides)

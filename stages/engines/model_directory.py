@@ -55,7 +55,7 @@ def add_index(directory: Path) -> None:
         return
     files = sorted(directory.glob("*.safetensors"))
     headers = {file.name: read_header(file).tensors for file in files}
-    total = sum(one.nbytes for tensors in headers.values() for one in tensors.values())
+    total = sum(tensor.nbytes for tensors in headers.values() for tensor in tensors.values())
     weight_map = {name: file for file, tensors in headers.items() for name in tensors}
     content = {"metadata": {"total_size": total}, "weight_map": weight_map}
     index.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

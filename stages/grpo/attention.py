@@ -10,6 +10,8 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from stages.grpo.operators import cut_columns
+
 scores = ops.BatchMatMul(transpose_b=True)
 weigh = ops.BatchMatMul()
 
@@ -76,9 +78,7 @@ def attend_with_prompt(
     v = v.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
     to_prompt = scores(q.reshape((P * K, G * R * T, D)), keys).reshape((P, K * G * R, T, S))
     to_own = scores(q.reshape((P * K * G, R * T, D)), k).reshape((P, K * G * R, T, T))
-    shares = ops.softmax(ops.concat((to_prompt, to_own), -1) + mask, -1)
-    attended = weigh(shares[:, :, :, :S].reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
-    attended = attended + weigh(shares[:, :, :, S:].reshape((P * K * G, R * T, T)), v).reshape(
-        (P, K, G, R, T, D)
-    )
+    of_prompt, of_own = cut_columns(ops.softmax(ops.concat((to_prompt, to_own), -1) + mask, -1), (S, T))
+    attended = weigh(of_prompt.reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
+    attended = attended + weigh(of_own.reshape((P * K * G, R * T, T)), v).reshape((P, K, G, R, T, D))
     return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))

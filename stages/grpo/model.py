@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
 from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
-from stages.grpo.operators import LogSumExp, outer, plain_product, product, rms_norm
+from stages.grpo.operators import (
+    LogSumExp,
+    cut_columns,
+    cut_rows,
+    outer,
+    part,
+    plain_product,
+    product,
+    rms_norm,
+)
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig
@@ -113,7 +122,7 @@ class Layer(nn.Cell):
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
         y = y * cos + swapped * sin
-        query, key, value = y[:, : Q * D], y[:, Q * D : (Q + K) * D], y[:, (Q + K) * D :]
+        query, key, value = cut_columns(y, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
     def norm_heads(self, y: Tensor, ones: Tensor) -> Tensor:
@@ -124,7 +133,9 @@ class Layer(nn.Cell):
         Q, K, D = self.Q, self.K, self.D
         mean = plain_product((y * y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
         factor = ops.rsqrt(mean + self.epsilon).reshape((-1, Q + 2 * K))
-        factor = ops.concat((factor[:, : Q + K], outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1)
+        factor = ops.concat(
+            (part(factor, 1, 0, Q + K), outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1
+        )
         stretched = outer(factor.reshape((-1, 1)), ops.full((1, D), 1.0, dtype=ms.float32)).reshape(y.shape)
         # Not a parameter itself: what enters a group by a backward pass of its own is read once for all, and
         # updates of it are not seen (mindspore 2.7.0, CPU).
@@ -232,11 +243,13 @@ class CausalLM(nn.Cell):
         """
         P, S = prompt.shape
         G, T = completion.shape[1], completion.shape[2]
-        hidden = self.hidden(prompt, length, completion[:, :, :-1])
+        of_prompts, of_completions = cut_rows(
+            self.hidden(prompt, length, part(completion, 2, 0, T - 1)), (P * S, P * G * (T - 1))
+        )
         # Token t is predicted by the token before it: the prompt's last one for t = 0.
-        last = ops.gather(hidden[: P * S], ops.arange(P) * S + length - 1, 0)
+        last = ops.gather(of_prompts, ops.arange(P) * S + length - 1, 0)
         last = ops.broadcast_to(last.reshape((P, 1, 1, self.H)), (P, G, 1, self.H))
-        before = ops.concat((last, hidden[P * S :].reshape((P, G, T - 1, self.H))), 2)
+        before = ops.concat((last, of_completions.reshape((P, G, T - 1, self.H))), 2)
         logprob, entropy = self.token_logprobs(
             before.reshape((-1, self.H)), completion.reshape((-1,)), temperature
         )
@@ -258,11 +271,15 @@ class CausalLM(nn.Cell):
             ),
             -1,
         )
+        rows = (P * S, P * G * T)
         x = self.embed(ops.concat((prompt.reshape((-1,)), completion.reshape((-1,)))))
         for layer in self.layers:
             q, k, v = layer.project(x, cos, sin)
-            first, keys, values = attend_within(q[: P * S], k[: P * S], v[: P * S], within)
-            rest = attend_with_prompt(q[P * S :], k[P * S :], v[P * S :], keys, values, beside, G)
+            (q_prompt, q), (k_prompt, k), (v_prompt, v) = (
+                cut_rows(q, rows), cut_rows(k, rows), cut_rows(v, rows)
+            )  # fmt: skip
+            first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
+            rest = attend_with_prompt(q, k, v, keys, values, beside, G)
             x = layer.finish(x, ops.concat((first, rest), 0))
         return x
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
+from stages.grpo.operators import part
+
 ROW = 1024
 
 
@@ -18,8 +20,11 @@ def ordered_sum(x: Tensor) -> Tensor:
     x = x.reshape((-1,))
     while x.shape[0] > ROW:
         whole = x.shape[0] // ROW * ROW
-        rows = ops.MatMul()(x[:whole].reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape((-1,))
-        x = rows if whole == x.shape[0] else ops.concat((rows, x[whole:]))
+        rest = x.shape[0] - whole
+        rows = ops.MatMul()(part(x, 0, 0, whole).reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape(
+            (-1,)
+        )
+        x = rows if not rest else ops.concat((rows, part(x, 0, whole, rest)))
     return x.sum()
 
 

@@ -69,9 +69,9 @@ def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
         if weight.stacked:
             shapes |= dict.fromkeys(weight.parts, weight.shape[1:])
             continue
-        for one in weight.rows:
-            part, begin, end, step = weight.parts[one.part], one.rows.start, one.rows.stop, one.rows.step or 1
-            rows[part] = rows.get(part, 0) + len(range(begin, end, step))
+        for block in weight.rows:
+            part, taken = weight.parts[block.part], block.rows
+            rows[part] = rows.get(part, 0) + len(range(taken.start, taken.stop, taken.step or 1))
             shapes[part] = (rows[part], *weight.shape[1:])
     return shapes
 

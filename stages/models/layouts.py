@@ -78,7 +78,7 @@ def kinds_of_layers(model: ModelConfig) -> Kinds:
             kinds[look] = len(kinds)
             first.append(tuple(layer))
         of_layer.append(kinds[look])
-    return Kinds(tuple(one for one in listed if one.layer is None), tuple(first), tuple(of_layer))
+    return Kinds(tuple(weight for weight in listed if weight.layer is None), tuple(first), tuple(of_layer))
 
 
 def check_shape(model: ModelConfig, layout: RoleLayout, path: str) -> None:

@@ -241,15 +241,15 @@ def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) ->
 def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
     """A warning per role that may not fit into a card, naming its largest term."""
     told = []
-    for one in found:
-        fits = one.fits(device_memory_gib * GIB)
+    for role in found:
+        fits = role.fits(device_memory_gib * GIB)
         if fits == "yes":
             continue
-        term = max((t for t in one.terms if t.place == "card"), key=lambda t: t.high)
+        term = max((t for t in role.terms if t.place == "card"), key=lambda t: t.high)
         verdict = "does not fit" if fits == "no" else "may not fit"
         told.append(
-            f"memory: {one.role} {verdict} into engine.device_memory_gib={device_memory_gib}: "
-            f"{shown(one.low, one.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
+            f"memory: {role.role} {verdict} into engine.device_memory_gib={device_memory_gib}: "
+            f"{shown(role.low, role.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
         )
     return told
 
@@ -257,7 +257,7 @@ def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
 def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
     """The pipeline stage whose cards need most, by the high estimate."""
     found = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
-    return max(found, key=lambda one: (one.high, one.low))
+    return max(found, key=lambda stage: (stage.high, stage.low))
 
 
 def shown(low: int, high: int) -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from stages.base.errors import ConfigError, Problem
@@ -13,9 +11,9 @@ from stages.base.layout import RoleLayout
 from stages.models.config import ModelConfig
 from stages.models.memory import elements, shown, weights
 from stages.report.layout_picture import MAX_CARDS, picture
+from stages.report.templates import environment, own
 
 NAMESPACE = "http://www.w3.org/2000/svg"
-HERE = Path(__file__).parent
 
 
 def layout_svg(model: ModelConfig, layout: RoleLayout, role: str = "train") -> str:
@@ -31,17 +29,10 @@ def layout_svg(model: ModelConfig, layout: RoleLayout, role: str = "train") -> s
     drawn = picture(role, asdict(layout), model.num_hidden_layers, labels)
     if drawn is None:
         raise ConfigError([Problem(f"layout.{role}", layout.name, f"at most {MAX_CARDS} cards are drawn")])
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     # The page's colours: what stands before its first rule for an element.
-    colours = (HERE / "style.css").read_text(encoding="utf-8").partition("@media print")[0]
-    style = Markup("<style>{}</style>").format(Markup(colours))  # noqa: S704 (our own file)
-    text = environment.from_string(
+    colours = own("style.css").partition("@media print")[0]
+    style = Markup("<style>{}</style>").format(colours)
+    text = environment().from_string(
         '{% from "drawing.html" import layout %}{{ layout(picture, xmlns, style) }}'
     )
     return text.render(picture=drawn, xmlns=NAMESPACE, style=style).strip() + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stages.report.page import environment, own
+from stages.report.templates import environment, own
 
 
 @dataclass(frozen=True)

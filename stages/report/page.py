@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from stages.base.layout import ROLES
 from stages.report import tables
 from stages.report.artifacts import Run, mapping
@@ -19,10 +16,10 @@ from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
 from stages.report.layout_picture import Picture, picture
 from stages.report.lengths import lengths
-from stages.report.text import duration, figure, moment, neutral, number, percent, size, words
+from stages.report.templates import environment, own
+from stages.report.text import duration, moment, number, size
 from stages.report.timeline import Timeline, timeline
 
-HERE = Path(__file__).parent
 # Sections in the order in which they say what the run was about.
 SECTION_ORDER = (
     "model", "dataset", "layout", "tokenize", "sft_data", "convert", "split", "sft", "mindformers", "rollout",
@@ -100,31 +97,6 @@ def render(
         "style": own("style.css"),
     }
     return environment().get_template("page.html").render(values)
-
-
-def environment() -> Environment:
-    """Where templates are found and every value is escaped; for the run's page and the sweep's."""
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
-    filters = (duration, figure, moment, number, percent, size, words)
-    environment.filters.update({function.__name__: function for function in filters})
-    return environment
-
-
-def own(name: str) -> Markup:
-    """A file of this package, to stand in a page as it is."""
-    return Markup((HERE / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
-
-
-def _shown(value: Any) -> Any:
-    """Every value on its way into the page, before escaping: no text slips past a forgotten filter."""
-    return neutral(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _title(run: Run) -> str:

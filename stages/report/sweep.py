@@ -12,7 +12,7 @@ from typing import Any
 from stages.report import svg
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.headline import GREEDY, Pair, pairs, tiles
-from stages.report.page import environment, own
+from stages.report.templates import environment, own
 from stages.report.text import duration, moment, number, percent, shorten
 
 OVERLAID = (

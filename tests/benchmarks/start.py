@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> bool:
         with tempfile.TemporaryDirectory() as directory:
             run_s = run(Path(directory), [f"seed={seed}", *options.overrides])
             parts.append(taken_apart(Path(directory), run_s))
-            gains.append(read_json(artifact(Path(directory), "report") / "result.json")["gain"])
+            gains.append(read_json(artifact(Path(directory), "evaluate") / "result.json")["gain"])
+        told = ", ".join(f"{name} {value:.1f}" for name, value in parts[-1].items())
+        print(f"seed {seed}: gain {gains[-1]:.3f}; seconds: {told}", flush=True)
     medians = {name: statistics.median(one[name] for one in parts) for name in parts[0]}
     figures = [
         at_most("run_s", medians.pop("run"), LIMIT_S, "s"),
@@ -50,7 +52,7 @@ def run(store: Path, overrides: Sequence[str]) -> float:
     """Seconds that `grpoflow run` takes."""
     began = time.monotonic()
     subprocess.run(
-        [sys.executable, "-m", "pipeline", "run", f"store={store}", *overrides],
+        [sys.executable, "-m", "pipeline.cli", "run", f"store={store}", *overrides],
         check=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     return time.monotonic() - began

@@ -88,12 +88,6 @@ def test_a_change_reruns_what_reads_it_and_what_follows_only(
     assert to_build(finished[0], override) == stages
 
 
-def test_a_missing_upstream_is_built_again_and_nothing_else(without: Callable[..., Path]) -> None:
-    again = run(without("convert"))
-    assert again.exit_code == 0, again.stderr
-    assert again.started == ["convert"]
-
-
 @pytest.mark.parametrize("share", [pytest.param(0.2, marks=pytest.mark.long), 0.8])
 @pytest.mark.parametrize(
     "stage",
@@ -162,14 +156,6 @@ def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path: Path) -> None:
     assert "train.jsonl:2" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert not list((tmp_path / "store" / "fetch_dataset").glob("[0-9a-f]*"))
-
-
-def test_an_invalid_configuration_ends_with_two_before_anything_runs(tmp_path: Path) -> None:
-    failed = run(tmp_path / "store", "layout=dp1_mp3_pp1", "train.warmup_steps=9")
-    assert failed.exit_code == 2
-    assert "layout.train.model_parallel=3: must divide" in failed.stderr
-    assert "train.warmup_steps=9: must be at most train.steps=4" in failed.stderr
-    assert not (tmp_path / "store").exists()
 
 
 def test_the_orchestrator_imports_no_accelerator_framework() -> None:

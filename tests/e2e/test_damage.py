@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.store.store import MANIFEST, Store
 from pipeline.store.verify import quarantine, verify
-from tests.e2e.conftest import manifests, run, to_build
+from tests.e2e.conftest import run, to_build
 from tests.e2e.test_chain import CHAIN
 
 KINDS = {
@@ -68,31 +68,6 @@ def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy: Path, stag
     quarantine(store, finding)
     assert list(verify(store, deep=True)) == []
     assert to_build(copy) == [stage]
-
-
-@pytest.mark.parametrize(
-    "content", [None, b"", b"{", b"{}", bytes(100)], ids=["none", "empty", "cut", "bare", "zeros"]
-)
-def test_a_manifest_that_tells_nothing_costs_its_stage_alone(copy: Path, content: bytes | None) -> None:
-    (artifact,) = (copy / "strategy").glob("[0-9a-f]*")
-    (artifact / MANIFEST).unlink()
-    if content is not None:
-        (artifact / MANIFEST).write_bytes(content)
-    (finding,) = verify(Store(copy), deep=True)
-    assert finding.path == artifact
-    assert to_build(copy) == ["strategy"]
-
-
-def test_an_artifact_without_its_manifest_is_built_again(copy: Path) -> None:
-    (manifest,) = (copy / "strategy").glob(f"[0-9a-f]*/{MANIFEST}")
-    manifest.unlink()
-    before = manifests(copy)
-    again = run(copy)
-    assert again.exit_code == 0, again.stderr
-    assert again.started == ["strategy"]
-    after = manifests(copy)
-    assert {stage for stage in after if after[stage] != before.get(stage)} == {"strategy"}
-    assert list(verify(Store(copy), deep=True)) == []
 
 
 def test_a_damaged_input_is_not_computed_with(without: Callable[..., Path]) -> None:

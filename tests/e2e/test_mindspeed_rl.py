@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.e2e import sweeping
-from tests.e2e.conftest import CHEAP, Finished, luigi, run_plain
+from tests.e2e.conftest import CHEAP, Finished, run_plain
 from tests.e2e.outside import SFT, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
 from tests.e2e.test_mindrlhf import artifact, living, rows, standin
@@ -105,31 +101,6 @@ def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_p
     assert sorted(sourced(tmp_path)) == [(stage, "yes") for stage in stages]
 
 
-@pytest.mark.long  # in the default suite: tests/stages/engines/mindspeed_rl/test_stage.py
-def test_a_failed_run_goes_on(store: Path) -> None:
-    finished(store)
-    assert (result(store)["resumed_from"], result(store)["steps"]) == (2, STEPS)
-
-
-@pytest.mark.long
-def test_a_killed_run_s_ray_is_ended_and_the_run_goes_on(store: Path) -> None:
-    shutil.rmtree(store / ".work")
-    command = luigi(store, *BASE, standin("hang@4"))
-    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent)
-    logs, deadline = "attempt_*/worker_0.log", time.monotonic() + 120
-    while not any("iteration: 3 / 4" in log.read_text() for log in store.glob(f".logs/grpo-*/{logs}")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    assert living(store)
-    done = run(store)
-    assert done.exit_code == 0, done.stderr
-    assert living(store) == []
-    assert result(store)["resumed_from"] == 2
-    assert weights_moved(store) == {STEPS}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
@@ -139,20 +110,6 @@ def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout:
     done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
     assert done.exit_code == 0, done.stderr
     assert weights_moved(store) == {STEPS}
-
-
-@pytest.mark.long
-def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    done = sweeping.run(store, *BASE, "train.learning_rate=1.0e-6,2.0e-6")
-    assert done.exit_code == 0, done.stderr
-    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
-    expected = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize"), 1)
-    expected |= dict.fromkeys(("grpo", "evaluate", "export", "report"), 2)
-    assert sweeping.started(done.stderr) == sweeping.count(store) == expected
-    exports = store.glob("export/[0-9a-f]*")
-    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{STEPS}, {STEPS}]
-    assert living(store) == []
 
 
 def test_run_refuses_without_a_checkout(tmp_path: Path) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import sweeping
 from tests.e2e.conftest import run_plain
 from tests.e2e.outside import (
     BASE,
@@ -16,14 +14,9 @@ from tests.e2e.outside import (
     SFT,
     STEPS,
     artifact,
-    by_hand,
-    dry_run,
     living,
-    moved,
     result,
     rows,
-    sourced,
-    surrounded,
     weights_moved,
 )  # fmt: skip
 
@@ -87,36 +80,3 @@ def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
     # Two generating replicas: 4 batches of 2 prompts a step, but the script counts them as batches of 1.
     assert len(rows(store, "grpo")) == 24
     assert weights_moved(store) == {6.0 + 24}
-
-
-def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    run = [*ONE_STAGE, of("2d0e84d"), *surrounded(tmp_path)]
-    assert run_plain(store, *run, standin("die@1:1")).exit_code == 1  # its inputs are there now
-    shutil.rmtree(store / ".work")
-    (script,) = dry_run(store, *run)
-    names = ["entry.py", "finetune.yaml", "grpo_config.json", "predict.yaml"]
-    assert sorted(path.name for path in (script.parents[1] / "configs").iterdir()) == names
-    by_hand(script, tmp_path / "logs")
-    saved = (script.parents[1] / "checkpoints" / "train").glob("rank_*/*.ckpt")
-    assert sorted(path.parent.name for path in saved) == ["rank_0", "rank_1"]
-    assert sourced(tmp_path) == [("grpo", "yes"), ("grpo", "no")]
-
-
-def test_a_sweep_runs_once_what_its_points_share(tmp_path: Path) -> None:
-    store = tmp_path / "store"
-    done = sweeping.run(store, *ONE_STAGE, of("2d0e84d"), "train.learning_rate=1.0e-6,2.0e-6")
-    assert done.exit_code == 0, done.stderr
-    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
-    expected = dict.fromkeys(("fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split"), 1)
-    expected |= dict.fromkeys(("grpo", "evaluate", "export", "report"), 2)
-    assert sweeping.started(done.stderr) == sweeping.count(store) == expected
-    exports = store.glob("export/[0-9a-f]*")
-    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{float(STEPS)}] * 2
-    assert living(store) == []
-
-
-def test_exit_code_0_without_a_checkpoint_is_a_failure(tmp_path: Path) -> None:
-    done = run_plain(tmp_path / "store", *ONE_STAGE, of("2d0e84d"), standin("quiet@5"))
-    assert done.exit_code == 1
-    assert "wrote no checkpoint" in done.stderr

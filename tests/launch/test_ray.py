@@ -20,7 +20,6 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
-from launch.process import child
 from launch.process.child import JOB_VARIABLE
 from launch.process.job import end_leftovers
 from tests.launch.cluster import cluster
@@ -179,40 +178,6 @@ def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_node_lost_midway_is_named_and_the_run_goes_on_later(tmp_path: Path) -> None:
-    settings, killed = several(tmp_path, 2), []
-
-    def lose() -> None:
-        if counted(tmp_path) >= 3 and not killed:
-            for pid in of_job(tmp_path):
-                each = psutil.Process(pid)
-                if each.name() == "raylet" and each.environ()[JOB_VARIABLE].endswith("@1"):
-                    each.kill()
-                    killed.append(pid)
-
-    with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, 10_000), settings, lose)
-    assert killed
-    assert any("node 127.0.0.3" in line for line in failure.value.tail), failure.value.tail
-    done = counted(tmp_path)
-    assert 3 <= done < 10_000
-    assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 2, done + 3), settings)
-    assert counted(tmp_path) == done + 3
-
-
-@pytest.mark.long
-def test_a_failing_program_ends_its_ray(tmp_path: Path) -> None:
-    with pytest.raises(ProcessFailed) as failure:
-        run(
-            tmp_path,
-            replace(start(tmp_path, 1), program=("-c", "1/0")),
-            local_launcher(),
-        )
-    assert failure.value.log.name == "worker_0.log"
-    assert "ZeroDivisionError: division by zero" in failure.value.tail
-
-
-@pytest.mark.long
 def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
@@ -260,19 +225,6 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) 
         thread.join()
     assert not problems
     assert counted(tmp_path / "a") == counted(tmp_path / "b") == 30
-
-
-@pytest.mark.long
-def test_a_program_that_says_nothing_is_stopped(tmp_path: Path) -> None:
-    logs = tmp_path / "logs"
-    logs.mkdir()
-    with pytest.raises(LaunchError, match="hung: no worker wrote a line for 5 s"):
-        nodes_run.run(
-            start(tmp_path, 1, 10_000), job=str(tmp_path), directory=tmp_path / "launch", logs=logs,
-            launcher=local_launcher(), on_poll=lambda: None, silent_s=lambda: 2.0 * counted(tmp_path),
-            silence_timeout_s=5.0,
-        )  # fmt: skip
-    assert child.end_job(str(tmp_path), 0.0) == []
 
 
 @pytest.mark.slurm

@@ -62,6 +62,7 @@ def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path: Path) -> Non
         file.write('{"run": "one", "event": "fini')
     start(tmp_path, "two")
     assert list(history.runs(tmp_path)) == ["one", "two"]
+    assert history.doubt(tmp_path, history.runs(tmp_path)) is None
 
 
 def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path: Path) -> None:
@@ -174,14 +175,6 @@ def test_a_line_that_the_disk_cut_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()
     start(tmp_path, "two")
     assert list(history.runs(tmp_path)) == ["two"]
-
-
-def test_a_crash_that_cuts_a_line_is_no_lost_line(tmp_path: Path) -> None:
-    start(tmp_path, "one")
-    with (tmp_path / history.FILE).open("a") as file:
-        file.write('{"run": "one", "event": "fini')
-    start(tmp_path, "two")
-    assert history.doubt(tmp_path, history.runs(tmp_path)) is None
 
 
 def test_the_newest_runs_are_listed_or_those_of_some_values(

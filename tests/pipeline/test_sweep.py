@@ -13,7 +13,7 @@ from pipeline.cli import main
 from pipeline.run import build, signals
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
-from pipeline.sweep.build import Sweep
+from pipeline.sweep.build import Asked, Sweep
 from pipeline.sweep.points import Point, describe, show, table, varied
 
 POINTS = [
@@ -44,8 +44,11 @@ def test_the_best_is_shown_first() -> None:
     assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
 
 
+PLAN = Asked(plan_only=True)
+
+
 def test_the_same_command_is_the_same_sweep() -> None:
-    ids = {Sweep(wanted, None, True, None).id for wanted in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
+    ids = {Sweep(wanted, PLAN).id for wanted in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
     assert len(ids) == 2
 
 
@@ -63,7 +66,7 @@ def test_options_of_hydra_that_choose_points_belong_to_the_sweep() -> None:
         launcher.setup(hydra_context=None, task_function=None, config=config)
         return str(launcher._sweep.id)
 
-    assert sweep_id() == Sweep(["seed=0,1"], None, True, None).id
+    assert sweep_id() == Sweep(["seed=0,1"], PLAN).id
     assert sweep_id("hydra.sweeper.n_trials=4") == sweep_id(*["hydra.sweeper.n_trials=4"] * 2)
     searches = ["hydra.sweeper.n_trials=4"], ["hydra.sweeper.n_trials=8"], ["hydra/sweeper=optuna"]
     assert len({sweep_id(), *(sweep_id(*options) for options in searches)}) == 4
@@ -178,7 +181,7 @@ def test_what_failed_is_told_by_the_run(
 
 def settled(tmp_path: Path, event: str) -> list[Point]:
     """Two points of a sweep whose first was building fetch when `event` came."""
-    sweep = Sweep(["seed=0,1"], None, False, None)
+    sweep = Sweep(["seed=0,1"], Asked())
     points = [Point(number, [f"store={tmp_path}", f"seed={number}"]) for number in (0, 1)]
     plans = {point.number: plan for point in points if (plan := sweep._planned(point)) is not None}
     for point in points:
@@ -237,7 +240,7 @@ def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(
     main(["plan", *lists[1]])
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert told
-    Sweep(["x"], None, plan_only, None).run(lists)
+    Sweep(["x"], Asked(plan_only=plan_only)).run(lists)
     errors = capsys.readouterr().err
     text = told[0].removeprefix("warning: ").split("\n")[0][:60]
     assert errors.count(text) == 1 and f"warning: points 1, 2: {text}" in errors

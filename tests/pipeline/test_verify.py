@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -48,34 +49,30 @@ def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store: Store) -> 
     assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
 
 
-def test_a_flipped_bit_of_a_small_file_is_always_found(store: Store) -> None:
-    flip(store.path(KEY) / "notes", 3)
-    assert problems(store, deep=False)[0].startswith("output corrupt: notes has sha256")
-
-
-def test_a_broken_safetensors_header_is_found_without_digests(store: Store) -> None:
-    flip(store.path(KEY) / "model.safetensors", 0)
-    assert "model.safetensors" in problems(store, deep=False)[0]
-
-
-def test_a_truncated_file_is_found(store: Store) -> None:
-    os.truncate(store.path(KEY) / "notes", 2)
-    assert problems(store, deep=False) == ["output corrupt: notes has 2 bytes, committed with 9"]
-
-
-def test_a_file_that_nobody_committed_is_found(store: Store) -> None:
-    (store.path(KEY) / "extra").write_text("")
-    assert problems(store, deep=False) == ["unlisted file: extra"]
-
-
-def test_an_artifact_under_another_name_is_found(store: Store) -> None:
-    store.path(KEY).rename(store.path(KEY).with_name("cd" * 8))
-    assert problems(store, deep=False)[0].startswith("manifest corrupt")
-
-
-def test_a_missing_manifest_is_found(store: Store) -> None:
-    (store.path(KEY) / MANIFEST).unlink()
-    assert problems(store, deep=False)[0].startswith("manifest missing")
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda path: flip(path / "notes", 3), "output corrupt: notes has sha256"),
+        (lambda path: flip(path / "model.safetensors", 0), "is not a safetensors file"),
+        (lambda path: os.truncate(path / "notes", 2), "output corrupt: notes has 2 bytes, committed with 9"),
+        (lambda path: (path / "extra").write_text(""), "unlisted file: extra"),
+        (lambda path: path.rename(path.with_name("cd" * 8)), "manifest corrupt"),
+        (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
+    ],
+    ids=[
+        "small file",
+        "header of safetensors",
+        "truncated",
+        "nobody committed it",
+        "another name",
+        "no manifest",
+    ],
+)
+def test_damage_that_is_found_without_reading_all(
+    store: Store, damage: Callable[[Path], object], told: str
+) -> None:
+    damage(store.path(KEY))
+    assert told in problems(store, deep=False)[0]
 
 
 def test_repair_moves_the_damaged_artifact_away(store: Store) -> None:

@@ -88,6 +88,6 @@ def _usual_token_id(job: Job, name: str) -> Broken:
     model, usual = job.model, getattr(job.model.token_ids, name)
     if model.source == "builtin" or getattr(model, f"{name}_token_id") is not None:
         return None  # those given every engine checks
-    beyond = [one for one in (usual if name == "eos" else (usual,)) if one >= model.vocab_size]
+    beyond = [index for index in (usual if name == "eos" else (usual,)) if index >= model.vocab_size]
     rule, remedy = f"must be below vocab_size={model.vocab_size}", "give the tokenizer's own id"
     return (rule, remedy, beyond[0]) if beyond else None

@@ -42,7 +42,7 @@ def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
         model.get("pad_token_id"),
         *(eos if isinstance(eos, Sequence) else ()),
     ]
-    if any(one is not None and one not in QWEN_SPECIAL for one in given):
+    if any(token is not None and token not in QWEN_SPECIAL for token in given):
         return "file"
     known = _special_tokens(model)
     return "file" if known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0] else "qwen"
@@ -59,7 +59,7 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
         tokenizer: engine.tokenizer, told from auto.
     """
     ids = model.token_ids
-    if tokenizer != "qwen" or not any(one > LAST_TEXT_ID and one != ids.pad for one in ids.eos):
+    if tokenizer != "qwen" or not any(index > LAST_TEXT_ID and index != ids.pad for index in ids.eos):
         return None
     source = f"qwen2_5_tokenizer.py:451, qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
     return Leftover(LAST_TEXT, source, "set engine.tokenizer=file, which reads the model's tokenizer.json")

@@ -172,7 +172,9 @@ def verifiers(home: str | None, version: Version) -> frozenset[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
         and isinstance(node.value, ast.Dict)
-        and any(isinstance(one, ast.Name) and one.id == "rule_verifier_function" for one in node.targets)
+        and any(
+            isinstance(target, ast.Name) and target.id == "rule_verifier_function" for target in node.targets
+        )
     ]
     names = [key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)]
     return frozenset(map(str, names)) or known
@@ -229,9 +231,10 @@ def broken_port(home: str) -> str | None:
         return None
     for node in ast.walk(_parse(home, file)):
         if isinstance(node, ast.FunctionDef) and any(
-            isinstance(one, ast.Name) and one.id == "staticmethod" for one in node.decorator_list
+            isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
+            for decorator in node.decorator_list
         ):
-            used = [one for one in ast.walk(node) if isinstance(one, ast.Name) and one.id == "self"]
+            used = [name for name in ast.walk(node) if isinstance(name, ast.Name) and name.id == "self"]
             if used and "self" not in [argument.arg for argument in node.args.args]:
                 return f"{file}:{used[0].lineno}"
     return None
@@ -257,9 +260,9 @@ def _attributes(home: str, file: str, name: str) -> frozenset[str]:
     found: set[str] = set()
     for node in ast.walk(_parse(home, _CONFIGS / file)):
         if isinstance(node, ast.ClassDef) and node.name == name:
-            for one in ast.walk(node):
-                if isinstance(one, ast.Attribute | ast.Name) and isinstance(one.ctx, ast.Store):
-                    found.add(one.attr if isinstance(one, ast.Attribute) else one.id)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Attribute | ast.Name) and isinstance(part.ctx, ast.Store):
+                    found.add(part.attr if isinstance(part, ast.Attribute) else part.id)
     return frozenset(found)
 
 

@@ -70,7 +70,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
             unread=_reads("contract", "prompt_type", "verifier_function", "verifier_weight")
             | {("layout", role) for role in ("name", *ROLES)}
-            | {("evaluate", one.name) for one in fields(EvaluateConfig) if one.name != "sample_prompts"},
+            | {
+                ("evaluate", field.name) for field in fields(EvaluateConfig) if field.name != "sample_prompts"
+            },
             program=EXPORT,
         ),
         Stage(
@@ -112,7 +114,7 @@ def job(run: Sections) -> Job:
 def _reads(*names: str) -> frozenset[tuple[str, str]]:
     """All of the engine section but its name and these keys."""
     return frozenset(
-        ("engine", one.name) for one in fields(MindspeedRlEngine) if one.name not in ("name", *names)
+        ("engine", field.name) for field in fields(MindspeedRlEngine) if field.name not in ("name", *names)
     )
 
 

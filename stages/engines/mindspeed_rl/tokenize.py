@@ -236,8 +236,8 @@ def _write_rows(
         for batch in _batches(files, read_train):
             rows = [row for row in batch if isinstance(row, Row)]
             encoded, _ = encoder.encode(rows, with_answers=False)
-            fitting = {one.line for one in encoded if len(one.prompt) <= encoder.config.max_prompt_length}
-            shortest = min((len(one.prompt) for one in encoded), default=shortest)
+            fitting = {row.line for row in encoded if len(row.prompt) <= encoder.config.max_prompt_length}
+            shortest = min((len(row.prompt) for row in encoded), default=shortest)
             before = kept
             for row in rows:
                 if row.line in fitting and (dataset.train_rows is None or kept < dataset.train_rows):

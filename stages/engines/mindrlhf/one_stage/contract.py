@@ -83,6 +83,6 @@ def _takes(module: ast.Module, function: str, argument: str) -> bool:
     return any(
         isinstance(node, ast.FunctionDef)
         and node.name == function
-        and argument in [one.arg for one in node.args.args]
+        and argument in [parameter.arg for parameter in node.args.args]
         for node in ast.walk(module)
     )

@@ -42,7 +42,7 @@ def _generate(job: Job) -> RoleMemory:
     per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
     slots = engine.num_blocks * engine.block_size
     cache = f"{engine.num_blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes"
-    trained = max(one.held for one in memory.elements(model, job.layout.train, "layout.train"))
+    trained = max(stage.held for stage in memory.elements(model, job.layout.train, "layout.train"))
     first = (
         f"{trained:,} elements x ({item} + {MOMENTS} of moments): in the first step, as far as compiling has"
         " put them on the card; estimate"
@@ -77,11 +77,11 @@ def _reshard(job: Job) -> RoleMemory:
     held = memory.elements(model, job.layout.generate, "layout.generate")[0].held
     stages = [
         [
-            memory.sized("train weights", one.held, dtype),
+            memory.sized("train weights", stage.held, dtype),
             memory.sized("generate weights", held, dtype),
             memory.sized("reference weights", held, dtype),
             in_transit(model),
         ]
-        for one in memory.elements(model, job.layout.train, "layout.train")
+        for stage in memory.elements(model, job.layout.train, "layout.train")
     ]
     return memory.largest("reshard", stages)

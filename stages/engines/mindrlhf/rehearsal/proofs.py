@@ -34,8 +34,8 @@ def first_moments(optimizer: Path) -> float:
     Source: adam_m.* of mindrlhf utils/adam.py:155, utils/utils.py:168 (0cd087455), 176 (e8a8fc1).
     """
     tensors = read_header(optimizer).tensors.values()
-    moments = [one for one in tensors if one.name.startswith("adam_m.")]
-    return math.hypot(*(float(np.linalg.norm(as_float32(_raw(one), one.dtype))) for one in moments))
+    moments = [tensor for tensor in tensors if tensor.name.startswith("adam_m.")]
+    return math.hypot(*(float(np.linalg.norm(as_float32(_raw(moment), moment.dtype))) for moment in moments))
 
 
 def of_training(grpo: Path, answered: int, cause: str, moments: float) -> Iterator[Proof]:
@@ -113,7 +113,7 @@ def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> It
         start: the model that training began with.
         shape: the model's; parameters of other names are an optimizer's or a trainer's.
     """
-    tensors = {plain_name(one.name): one for one in read_header(checkpoint).tensors.values()}
+    tensors = {plain_name(tensor.name): tensor for tensor in read_header(checkpoint).tensors.values()}
     weights = {weight.parts[0]: weight.name for weight in weights_of(shape)}
     trained = {part: tensors[name] for part, name in weights.items() if name in tensors}
     found, before = (_tensors(directory) for directory in (exported, start))

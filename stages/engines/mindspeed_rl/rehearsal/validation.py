@@ -39,7 +39,7 @@ def validate(
     added = environment(own or {})
     path = os.pathsep.join([str(home), added["PYTHONPATH"]])
     request = json.dumps(
-        {"home": str(home), "directories": [str(one) for one in directories], "nodes": nodes}
+        {"home": str(home), "directories": [str(directory) for directory in directories], "nodes": nodes}
     )
     done = subprocess.run(
         [str(python), str(PROGRAM)],
@@ -49,10 +49,10 @@ def validate(
         text=True,
         timeout=TIMEOUT_S,
     )
-    answers = {one.pop("directory"): one for one in map(json.loads, done.stdout.splitlines())}
+    answers = {answer.pop("directory"): answer for answer in map(json.loads, done.stdout.splitlines())}
     end = "\n".join(done.stderr.strip().splitlines()[-_LAST:])
     silent = {"error": f"{PROGRAM.name} ended with exit code {done.returncode}\n{end}"}
-    return {str(one): answers.get(str(one), silent) for one in directories}
+    return {str(directory): answers.get(str(directory), silent) for directory in directories}
 
 
 def _clean(variables: Mapping[str, str]) -> dict[str, str]:

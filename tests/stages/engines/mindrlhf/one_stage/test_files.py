@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.config.load import load
 from stages.base.context import Context
+from stages.base.errors import InputError
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
 from stages.engines.mindrlhf.one_stage.stage import collect
@@ -134,7 +135,12 @@ def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tm
         folder.mkdir(parents=True)
         ((_, frame),), _, size = build_ckpt([("model.norm_out.weight", "F32", (2,))])
         (folder / f"policy_model_epoch_{job.engine.epochs}.ckpt").write_bytes(frame.ljust(size, b"\0"))
-    inputs = {"fetch": tmp_path, "tokenize": tmp_path}
-    collect(Context("grpo", config, inputs, output, work, tmp_path / "progress"))
+    context = Context(
+        "grpo", config, dict.fromkeys(("fetch", "tokenize"), tmp_path), output, work, tmp_path / "p"
+    )
+    collect(context)
     assert len(list(output.glob("train/rank_*/*.ckpt"))) == 8
     check("mindrlhf_one_stage/collect", output, tmp_path)
+    (folder / f"policy_model_epoch_{job.engine.epochs}.ckpt").unlink()
+    with pytest.raises(InputError, match="exit code 0, but wrote no checkpoint"):
+        collect(context)

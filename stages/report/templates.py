@@ -1,0 +1,38 @@
+"""The pages' templates: every value is escaped, none is missing silently."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from stages.report.text import duration, figure, moment, neutral, number, percent, size, words
+
+HERE = Path(__file__).parent
+
+
+def environment() -> Environment:
+    """Where templates are found, with the filters that they use."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    filters = (duration, figure, moment, number, percent, size, words)
+    environment.filters.update({function.__name__: function for function in filters})
+    return environment
+
+
+def own(name: str) -> Markup:
+    """A file of this package, to stand in a page as it is."""
+    return Markup((HERE / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
+
+
+def _shown(value: Any) -> Any:
+    """Every value on its way into the page, before escaping: no text slips past a forgotten filter."""
+    return neutral(value) if isinstance(value, str) and not isinstance(value, Markup) else value
