@@ -1,7 +1,7 @@
 """Qwen3's dense models: heads of a size of their own, queries and keys normed per head, no biases.
 
 mindformers 1.6.0 has its network for inference alone (models/qwen3/modeling_qwen3.py raises in training), and
-mindrlhf starts none; MindSpeed-RL trains it.
+mindrlhf starts none; MindSpeed-RL takes it.
 
 Source: transformers 4.57, models/qwen3/modeling_qwen3.py; mindformers 1.6.0, models/qwen3;
 Ascend/MindSpeed-RL 05a90d7, configs/model/qwen3_8b.yaml and qwen3_32b.yaml; MindSpeed-LLM a2c0733b9,

@@ -1,6 +1,6 @@
 """Qwen3's models with experts: Qwen3's attention, and in every layer experts instead of one wide network.
 
-mindformers 1.6.0 has its network for inference alone, and mindrlhf starts none; MindSpeed-RL trains it. The
+mindformers 1.6.0 has its network for inference alone, and mindrlhf starts none; MindSpeed-RL takes it. The
 weight tools use mindformers' names with a layer's experts behind each other, as its DeepSeek-V3 has them.
 
 Source: transformers 4.57, models/qwen3_moe; mindformers 1.6.0, models/qwen3_moe/utils.py;

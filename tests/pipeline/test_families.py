@@ -1,4 +1,4 @@
-"""Family × engine × stage: what the page of engines says is what plan says."""
+"""Family × engine × stage: what README and the page of engines say is what plan says."""
 
 import json
 import re
@@ -12,7 +12,8 @@ from pipeline.errors import ConfigError
 from pipeline.plan.graph import plan
 from stages.models.families import FAMILIES
 
-PAGE = (Path(__file__).parents[2] / "docs/engines/index.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "README_CN.md", "docs/engines/index.md", "docs/zh/engines/index.md")
 MODELS = {
     "qwen2": "qwen2_5_7b", "qwen3": "qwen3_8b", "qwen3_moe": "qwen3_30b_a3b", "llama3": "llama3_1_8b",
     "deepseek_v3": "deepseek_v3",
@@ -24,13 +25,18 @@ NEEDS = {
     "mindspeed_rl": (),
 }
 DEEPSEEK = ("experiment=mindrlhf_deepseek_v3", "dataset=arith", "reward=think", "model=deepseek_v3")
-STAGES = {"fetch", "convert", "tokenize", "strategy", "split", "grpo", "evaluate", "export", "report"}
-"""But sft, which is a choice."""
+SFT = {"local": "sft.enabled=true"}
+"""Engines that train supervised themselves, and how they are asked; the others: mindformers."""
+STAGES = {
+    "fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo", "evaluate", "export",
+    "report",
+}  # fmt: skip
 
 
-def rows() -> dict[str, list[str]]:
-    """Family -> what its table says of each engine."""
-    table = PAGE.partition("| | local | mindrlhf |")[2].partition("\n\n")[0]
+def rows(page: str = "README.md") -> dict[str, list[str]]:
+    """Family -> what its table says of each engine, in English."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("没有 ", "no ").replace("、", ", ")
+    table = text.partition("| | local | mindrlhf |")[2].partition("\n\n")[0]
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {family: cells for family, *cells in lines}
 
@@ -46,23 +52,30 @@ def test_plan_says_what_the_page_says(
     overrides = [f"engine={engine}", f"model={MODELS[family]}", *NEEDS[engine]]
     if family == "deepseek_v3":  # from the user's directory alone: what is in it is not looked at here
         overrides = [*(DEEPSEEK if engine == "mindrlhf" else overrides), "model.path=/models/it"]
+    supervised = [*overrides, SFT.get(engine, "engine.sft=mindformers")]
     if cell == "–":
         trained = [one.title for one in FAMILIES.values() if engine in one.engines]
         with pytest.raises(ConfigError, match=f"engine={engine} trains") as told:
             load(overrides)
         assert all(title in str(told.value) for title in trained)
         return
+    named = set(re.findall(r"\w+", cell.removeprefix("no ")))
+    wanted = STAGES if cell == "✓" else STAGES - named if cell.startswith("no ") else named
+    if "sft" in wanted:
+        overrides = supervised
+    else:
+        with pytest.raises(ConfigError, match=r"engine\.sft=mindformers: trains Qwen2 models"):
+            load(supervised)
     if family == "deepseek_v3":
         found = {spec.name for spec in plan(load(overrides), lambda path: "x").specs}
     else:
         assert main(["plan", "--json", f"store={tmp_path}", *overrides]) in (0, 1, 10)
         listed = json.loads(capsys.readouterr().out)["stages"]
         found = {one["stage"] for one in listed if one["state"] != "SKIPPED"}
-    named = set(re.findall(r"\w+", cell.removeprefix("no ")))
-    wanted = STAGES if cell == "✓" else STAGES - named if cell.startswith("no ") else named
-    assert found & STAGES == wanted
+    assert found == wanted
 
 
-def test_the_table_has_every_family_and_the_weight_tools_know_all() -> None:
+def test_the_table_has_every_family_on_every_page_and_the_weight_tools_know_all() -> None:
     assert rows().keys() == FAMILIES.keys() == MODELS.keys()
     assert {cells[-1] for cells in rows().values()} == {"✓"}
+    assert {page for page in PAGES if rows(page) != rows()} == set()

@@ -57,7 +57,7 @@ MODELS = {
 }
 
 
-def write(directory, model):
+def write(directory, model, std=1.0):
     """A random model as transformers saves it."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -65,9 +65,9 @@ def write(directory, model):
     write_config(model, {"bos": None, "eos": [1], "pad": 0}, directory)
     config = transformers.AutoConfig.from_pretrained(directory)
     torch.manual_seed(0)
-    made = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    made = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, model.torch_dtype))
     for tensor in made.state_dict().values():  # norms and biases too, and what is no parameter
-        torch.nn.init.normal_(tensor)
+        torch.nn.init.normal_(tensor, std=std)
     made.save_pretrained(directory)
     return json.loads((directory / "config.json").read_text())
 

@@ -23,7 +23,7 @@ def cases() -> list[Path]:
     return sorted({file.name: file for folder in (SHARED, OWN) for file in folder.glob("*.json")}.values())
 
 
-def load(file: Path) -> tuple[ModelConfig, RoleLayout, dict]:
+def load(file: Path, **changes: object) -> tuple[ModelConfig, RoleLayout, dict]:
     """Model, layout and {stage: {parameter: fields}} of one case."""
     values = json.loads(file.read_text())
     renames = {
@@ -31,7 +31,7 @@ def load(file: Path) -> tuple[ModelConfig, RoleLayout, dict]:
         "n_kv_heads": "num_key_value_heads",
         "num_layers": "num_hidden_layers",
     }
-    model = make_model(**{renames.get(key, key): value for key, value in values["model"].items()})
+    model = make_model(**({renames.get(key, key): value for key, value in values["model"].items()} | changes))
     layout = dict(values["layout"])
     layout["offset"] = tuple(layout["offset"] or ()) if isinstance(layout["offset"], list) else ()
     return model, make_layout(**layout), values["stages"]

@@ -1,0 +1,95 @@
+"""Converted weights in mindformers' own networks give transformers' logits, in float32."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stages.engines.mindformers.rehearsal import shim
+from stages.models.config import ModelConfig
+from stages.weights.convert import convert_directory
+from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.test_families import MODELS, write
+from tests.upstream.conftest import Find
+
+pytestmark = pytest.mark.upstream
+LENGTH = 48
+"""Beyond the original length of MODELS' stretched positions, 32."""
+
+
+def llama_config(model: ModelConfig) -> dict[str, object]:
+    values = {
+        "hidden_size": model.hidden_size, "num_layers": model.num_hidden_layers,
+        "num_heads": model.num_attention_heads, "n_kv_heads": model.num_key_value_heads,
+        "intermediate_size": model.intermediate_size, "vocab_size": model.vocab_size,
+        "max_position_embedding": model.max_position_embeddings, "rms_norm_eps": model.rms_norm_eps,
+        "theta": model.rope_theta, "tie_word_embeddings": model.tie_word_embeddings,
+        "qkv_concat": model.qkv_concat, "compute_dtype": "float32", "param_init_type": "float32",
+        "checkpoint_name_or_path": "",
+    }  # fmt: skip
+    if model.rope_scaling:
+        scaling = {
+            name: getattr(model.rope_scaling, name) for name in model.rope_scaling.__dataclass_fields__
+        }
+        values |= {"extend_method": "LLAMA3", "scaling_factor": scaling}
+    return values
+
+
+def qwen3_config(model: ModelConfig) -> dict[str, object]:
+    values = {
+        "hidden_size": model.hidden_size, "num_hidden_layers": model.num_hidden_layers,
+        "num_attention_heads": model.num_attention_heads, "num_key_value_heads": model.num_key_value_heads,
+        "head_dim": model.head_size, "intermediate_size": model.intermediate_size,
+        "vocab_size": model.vocab_size, "max_position_embeddings": model.max_position_embeddings,
+        "rms_norm_eps": model.rms_norm_eps, "rope_theta": model.rope_theta,
+        "tie_word_embeddings": model.tie_word_embeddings,
+    }  # fmt: skip
+    kinds = ("compute_dtype", "params_dtype", "rotary_dtype", "layernorm_compute_dtype")
+    return values | dict.fromkeys(kinds, "float32")
+
+
+CASES = {
+    "llama": ("llama3", False), "llama_fused": ("llama3", True), "llama_tied": ("llama3_tied", False),
+    "qwen3": ("qwen3_untied", False), "qwen3_tied": ("qwen3", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_they_are_transformers(checkout: Find, interpreter: Find, case: str, tmp_path: Path) -> None:
+    """Llama's training network, and the one of Qwen3, which mindformers has for inference alone."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    name, concat = CASES[case]
+    model = make_model(**MODELS[name], qkv_concat=concat, torch_dtype="float32")
+    write(tmp_path / "hf", model, std=0.3)
+    convert_directory(tmp_path / "hf", tmp_path / "complete", concat, None)
+    row = np.random.default_rng(0).integers(1, model.vocab_size, LENGTH)  # 0 pads, and is masked
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    with torch.no_grad():
+        wanted = theirs(torch.from_numpy(row)[None]).logits[0].numpy()
+    is_llama = model.family == "llama3"
+    values = {
+        "model": llama_config(model) if is_llama else qwen3_config(model),
+        "ids": [row.tolist()] if is_llama else row.tolist(),
+    }
+    (tmp_path / "case.json").write_text(json.dumps(values))
+    program = Path(__file__).with_name("llama_program.py" if is_llama else "qwen3_program.py")
+    paths = {"PYTHONPATH": str(checkout("mindformers-051d65f"))}
+    done = subprocess.run(
+        [str(interpreter("mindspore")), str(program), "case.json", "complete", "logits.npy"],
+        env=os.environ | shim.environment(tmp_path / "answers.json", paths),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    found = np.load(tmp_path / "logits.npy").reshape(wanted.shape)
+    assert np.abs(wanted).max() > 1
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)

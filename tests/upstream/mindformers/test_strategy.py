@@ -1,0 +1,47 @@
+"""Strategy files beside those that MindSpore's own front end writes for mindformers' LlamaForCausalLM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from stages.weights.strategy.files import read_strategy
+from stages.weights.strategy.stage import write_strategy
+from tests.stages.weights.strategy.golden import OWN, fields, load
+from tests.upstream.conftest import Find
+
+pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1200)]  # two or eight compilations
+PROGRAM = Path(__file__).with_name("front_end.py")
+FAMILIES = {"qwen2": {"qkv_has_bias": True}, "llama3": {"qkv_has_bias": False}}
+"""What LlamaConfig is told of each."""
+
+
+@pytest.mark.parametrize("case", sorted(OWN.glob("*.json")), ids=lambda file: file.stem)
+def test_it_is_what_the_front_end_writes(
+    checkout: Find, interpreter: Find, case: Path, tmp_path: Path
+) -> None:
+    """For every layout in tests/data, of both families; and the file there is what it writes."""
+    values = json.loads(case.read_text())
+    golden_family = values["model"].pop("family", "qwen2")
+    models = {family: {**values["model"], **keys} for family, keys in FAMILIES.items()}
+    (tmp_path / "case.json").write_text(json.dumps({"models": models, "layout": values["layout"]}))
+    done = subprocess.run(
+        [str(interpreter("mindspore")), str(PROGRAM), "case.json", "theirs"],
+        env=os.environ | {"PYTHONPATH": str(checkout("mindformers-051d65f"))},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=1100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for family in FAMILIES:
+        model, layout, golden = load(case, family=family)
+        written = fields(read_strategy(tmp_path / "theirs" / family))
+        write_strategy(model, layout, tmp_path / "ours" / family)
+        assert fields(read_strategy(tmp_path / "ours" / family)) == written
+        assert golden == written or family != golden_family
