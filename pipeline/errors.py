@@ -60,6 +60,10 @@ class RemoteError(StoreError):
         return error
 
 
+class NotThere(RemoteError):
+    """The remote answers that it does not have an object."""
+
+
 class StageFailed(Exception):
     """A stage's process ended badly; says where to look."""
 

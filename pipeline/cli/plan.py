@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from pipeline.cli.command import Commands, add_configuration, add_target, target
 from pipeline.errors import Exit, RemoteError
 from pipeline.plan import brought, cautions, explain
 from pipeline.plan.graph import Plan
+from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
 from pipeline.terminal import console
@@ -65,10 +65,13 @@ def _look(planned: Plan, store: Store) -> Shared | None:
     """What a remote has of it; nothing, and a warning, where it does not answer."""
     if not planned.config.remote.url:
         return None
-    from pipeline.plan.shared import look
+    from pipeline.plan.shared import look, open_place, warn
 
+    place = open_place(planned.config.remote)
+    place.tell = warn
+    signals.install()  # ^C does not wait for answers that are still to come
     try:
-        return look(planned, store)
+        return look(planned, store, place, warn)
     except RemoteError as error:
-        print(f"warning: remote: {error}; planned without it", file=sys.stderr)
+        warn(f"{error}; planned without it")
         return None

@@ -14,11 +14,13 @@ from pipeline.cli.command import Commands
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.graph import VERSIONS
-from pipeline.plan.shared import open_place
+from pipeline.plan.shared import open_place, warn
+from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from pipeline.store.remote import records
 from pipeline.store.remote.choose import choose, copies_of, local_keys, remote_keys
+from pipeline.store.remote.copies import ROOM
 from pipeline.store.remote.place import Place
 from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
@@ -86,7 +88,7 @@ def pull_(options: Namespace) -> int:
     if words:
         runs = {**records.runs(place), **history.runs(store.root)}
         keys = choose(words, planned, runs, [*planned, *remote_keys(place)])
-    copies = copies_of(place, keys)
+    copies = copies_of(place, keys, warn)
     here = [key for key in keys if store.problem(key) is None]
     absent = [key for key in keys if key not in here and not copies[key]]
     lines = {key: "is here" for key in here} | {key: f"is not at {place.url}" for key in absent}
@@ -122,8 +124,8 @@ def remote(options: Namespace) -> int:
         raise ConfigError([Problem("remote", " ".join(words), "unknown", "type: grpoflow remote status")])
     place, store = place_of(options)
     planned = planned_keys(options)
-    copies = copies_of(place, planned)
-    artifacts, recorded = len(remote_keys(place)), len(records.runs(place))
+    copies = copies_of(place, planned, warn)
+    artifacts, recorded = len(remote_keys(place)), len(records.last_told(place))
     if options.json:
         rows = [
             {
@@ -160,9 +162,14 @@ def place_of(options: Namespace) -> tuple[Place, Store]:
 
     Raises:
         ConfigError: they name no remote.
+        RemoteError: it does not answer.
     """
     config = load(options.overrides, options.config_dir)
-    return open_place(config.remote), Store(Path(config.store).absolute())
+    place = open_place(config.remote)
+    place.tell = warn
+    signals.install()  # ^C does not wait for answers that are still to come
+    place.briefly().list(ROOM)  # nobody waits long for a remote that does not answer at all
+    return place, Store(Path(config.store).absolute())
 
 
 def planned_keys(options: Namespace, words: Sequence[str] | None = None) -> list[Key]:

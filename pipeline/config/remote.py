@@ -30,8 +30,9 @@ class RemoteConfig:
     endpoint: str | None
     """Address of another server that speaks S3; null: what the environment or ~/.aws/config says."""
     timeout_s: PositiveFloat
-    """Seconds after which one request, of 8 MiB at most, is given up; it is tried 5 times. A run asks what
-    is there, and whether a remote is back, twice for 15 s at most, and goes on where nobody answers."""
+    """Seconds after which one request, of 8 MiB at most, is given up. It is tried twice, and up to 5 times
+    where an error comes sooner. A run asks what is there, and whether a remote is back, twice for 15 s at
+    most, and goes on where nobody answers."""
 
     def pushes(self, stage: str) -> bool:
         """Whether a run pushes what it commits of a stage."""
@@ -64,7 +65,7 @@ def problems(section: Any) -> Iterator[Problem]:
             yield Problem(key, f"{parts.scheme}://…", SECRET, ENVIRONMENT)
         elif key == "remote.endpoint" and parts.scheme not in ("http", "https"):
             yield Problem(key, value, "must be an address with http:// or https://")
-        elif not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s#]+", value) or (
+        elif not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s#]([^\n#]*[^\s#])?", value) or (
             parts.scheme == "file" and parts.netloc
         ):
             yield Problem(key, value, FORM)

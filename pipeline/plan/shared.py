@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.config.remote import RemoteConfig
-from pipeline.errors import ConfigError, Problem
+from pipeline.errors import ConfigError, Problem, RemoteError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.store.remote.choose import copies_of
 from pipeline.store.remote.copies import Copy
 from pipeline.store.remote.place import Place
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 
 NONE = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
 
@@ -48,27 +49,41 @@ def open_place(remote: RemoteConfig) -> Place:
     return Place(remote.url, remote.endpoint, remote.timeout_s)
 
 
-def look(plan: Plan, store: Store, whole: bool = False) -> Shared | None:
-    """What the plan's remote has of what the store lacks; None without a remote, or where it lacks nothing.
+def warn(text: object) -> None:
+    """Tell of a remote what ends nothing."""
+    print(f"warning: remote: {text}", file=sys.stderr, flush=True)
+
+
+def look(
+    plan: Plan,
+    store: Store,
+    place: Place,
+    on_refused: Callable[[RemoteError], None],
+    known: dict[Key, list[Copy]] | None = None,
+    whole: bool = False,
+) -> Shared | None:
+    """What the plan's remote has of what the store lacks; None where it lacks nothing.
 
     Args:
         plan: what is asked for.
         store: where it is to be.
+        place: the remote, which is asked briefly.
+        on_refused: hears of each artifact there that is not what it should be.
+        known: what was found for other plans, and is not asked for again; grows.
         whole: pull all of it.
 
     Raises:
-        ConfigError: the remote cannot be used with what is installed.
         RemoteError: it does not answer.
     """
-    if not plan.config.remote.url:
-        return None
+    known = {} if known is None else known
     lacking = [spec for spec in plan.asked if store.problem(spec.key) is not None]
     wanted = [spec for spec in lacking if spec.name not in plan.target.force]
     if not lacking:
         return None
-    place = open_place(plan.config.remote).briefly()
-    copies = copies_of(place, [spec.key for spec in wanted])
-    fitting = {spec.name: [copy for copy in copies[spec.key] if _fits(spec, copy)] for spec in wanted}
+    new = [spec.key for spec in wanted if spec.key not in known]
+    if new:
+        known.update(copies_of(place.briefly(), new, on_refused))
+    fitting = {spec.name: [copy for copy in known[spec.key] if _fits(spec, copy)] for spec in wanted}
     shared = _divide(plan, lacking, {name: found[0] for name, found in fitting.items() if found}, place.url)
     return Shared(place.url, {**shared.pull, **shared.stays}) if whole else shared
 

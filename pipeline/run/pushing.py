@@ -17,6 +17,9 @@ from pipeline.run.progress import Display
 from pipeline.store.store import Key, Store
 
 _pushing: dict[tuple[int, str, str], Pushing] = {}
+_saying = threading.Lock()
+"""Held while a thread writes to the terminal: a fork made meanwhile would wait for its locks for ever."""
+os.register_at_fork(before=_saying.acquire, after_in_parent=_saying.release, after_in_child=_saying.release)
 
 
 def beside(remote: RemoteConfig, store: Store) -> Pushing:
@@ -92,7 +95,8 @@ class Pushing:
             values = json.loads(line)
             display = next(reversed(self._under_way.values()), None)
             if "say" in values and display is not None:
-                display.say(values["say"])
+                with _saying:
+                    display.say(values["say"])
             if "settled" in values:
                 with self._settled:
                     self._under_way.pop(values["settled"], None)

@@ -96,7 +96,14 @@ def _names(overrides: Sequence[str], compose: Callable[[Sequence[str]], dict[str
 class Run:
     """A run in this process: leased from its start to the process's end."""
 
-    def __init__(self, plan: Plan, store: Store, overrides: Sequence[str], label: str = "") -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        overrides: Sequence[str],
+        label: str = "",
+        beside: Sharing | None = None,
+    ) -> None:
         """Check that this machine can run `plan`, and begin.
 
         Args:
@@ -104,6 +111,7 @@ class Run:
             store: where artifacts are.
             overrides: what the history keeps of the command line.
             label: stands before what is told of it.
+            beside: the remote of another run of the same build.
 
         Raises:
             EnvironmentProblem: a package is missing or of a version that is known to break.
@@ -120,7 +128,7 @@ class Run:
         if len(cached) < len(names) and plan.config.remote.url:
             from pipeline.run.sharing import Sharing
 
-            self.sharing = Sharing(plan, store, whole=bool(label))
+            self.sharing = Sharing(plan, store, whole=bool(label), other=beside)
         shared = None if self.sharing is None else self.sharing.shared
         stays = [] if shared is None else list(shared.stays)
         if len(cached) + len(stays) + (len(shared.pull) if shared else 0) < len(names):
@@ -214,7 +222,7 @@ class Run:
                 ran = build(spec, *how, views, self._command)
             except RemoteError as error:
                 assert sharing is not None  # else nothing asks a remote
-                sharing.lose(error)
+                sharing.connection.lose(error)
                 self._have_inputs(spec)
                 ran = build(spec, *how, command=self._command)
             state = "done" if ran else "cached"

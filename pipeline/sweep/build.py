@@ -166,10 +166,12 @@ class Sweep:
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
         config_dir = str(self._asked.config_dir) if self._asked.config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
-        roots = []
+        roots, sharing = [], None
         for point in points:
             assert self._store is not None
-            run = Run(plans[point.number], self._store, point.overrides, label=f"[{point.number}] ")
+            label = f"[{point.number}] "
+            run = Run(plans[point.number], self._store, point.overrides, label, sharing)
+            sharing = run.sharing or sharing
             point.run = run.id
             overrides = json.dumps(point.overrides)
             adopt(overrides, config_dir, run)

@@ -16,6 +16,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
+from stages.grpo.operators import cut_rows
 from stages.grpo.parallel import Place
 from stages.grpo.reduction import square_sum
 
@@ -55,7 +56,7 @@ class AdamW(nn.Cell):
         self.config, self.parameters = config, tuple(parameters)
         self.count = len(self.parameters)
         self.shapes = tuple(tuple(parameter.shape) for parameter in parameters)
-        self.ends = (0, *(int(end) for end in np.cumsum([parameter.size for parameter in parameters])))
+        self.sizes = tuple(int(parameter.size) for parameter in parameters)
         self.m, self.v = _zeros_like("adam_m", self.shapes), _zeros_like("adam_v", self.shapes)
         self.decays = tuple(config.weight_decay if len(shape) > 1 else 0.0 for shape in self.shapes)
         self.advance = ops.AdamWeightDecay()
@@ -78,7 +79,9 @@ class AdamW(nn.Cell):
         """
         config = self.config
         if self.sum_data is not None:
-            gradients = self.apart(self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients])))
+            summed = self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients]))
+            flat = cut_rows(summed, self.sizes)
+            gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
             square = square + self.shares[i] * square_sum(gradients[i])
@@ -100,13 +103,6 @@ class AdamW(nn.Cell):
                 gradient,
             )  # fmt: skip
         return norm
-
-    def apart(self, flat: Tensor) -> tuple[Tensor, ...]:
-        """One flat vector as arrays of the parameters' shapes."""
-        pieces: tuple[Tensor, ...] = ()
-        for i in range(self.count):
-            pieces = (*pieces, flat[self.ends[i] : self.ends[i + 1]].reshape(self.shapes[i]))
-        return pieces
 
 
 def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:

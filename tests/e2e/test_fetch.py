@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from pipeline.errors import StageFailed
@@ -27,12 +23,6 @@ from tests.stages.fetch.settings import model_values
 
 TOKEN = "ms-0123456789-secret"
 SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-BUILD = """
-import json, sys
-from pipeline.run.run import Run, prepare_plan
-arguments = json.loads(sys.argv[1])
-Run(*prepare_plan(arguments), arguments).build("fetch")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -108,26 +98,6 @@ def test_how_a_model_is_fetched_does_not_change_what_it_is(hub: Hub, tmp_path: P
     for change in ("model.hub.revision=v2", "model.hub.id=me/other"):
         assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key != base
     assert not hub.requests
-
-
-def test_a_killed_fetch_goes_on_where_it_stopped(hub: Hub, tmp_path: Path, content: dict[str, bytes]) -> None:
-    store, arguments = tmp_path / "store", overrides(tmp_path / "store")
-    hub.bytes_per_s = 200_000
-    child = subprocess.Popen([sys.executable, "-c", BUILD, json.dumps(arguments)], env=dict(os.environ))
-    deadline = time.monotonic() + 60
-    while sum(file.stat().st_size for file in store.rglob("model.safetensors.incomplete")) < 100_000:
-        assert time.monotonic() < deadline and child.poll() is None
-        time.sleep(0.02)
-    tree = [*psutil.Process(child.pid).children(recursive=True), child]
-    for process in tree:
-        process.kill()
-        process.wait()
-    hub.bytes_per_s = 0
-    hub.requests.clear()
-    artifact = fetch(arguments)
-    assert (artifact / "model.safetensors").read_bytes() == content["model.safetensors"]
-    (resumed,) = [seen for seen in hub.downloads() if seen.file == "model.safetensors"]
-    assert resumed.range is not None and int(resumed.range[6:-1]) >= 100_000
 
 
 def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub: Hub, tmp_path: Path) -> None:

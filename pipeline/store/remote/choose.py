@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from pipeline.errors import ConfigError, Problem, StoreError
+from pipeline.errors import ConfigError, Problem, RemoteError, StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.store.remote.copies import ROOM, Copy, find
@@ -17,15 +16,31 @@ from pipeline.store.verify import artifacts
 HEX = re.compile(r"(?:(\w+)[/-])?([0-9a-f]{6,64})")
 
 
-def copies_of(place: Place, keys: Iterable[Key]) -> dict[Key, list[Copy]]:
+def copies_of(
+    place: Place, keys: Iterable[Key], on_refused: Callable[[RemoteError], None]
+) -> dict[Key, list[Copy]]:
     """The whole copies of several artifacts; all are asked for at once.
+
+    Args:
+        place: the remote.
+        keys: which artifacts.
+        on_refused: hears of each of which all copies are refused: one of them makes no other unusable.
 
     Raises:
         RemoteError: the remote does not answer.
     """
     keys = list(keys)
-    with ThreadPoolExecutor(place.workers) as pool:
-        return dict(zip(keys, pool.map(lambda key: find(place, key), keys), strict=True))
+
+    def copies(key: Key) -> list[Copy]:
+        try:
+            return find(place, key)
+        except RemoteError as error:
+            if error.refused is None:
+                raise
+            on_refused(error)
+            return []
+
+    return dict(zip(keys, place.map(copies, keys), strict=True))
 
 
 def local_keys(store: Store) -> list[Key]:
@@ -46,9 +61,8 @@ def remote_keys(place: Place) -> list[Key]:
         RemoteError: the remote does not answer.
     """
     stages = sorted(name for name, entry in place.list(ROOM).items() if entry.is_directory)
-    with ThreadPoolExecutor(place.workers) as pool:
-        named = pool.map(lambda stage: place.list(f"{ROOM}/{stage}"), stages)
-        pairs = [(stage, name) for stage, names in zip(stages, named, strict=True) for name in names]
+    named = place.map(lambda stage: place.list(f"{ROOM}/{stage}"), stages)
+    pairs = [(stage, name) for stage, names in zip(stages, named, strict=True) for name in names]
     return [Key(stage, name) for stage, name in sorted(pairs) if re.fullmatch(r"[0-9a-f]{64}", name)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline.errors import RemoteError, StoreError
+from pipeline.errors import NotThere, RemoteError, StoreError
 from pipeline.store.remote.place import Place
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
 
@@ -65,7 +65,11 @@ def find(place: Place, key: Key) -> list[Copy]:
         path = f"{directory(key)}/{name}"
         try:
             copies.append(Copy(path, read_manifest(place, path, key)))
+        except NotThere:  # gc has removed it since it was listed
+            continue
         except RemoteError as error:
+            if error.refused is None:
+                raise
             refused = error
     if refused is not None and not copies:
         raise refused

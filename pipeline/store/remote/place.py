@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import importlib.util
@@ -11,17 +12,23 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pipeline.errors import ConfigError, Problem, RemoteError
+from pipeline.errors import ConfigError, NotThere, Problem, RemoteError
 
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 TRIES = 5
 PAUSE_S = 0.3
 BRIEF_TRIES, BRIEF_S = 2, 15.0
+SILENT_TRIES = 2
+"""Requests may end without an answer as often; what is answered with an error is tried `TRIES` times."""
+TELL_S = 5.0
 NEEDED = {
     "s3": ("botocore", "s3"),
     "s3a": ("botocore", "s3"),
@@ -63,12 +70,15 @@ class Place:
         """
         self.url, self._endpoint, self._timeout_s = url.rstrip("/"), endpoint, timeout_s
         self.tries = TRIES
+        self.tell: Callable[[str], None] = lambda text: None
+        """Hears that the remote has not answered yet."""
         self.scheme = urlsplit(url).scheme
         package, extra = NEEDED.get(self.scheme, ("fsspec", ""))
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
                 [Problem("remote", url, f"needs {package}", f"pip install 'grpoflow[{extra}]'")]
             )
+        self._telling_over = False
         self._opened: dict[tuple[int, int], Any] = {}
         self._opening: dict[tuple[int, int], threading.Lock] = {}
         self._root = str(self._class()._strip_protocol(self.url)).rstrip("/")
@@ -76,13 +86,43 @@ class Place:
     def briefly(self) -> Place:
         """The same for who can do without an answer, and does not wait half a minute for one."""
         place = Place(self.url, self._endpoint, min(self._timeout_s, BRIEF_S))
-        place.tries = BRIEF_TRIES
+        place.tries, place.tell = BRIEF_TRIES, self.tell
         return place
 
     @property
     def workers(self) -> int:
         """Requests that may be under way at once; a connection each over ssh, of which servers allow few."""
         return 4 if self.scheme in RENAMED else 8
+
+    @contextlib.contextmanager
+    def threads(self) -> Iterator[ThreadPoolExecutor]:
+        """Threads for requests; who presses ^C does not wait for answers that are still to come."""
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            yield pool
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
+
+    def map(self, function: Callable[[Asked], Told], items: Iterable[Asked]) -> builtins.list[Told]:
+        """What a function tells of each item, several at a time; after one has failed, no other is begun."""
+        failed = threading.Event()
+
+        def each(item: Asked) -> Told:
+            if failed.is_set():
+                raise RemoteError(f"{self.url}: is not asked any more")  # never seen: the first error is
+            try:
+                return function(item)
+            except BaseException:
+                failed.set()
+                raise
+
+        with self.threads() as pool:
+            return [*pool.map(each, items)]
 
     def list(self, path: str) -> dict[str, Entry]:
         """What lies directly below a path, by name; nothing where there is nothing.
@@ -105,6 +145,7 @@ class Place:
         """Bytes `start` to `end` of an object.
 
         Raises:
+            NotThere: it is not there.
             RemoteError: the remote does not answer, or has fewer.
         """
 
@@ -116,18 +157,19 @@ class Place:
         try:
             return bytes(self._ask("cat_file", path, start=start, end=end, check=whole))
         except FileNotFoundError as error:
-            raise RemoteError(f"{self.url}/{path}: is not there") from error
+            raise NotThere(f"{self.url}/{path}: is not there") from error
 
     def read(self, path: str) -> bytes:
         """All of a small object.
 
         Raises:
-            RemoteError: the remote does not answer, or does not have it.
+            NotThere: it is not there.
+            RemoteError: the remote does not answer.
         """
         try:
             return bytes(self._ask("cat_file", path))
         except FileNotFoundError as error:
-            raise RemoteError(f"{self.url}/{path}: is not there") from error
+            raise NotThere(f"{self.url}/{path}: is not there") from error
 
     def put(self, path: str, content: bytes) -> None:
         """Write an object, which appears as a whole or not at all.
@@ -182,11 +224,16 @@ class Place:
     ) -> Any:
         """Call a method of fsspec's, again where that may help."""
         last: Exception | None = None
+        began = time.monotonic()
+        most_s = SILENT_TRIES * self._timeout_s
         for number in range(self.tries):
             if number:
+                if time.monotonic() - began >= most_s:
+                    break
                 time.sleep(PAUSE_S * 3 ** (number - 1) * random.uniform(0.5, 1.5))  # noqa: S311
             try:
-                return check(self._call(self._system(), name, f"{self._root}/{path}", *values, **named))
+                with self._telling():
+                    return check(self._call(self._system(), name, f"{self._root}/{path}", *values, **named))
             except FileNotFoundError:
                 raise
             except Exception as error:  # each of fsspec's back ends has errors of its own
@@ -196,6 +243,21 @@ class Place:
                 if self.scheme in ("sftp", "ssh"):
                     self._opened.pop(self._place_of_system(), None)  # a connection that broke stays broken
         raise RemoteError(f"{self.url}: {_told(last)}") from None  # what is behind it may hold secrets
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Until it has answered once, tell, once, that somebody waits for it."""
+        if self._telling_over:
+            yield
+            return
+        self._telling_over = True  # the first request tells for all that are under way
+        timer = threading.Timer(TELL_S, self.tell, [f"{self.url} has not answered yet, it is waited for"])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _call(self, system: Any, name: str, path: str, *values: Any, **named: Any) -> Any:
         if name == "pipe_file" and self.scheme in RENAMED:

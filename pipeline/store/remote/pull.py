@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pipeline.errors import NoResult, RemoteError, StoreError
+from pipeline.errors import NoResult, NotThere, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.durable import READ_ONLY
 from pipeline.store.remote.copies import Copy, Span, find, lacking, offsets, part_name, spans
@@ -78,7 +78,12 @@ def _first_whole(place: Place, copies: Iterable[Copy], seat: Attempt, told: Told
                 raise RemoteError.of_copy(copy.path, f"{place.url}: is refused: {lack}")
             _check_room(copy, seat)
             fill(place, copy, begun, told=told, beat=seat.beat)
+        except NotThere as error:  # gc has removed it since it was found
+            failed = RemoteError.of_copy(copy.path, str(error))
+            continue
         except RemoteError as error:
+            if error.refused is None:
+                raise
             failed = error
             continue
         seat.staging.rmdir()
@@ -148,7 +153,7 @@ def damage(place: Place, copy: Copy) -> str | None:
         RemoteError: the remote does not answer.
     """
     files = copy.manifest.files
-    with ThreadPoolExecutor(place.workers) as pool:
+    with place.threads() as pool:
         content = _Content(place, copy, spans([(0, copy.bytes)]), pool)
         for name in sorted(files):
             digest, left = hashlib.sha256(), files[name]["size"]
@@ -175,7 +180,7 @@ def _stream(
     wrong: list[str] = []
     made: set[Path] = {directory}
     with (
-        ThreadPoolExecutor(place.workers) as pool,
+        place.threads() as pool,
         ThreadPoolExecutor(SYNCS) as settling,
         ThreadPoolExecutor(1) as writing,
     ):

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 from pipeline.errors import StoreError
 from pipeline.store.remote import copies
@@ -79,7 +79,7 @@ def push(
             sent += len(part)
         told(len(part))
 
-    with ThreadPoolExecutor(place.workers) as pool:
+    with place.threads() as pool:
         under_way: deque[Future[None]] = deque()
         try:
             for number, part in enumerate(_parts(store, key, manifest)):

@@ -10,7 +10,6 @@ import json
 import re
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
 from filelock import FileLock
 
@@ -59,8 +58,7 @@ def runs(place: Place) -> dict[str, Record]:
     Raises:
         RemoteError: the remote does not answer.
     """
-    with ThreadPoolExecutor(place.workers) as pool:
-        lines = [line for told in pool.map(lambda name: _read(place, name), _objects(place)) for line in told]
+    lines = [line for told in place.map(lambda name: _read(place, name), _objects(place)) for line in told]
     ordered = sorted(lines, key=lambda line: float(json.loads(line)["time_s"]))
     return dict(sorted(history.parse(ordered).items(), key=lambda item: item[1].started))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 from typing import Any
 
@@ -12,6 +13,14 @@ def known_hosts() -> Any:
     import paramiko
     from fsspec.implementations.sftp import SFTPFileSystem
 
+    class Unknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+        """Refuses a server whose key is not known."""
+
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+            """Never take it."""
+            rule = f"{hostname} is not found in known_hosts; connect by `ssh` once and compare its key"
+            raise PermissionError(errno.EACCES, rule)
+
     class KnownHosts(SFTPFileSystem):  # type: ignore[misc]
         """Asks ~/.ssh/known_hosts; fsspec itself would take any server for the right one."""
 
@@ -19,8 +28,15 @@ def known_hosts() -> Any:
             wait_s = self.ssh_kwargs.pop("timeout")
             waits = {"timeout": wait_s, "auth_timeout": wait_s, "banner_timeout": wait_s}
             self.client = paramiko.SSHClient()
-            self.client.load_system_host_keys()  # and paramiko refuses all others
-            self.client.connect(self.host, **waits, **self.ssh_kwargs)
+            self.client.load_system_host_keys()
+            self.client.set_missing_host_key_policy(Unknown())
+            try:
+                self.client.connect(self.host, **waits, **self.ssh_kwargs)
+            except paramiko.BadHostKeyException as error:
+                rule = f"{self.host} has another key than known_hosts tells: somebody may be between"
+                raise PermissionError(errno.EACCES, rule) from error
+            except paramiko.AuthenticationException as error:  # trying again may lock an account
+                raise PermissionError(errno.EACCES, f"{self.host}: {error}") from error
             self.ftp = self.client.open_sftp()
             self.ftp.get_channel().settimeout(wait_s)
 

@@ -8,10 +8,9 @@ is: hence a copy that is removed is none that anybody has begun to rely on since
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pipeline.errors import RemoteError
+from pipeline.errors import NotThere, RemoteError
 from pipeline.store.collect import kept
 from pipeline.store.remote import records
 from pipeline.store.remote.choose import remote_keys
@@ -62,6 +61,8 @@ def verify(place: Place, deep: bool) -> Iterator[Finding | None]:
 def _problem(place: Place, key: Key, path: str, deep: bool) -> str | None:
     try:
         copy = Copy(path, read_manifest(place, path, key))
+    except NotThere:  # gc has removed it since it was listed
+        return None
     except RemoteError as error:
         if error.refused is None:
             raise
@@ -101,8 +102,7 @@ def collect(place: Place, keep: int, grace_s: float, delete: bool) -> list[Doome
     def look(key: Key) -> list[Doomed]:
         return list(_doomed(place, key, str(key) in needed, str(key) in spare, now - grace_s))
 
-    with ThreadPoolExecutor(place.workers) as pool:
-        doomed = [item for found in pool.map(look, keys) for item in found]
+    doomed = [item for found in place.map(look, keys) for item in found]
     for item in doomed if delete else ():
         if item.goes:
             _remove(place, item.path)
@@ -151,8 +151,7 @@ def _newest(entries: Mapping[str, Entry]) -> float:
 def _remove(place: Place, path: str) -> None:
     """Remove a copy; it is no copy any more before its first part goes, and its mark goes last."""
     place.remove(path + WHOLE)
-    with ThreadPoolExecutor(place.workers) as pool:
-        list(pool.map(lambda name: place.remove(f"{path}/{name}"), place.list(path)))
+    place.map(lambda name: place.remove(f"{path}/{name}"), place.list(path))
     place.remove_directory(path)
     place.remove(path + CONDEMNED)
     place.remove_directory(path.rpartition("/")[0])

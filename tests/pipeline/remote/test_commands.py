@@ -98,7 +98,7 @@ def test_a_password_in_an_address_is_refused_and_not_told(
     assert not any(b"hush" in file.read_bytes() for file in files)
 
 
-@pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "x"])
+@pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "file:///x ", "x"])
 def test_what_is_no_address_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match=r"must be a URL|no such choice|Hydra"):
         load([f"remote={value}" if "://" not in value or " " in value else f"remote='{value}'"])

@@ -108,6 +108,15 @@ def test_a_server_whose_key_is_not_known_is_not_talked_to(
         (home / ".ssh" / "known_hosts").write_text("")
         team = team_at(f"sftp://{host}{tmp_path}/remote", tmp_path)
         some_artifact(team.mine)
+        opened: list[object] = []
+        real = Place._open
+        monkeypatch.setattr(Place, "_open", lambda place: opened.append(place) or real(place))
         with pytest.raises(RemoteError, match="not found in known_hosts"):
             push(team.place, team.mine, KEY)
+        other = (home / ".ssh" / "id_ed25519.pub").read_text().split()[:2]
+        address = host.rpartition("@")[2].replace("127.0.0.1", "[127.0.0.1]")
+        (home / ".ssh" / "known_hosts").write_text(" ".join([address, *other]) + "\n")
+        with pytest.raises(RemoteError, match="another key than known_hosts tells"):
+            push(team.place, team.mine, KEY)
+        assert len(opened) == 2  # once each: asking again changes nothing
     assert not (tmp_path / "remote").exists()

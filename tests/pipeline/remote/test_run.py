@@ -12,8 +12,10 @@ import pytest
 
 from pipeline import tasks
 from pipeline.cli import main
+from pipeline.errors import NotThere
 from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
+from pipeline.run import pushing
 from pipeline.run import run as running
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote import copies
@@ -246,3 +248,107 @@ def test_a_remote_that_takes_nothing_is_told_once(run: Runs, tmp_path: Path) -> 
     assert re.search(
         r"push: not at file://.*: strategy/[0-9a-f]{16}; `grpoflow push [\w-]+` brings it later", told
     )
+
+
+def test_a_manifest_that_is_refused_makes_no_other_unusable(
+    run: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("mine")
+    push(tmp_path, *PREPARED)
+    (manifest,) = (tmp_path / "remote" / "artifacts" / "split").rglob("*.json")
+    manifest.write_text(manifest.read_text().replace('"stage": "split"', '"stage": "fetch"'))
+    where = [f"store={tmp_path / 'theirs'}", f"remote=file://{tmp_path}/remote"]
+    capsys.readouterr()
+    assert main(["plan", "--json", *where]) == 10
+    told = capsys.readouterr()
+    states = {row["stage"]: row["state"] for row in json.loads(told.out)["stages"]}
+    assert (states["split"], states["tokenize"]) == ("RUN", "REMOTE") and "is refused" in told.err
+    names, states, told = run("theirs", "remote.push=stages", "remote.stages=[split]")
+    assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
+    assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", told)
+    assert len(list(manifest.parent.glob("*.json"))) == 2, "another copy stands beside it"
+
+
+def test_what_gc_removes_while_it_is_pulled_is_built(
+    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("mine")
+    push(tmp_path, *PREPARED)
+    real = Place.get
+
+    def gone(place: Place, path: str, *span: int) -> bytes:
+        if "/split/" in path:
+            raise NotThere(f"{place.url}/{path}: is not there")
+        return real(place, path, *span)
+
+    monkeypatch.setattr(Place, "get", gone)
+    names, states, told = run("theirs")
+    assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
+    assert states["tokenize"] == "pulled" and "goes on without" not in told
+
+
+@pytest.fixture
+def only_from_there(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From now on, a stage that is built fails."""
+
+    def fails(spec: StageSpec, *ignored: object) -> Manifest:
+        raise AssertionError(f"{spec.name} is built")
+
+    return lambda: monkeypatch.setattr(building, "_run", fails)
+
+
+def test_stages_that_run_at_once_push_and_pull_at_once(
+    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_from_there: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as the process that pushes has it
+    run("mine", "--workers", "3", "remote.push=on")
+    only_from_there()
+    wanted = ["tokenize", "split", "grpo"]
+    run("theirs", "--workers", "3", "--only", ",".join(wanted), "remote.push=off")
+    assert [name for name in ALL if has(tmp_path, "theirs", name)] == wanted
+
+
+def test_points_of_a_sweep_come_from_the_remote(
+    built: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    only_from_there: Callable[[], None],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)
+    asked: list[str] = []
+    real = Place.list
+    monkeypatch.setattr(Place, "list", lambda place, path: asked.append(path) or real(place, path))
+    points = ["--until", "split", "seed=1,2", f"remote=file://{tmp_path / 'a remote, geteilt für alle'}"]
+
+    def sweep(store: str, *more: str) -> int:
+        luigi.task_register.Register.clear_instance_cache()
+        monkeypatch.setattr(tasks, "_runs", {})
+        return main(["sweep", f"store={tmp_path / store}", *points, *more])
+
+    assert sweep("mine") == 0
+    for one in pushing._pushing.values():
+        one.finish()
+    only_from_there()
+    asked.clear()
+    assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
+    manifests = sorted(file.parent.name for file in (tmp_path / "theirs").glob("*/*/manifest.json"))
+    assert manifests == sorted(file.parent.name for file in (tmp_path / "mine").glob("*/*/manifest.json"))
+    of_artifacts = [path for path in asked if path.count("/") == 2]
+    assert len(of_artifacts) == len(set(of_artifacts)) == len(manifests)
+
+
+def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(
+    built: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[str] = []
+
+    def silent(place: Place, path: str) -> None:
+        asked.append(path)
+        raise places.RemoteError(f"{place.url}: Read timeout")
+
+    monkeypatch.setattr(Place, "list", silent)
+    remote = [f"remote=file://{tmp_path}/remote", "remote.push=off"]
+    assert main(["sweep", f"store={tmp_path / 'mine'}", "--until", "strategy", "seed=1,2,3", *remote]) == 0
+    assert capfd.readouterr().err.count("this run goes on without it") == 1
+    assert len(asked) <= Place("file:///x").workers
