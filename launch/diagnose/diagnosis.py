@@ -199,7 +199,9 @@ def _finding(log: Path, symptom: Symptom) -> Finding:
     line = text[symptom.begin : end if end >= 0 else len(text)].strip()[:_WIDTH]
     cause, remedy = (fill(failure.cause, match), fill(failure.remedy, match)) if failure else ("", "")
     waits = failure is not None and failure.kind == "follows"
-    named = (other.groupdict().get("peer") for other in (match.re.finditer(text) if waits else ()))
+    named = (
+        other.groupdict().get("peer") for other in (match.re.finditer(text, match.start()) if waits else ())
+    )
     peers = tuple(dict.fromkeys(int(peer) for peer in named if peer))
     pid = match.groupdict().get("pid")
     when = _time(log, text, symptom.begin)

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import psutil
 
+from stages.grpo.data import Vocabulary, read_prompts
 from tests.benchmarks.figures import Figure, at_most, write
+from tests.benchmarks.floor import floor_s
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
-LIMIT_GIB = 24.0
+LIMIT_GIB, LIMIT_S = 11.0, 20.0
 PROMPTS, GENERATIONS, TOKENS = 2, 4, 32
 TURN = itertools.cycle(range(GENERATIONS))
 OVERRIDES = [
@@ -44,9 +46,12 @@ def main(arguments: list[str]) -> bool:
         config = prepare(Path(directory), OVERRIDES)
         before = psutil.swap_memory().sout
         rows = metrics(run(Path(directory), "grpo", config))
+        vocabulary = Vocabulary.of(Path(directory) / "fetch", config.model)
+        records = read_prompts(Path(directory) / "tokenize" / "train.mindrecord", vocabulary)
         swapped = psutil.swap_memory().sout - before
     assert all(row["completion_length"] == TOKENS and row["grad_norm"] > 0 for row in rows)
     first, second = rows
+    floor = floor_s(config.model, PROMPTS, GENERATIONS, records.ids.shape[1], TOKENS, 1)
     return write(
         "half_billion",
         [
@@ -55,7 +60,9 @@ def main(arguments: list[str]) -> bool:
             at_most("peak_memory_gib", second["peak_memory_gib"], LIMIT_GIB, "GiB"),
             at_most("swapped_out_gib", swapped / 2**30, 0.0, "GiB"),
             Figure("first_step_s", first["step_s"], "s"),
-            Figure("step_s", second["step_s"], "s"),
+            at_most("step_s", second["step_s"], LIMIT_S, "s"),
+            Figure("floor_s", floor, "s"),
+            Figure("floor_ratio", second["step_s"] / floor, "ratio"),
             *(Figure(key, second[key], "s") for key in ("rollout_s", "reference_s", "train_s")),
         ],
     )

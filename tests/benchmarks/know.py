@@ -15,7 +15,7 @@ from tests.benchmarks.figures import Figure, at_most, wall_s, write
 
 RUNS = 5
 PENDING = 10
-HUGE = ["engine=mindrlhf", "model=qwen2_5_72b", "model.path=/models/qwen"]
+HUGE = ["engine=mindrlhf", "model=qwen2_5_72b"]
 WORKERS, LOG_BYTES = 64, 4 << 20
 LINE = "2026-01-01 10:00:00,000 - mindrlhf - INFO - epoch: 0, step: 1 start, loss: 0.0123\n"
 
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> bool:
             (logs / f"worker_{rank}.log").write_text(text, encoding="utf-8")
         store = f"store={root / 'store'}"
         commands = {
-            "layouts_72b_64_cards": (["layouts", *HUGE[:2], "cards=64", "--json"], 0, 2.0),
+            "layouts_72b_64_cards": (["layouts", *HUGE, "cards=64", "--json"], 0, 2.0),
             "plan_72b_64_cards": (["plan", *HUGE, "layout=dp1_mp8_pp8", store, "--json"], PENDING, 0.6),
             "diagnose_64_logs_of_4_mib": (["diagnose", str(logs)], 0, 5.0),
         }

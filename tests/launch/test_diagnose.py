@@ -203,3 +203,10 @@ def test_what_launch_writes_is_understood(program: str, failure: str, tmp_path: 
 def test_a_signal_has_its_name_in_the_log() -> None:
     assert child.how_it_ended(-signal.SIGKILL) == "grpoflow: ended by signal 9 (SIGKILL)"
     assert child.how_it_ended(3) == "grpoflow: ended with exit code 3"
+
+
+def test_whom_an_earlier_attempt_waited_for_is_not_waited_for_now(tmp_path: Path) -> None:
+    line = "HCCL: connected p2p timeout, remote rank[{}]\n"
+    ended = "\ngrpoflow: ended with exit code 1\n"
+    (tmp_path / "worker_0.log").write_text(line.format(3) + ended + "loading\n" + line.format(5) + ended)
+    assert diagnose(tmp_path).absent == (5,)
