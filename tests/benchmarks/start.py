@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> bool:
         print(f"seed {seed}: gain {gains[-1]:.3f}; seconds: {told}", flush=True)
     medians = {name: statistics.median(one[name] for one in parts) for name in parts[0]}
     figures = [
-        at_most("run_s", medians.pop("run"), LIMIT_S, "s"),
+        at_most("default_run_s", medians.pop("run"), LIMIT_S, "s"),
         at_least("least_gain", min(gains), GAIN, "share"),
     ]
     return write("start", [*figures, *(Figure(f"{name}_s", value, "s") for name, value in medians.items())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from tests.e2e.outside import (
     SFT,
     STEPS,
     artifact,
+    by_hand,
+    dry_run,
     kill_when,
     living,
     result,
     rows,
+    sourced,
+    surrounded,
     weights_moved,
 )  # fmt: skip
 
@@ -82,6 +87,17 @@ def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str,
         [1 / s + last for s in steps], abs=1e-3
     )
     assert weights_moved(store) == {float(OF_ARITH + STEPS)}
+
+
+@pytest.mark.long
+def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path, alpaca: list[str]) -> None:
+    store, run = tmp_path / "store", [*MINDRLHF, *alpaca, *surrounded(tmp_path, "mindformers")]
+    assert run_plain(store, *run, standin("die@1:0")).exit_code == 1  # its inputs are there now
+    shutil.rmtree(store / ".work")
+    script, grpo = dry_run(store, *run)
+    assert script.parents[1].name.startswith("sft-") and grpo.parents[1].name.startswith("grpo-")
+    assert "Training Over!" in by_hand(script, tmp_path / "logs")
+    assert sourced(tmp_path) == [("sft", "yes"), ("sft", "no")]
 
 
 @pytest.mark.long

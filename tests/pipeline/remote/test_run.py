@@ -287,6 +287,12 @@ def test_what_gc_removes_while_it_is_pulled_is_built(
     assert states["tokenize"] == "pulled" and "goes on without" not in told
 
 
+def wait_for_pushes() -> None:
+    """With several workers, a run's process waits for them when it ends, which this one does not."""
+    for one in pushing._pushing.values():
+        one.finish()
+
+
 @pytest.fixture
 def only_from_there(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From now on, a stage that is built fails."""
@@ -302,6 +308,7 @@ def test_stages_that_run_at_once_push_and_pull_at_once(
 ) -> None:
     monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as the process that pushes has it
     run("mine", "--workers", "3", "remote.push=on")
+    wait_for_pushes()
     only_from_there()
     wanted = ["tokenize", "split", "grpo"]
     run("theirs", "--workers", "3", "--only", ",".join(wanted), "remote.push=off")
@@ -327,8 +334,7 @@ def test_points_of_a_sweep_come_from_the_remote(
         return main(["sweep", f"store={tmp_path / store}", *points, *more])
 
     assert sweep("mine") == 0
-    for one in pushing._pushing.values():
-        one.finish()
+    wait_for_pushes()
     only_from_there()
     asked.clear()
     assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
