@@ -1,13 +1,14 @@
 """Artifacts brought along from elsewhere: which stage of a plan each one is, and into the store with it."""
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.plan.explain import differences
 from pipeline.plan.graph import Plan, StageSpec, anew
 from pipeline.store import brought
-from pipeline.store.store import DIGITS, MANIFEST, Manifest, Store
+from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
 
 EDITIONS = 100
 """How often built anew an artifact is still known as a plan's."""
@@ -38,7 +39,8 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
         if damage is not None:
             problems.append(Problem("--from", str(directory), f"is damaged: {damage}", "copy it again"))
         elif not alike:
-            problems.append(_stranger(directory, manifest, list(specs.values())))
+            known = {spec.key: spec for plan in plans for spec in plan.specs}
+            problems.append(_stranger(directory, manifest, list(specs.values()), known))
         else:
             fits[directory] = alike[0]
     if problems:
@@ -58,7 +60,9 @@ def take_in(store: Store, plans: Sequence[Plan], directories: Sequence[Path]) ->
         yield f"{spec.name}: {f'taken from {directory}' if taken else 'is in the store already'}"
 
 
-def _stranger(directory: Path, manifest: Manifest, specs: Sequence[StageSpec]) -> Problem:
+def _stranger(
+    directory: Path, manifest: Manifest, specs: Sequence[StageSpec], known: Mapping[Key, StageSpec]
+) -> Problem:
     """Why an artifact is none of the plan's."""
     brings = f"is {manifest.stage} {manifest.fingerprint[:DIGITS]}"
     same = [spec for spec in specs if spec.name == manifest.stage]
@@ -67,14 +71,30 @@ def _stranger(directory: Path, manifest: Manifest, specs: Sequence[StageSpec]) -
         return Problem("--from", str(directory), f"{brings}, which is not asked for", f"asked for: {names}")
     nearest = min(same, key=lambda spec: len(differences(spec, manifest)))
     wanted = nearest.key.fingerprint[:DIGITS]
-    first = nearest.first or nearest.key
+    place = directory.resolve().parent
+    above = _built_anew(nearest, manifest, place.parent, known)
+    if above is None:
+        why = "; ".join(differences(nearest, manifest)[:3]) or "a label differs"
+        rule = f"{brings}, and this plan's is {wanted} ({why})"
+        return Problem("--from", str(directory), rule, "type the configuration that it was made with")
+    source = "this plan's configuration" if above is nearest else f"made from {above.name}, which was"
+    rule = f"{brings}, {source} built anew (--force) there; this plan takes {wanted} alone"
+    other = place / wanted
+    remedy = f"give {other}" if (other / MANIFEST).is_file() else "build it here: leave this --from out"
+    return Problem("--from", str(directory), rule, remedy)
+
+
+def _built_anew(
+    spec: StageSpec, manifest: Manifest, store: Path, known: Mapping[Key, StageSpec]
+) -> StageSpec | None:
+    """Which stage of a plan an artifact of another store, or what it was made from, is another edition of."""
+    first = spec.first or spec.key
     if any(anew(first, number).fingerprint == manifest.fingerprint for number in range(EDITIONS)):
-        rule = (
-            f"{brings}, this plan's configuration built anew (--force) there; this plan takes {wanted} alone"
-        )
-        other = directory.resolve().parent / wanted
-        remedy = f"give {other}" if (other / MANIFEST).is_file() else "build it here: leave this --from out"
-        return Problem("--from", str(directory), rule, remedy)
-    why = "; ".join(differences(nearest, manifest)[:3]) or "a label differs"
-    rule = f"{brings}, and this plan's is {wanted} ({why})"
-    return Problem("--from", str(directory), rule, "type the configuration that it was made with")
+        return spec
+    for name, key in spec.inputs.items():
+        there = Key(key.stage, manifest.inputs.get(name, ""))
+        with contextlib.suppress(StoreError):  # it may lie there no more
+            source = Manifest.read(store / str(there) / MANIFEST)
+            if there != key and (above := _built_anew(known[key], source, store, known)) is not None:
+                return above
+    return None
