@@ -80,11 +80,6 @@ def read_json(path: Path) -> Any:
 def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     """Around code that takes a file's values apart: what they lack or are instead is told by the file's name.
 
-    Args:
-        path: the file.
-        what: it should be, for example "a list of added tokens".
-        remedy: what to do about it.
-
     Raises:
         InputError: a key is missing, or a value is of another kind or beyond bounds.
     """

@@ -144,15 +144,6 @@ def split_directory(
 ) -> None:
     """`split` on paths alone; `out` appears when complete.
 
-    Args:
-        source: a Hugging Face directory or a complete mindformers one.
-        strategy: merged strategy file, or the directory of strategy files.
-        out: new directory.
-        ranks: only these ranks; None: all.
-        dtype: cast floating tensors; None keeps them.
-        progress: told bytes.
-        file_format: safetensors or ckpt.
-
     Raises:
         InputError: naming file and tensor.
     """
