@@ -2,13 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.plan.explain import differences
 from pipeline.plan.graph import Plan, StageSpec, anew
-from pipeline.store import brought
+from pipeline.store.attempt import attempt
+from pipeline.store.durable import damage
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
+from stages.base.clone import clone
 
 EDITIONS = 100
 """How often built anew an artifact is still known as a plan's."""
@@ -34,8 +37,8 @@ def fitting(plans: Sequence[Plan], directories: Sequence[Path], deep: bool = Fal
             remedy = "give a directory STORE/STAGE/FINGERPRINT of a store"
             problems.append(Problem("--from", str(directory), f"is no artifact: {error}", remedy))
             continue
-        alike = [spec for spec in specs.values() if spec.key == brought.key(manifest)]
-        damage = brought.damage_of(directory, manifest, deep)
+        alike = [spec for spec in specs.values() if spec.key == _key(manifest)]
+        damage = _damage(directory, manifest, deep)
         if damage is not None:
             problems.append(Problem("--from", str(directory), f"is damaged: {damage}", "copy it again"))
         elif not alike:
@@ -56,7 +59,7 @@ def take_in(store: Store, plans: Sequence[Plan], directories: Sequence[Path]) ->
         StoreError: the store cannot be written.
     """
     for directory, spec in fitting(plans, directories, deep=True).items():
-        taken = brought.take_in(store, directory, spec.key)
+        taken = _commit(store, directory, spec.key)
         yield f"{spec.name}: {f'taken from {directory}' if taken else 'is in the store already'}"
 
 
@@ -98,3 +101,47 @@ def _built_anew(
             if there != key and (above := _built_anew(known[key], source, store, known)) is not None:
                 return above
     return None
+
+
+def _key(manifest: Manifest) -> Key:
+    """Which artifact a manifest is of."""
+    return Key(manifest.stage, manifest.fingerprint)
+
+
+def _damage(directory: Path, manifest: Manifest, deep: bool) -> str | None:
+    """How the files of `directory` differ from its manifest, if they do."""
+    try:
+        found = (damage(directory, name, entry, deep) for name, entry in manifest.files.items())
+        return next((problem for problem in found if problem is not None), None)
+    except OSError as error:
+        return f"output unreadable: {error.filename} ({error.strerror})"
+
+
+def _commit(store: Store, directory: Path, wanted: Key) -> bool:
+    """Copy a committed artifact, and what its manifest says of its making, into `store`.
+
+    Returns:
+        False when the store has a whole one already.
+
+    Raises:
+        StoreError: it is damaged or another one, or the store cannot be written; nothing is committed then.
+    """
+    store.open()
+    with store.lock(wanted):
+        if store.problem(wanted) is None:
+            return False
+        with attempt(store, wanted) as seat:
+            manifest = Manifest.read(directory / MANIFEST)
+            try:
+                for name in manifest.files:
+                    target = seat.staging / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    clone(directory / name, target)
+            except OSError as error:
+                raise StoreError.of(error, directory) from error
+            problem = _damage(seat.staging, manifest, deep=True)
+            if problem is not None or _key(manifest) != wanted:
+                raise StoreError(f"{directory}: was changed while it was copied: {problem or _key(manifest)}")
+            store.commit(seat.staging, replace(manifest, files={}))
+            seat.done()
+    return True

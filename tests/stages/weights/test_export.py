@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
 from stages.weights.export import export, export_directory
-from stages.weights.merge import merge_directory
 from stages.weights.sources import open_ranks
 from stages.weights.split import split_directory
 from stages.weights.strategy.files import read_strategy
