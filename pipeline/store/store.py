@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pipeline.errors import NoResult, StoreError
 from pipeline.store.durable import damage, fsync_directory, settle, write_json
+from pipeline.store.leases import locked
 from stages.base.files import read_json
 from stages.must_hold import lacking
 
@@ -246,21 +247,14 @@ class Store:
         The lock saves work. Should it not hold (some NFS mounts), attempts and commit still keep the
         store right.
         """
-        directory = self.root / ".locks"
+        file = self.root / ".locks" / f"{key.flat}.lock"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(directory / f"{key.flat}.lock", mode=0o664)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                on_wait()
-                lock.acquire()
-        except OSError as error:
-            raise StoreError.of(error, self.root) from error
-        try:
+            lock = locked(file, self.root, timeout_s=0)
+        except Timeout:
+            on_wait()
+            lock = locked(file, self.root)
+        with lock:
             yield
-        finally:
-            lock.release()
 
     def commit(self, staging: Path, manifest: Manifest) -> Path:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
