@@ -6,8 +6,6 @@ with its memory as `used / total`. A machine with 910_93 chips calls them Ascend
 Another table gives the verdict unknown, never ok.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Every child carries the environment variable GRPOFLOW_JOB. A worker that msrun m
 session, or that outlived a killed parent, is still found by it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Several workers on this machine through MindSpore's msrun."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The `grpoflow` command: what people type. Each module holds its commands' parser, help and body."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`grpoflow doctor`: can this machine run the engines? Changes nothing; asks the network only when told."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """`grpoflow push`, `pull` and `remote`: between the store and its remote, and what that holds."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

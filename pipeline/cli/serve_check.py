@@ -1,7 +1,5 @@
 """`grpoflow serve-check`: whether a model that left the store answers elsewhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

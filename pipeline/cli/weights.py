@@ -1,7 +1,5 @@
 """`grpoflow strategy`, `convert`, `split`, `merge` and `reshard`: tools on weights, without a store."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

@@ -1,7 +1,5 @@
 """A Hugging Face directory that says itself which model it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

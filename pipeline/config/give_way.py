@@ -1,7 +1,5 @@
 """Defaults give way to what is typed: only what is typed can contradict what is typed."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

@@ -4,8 +4,6 @@ A stage would refuse the same, by the same functions, but perhaps hours later. W
 a tokenizer's training can tell is checked as soon as that stage is done.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Artifacts brought along from elsewhere: which stage of a plan each one is, and into the store with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What may go wrong in a plan that is valid: `plan` shows it, `run` tells it before anything starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from launch.machine.environment import memory_bytes

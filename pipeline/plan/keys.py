@@ -1,7 +1,5 @@
 """What a key of the configuration means: read off its field, the graph and the rules."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import dataclasses

@@ -1,7 +1,5 @@
 """Where each value of a configuration comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

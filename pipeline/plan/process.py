@@ -1,7 +1,5 @@
 """The process that does a stage's work: its command line, and the room that it needs on disk."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

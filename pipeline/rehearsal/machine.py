@@ -1,7 +1,5 @@
 """What a rehearsal needs of this machine: checkouts, a tokenizer, an interpreter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

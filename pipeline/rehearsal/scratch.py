@@ -1,7 +1,5 @@
 """The product's own stages, in a store that is thrown away."""
 
-from __future__ import annotations
-
 import functools
 import json
 import time

@@ -4,8 +4,6 @@ The address is a secret (whoever has it can post), so it comes from the environm
 before a stage starts, and is never told: not in a manifest, a log or an error.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

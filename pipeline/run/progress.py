@@ -3,8 +3,6 @@
 Everything here goes to stderr; stdout belongs to the summary and the result line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Rewards that are not ours are tried on a handful of completions before anything expensive runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

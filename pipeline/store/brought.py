@@ -1,7 +1,5 @@
 """An artifact of another store, committed in this one: verified, copied, verified again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files that survive a power cut and that nobody changes by mistake."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

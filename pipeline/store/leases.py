@@ -3,8 +3,6 @@
 A run holds its lease for as long as its process lives, whatever ends it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 from collections.abc import Iterator

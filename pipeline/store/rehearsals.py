@@ -1,7 +1,5 @@
 """Rehearsals in a store: the report of each, and what one that failed has left."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

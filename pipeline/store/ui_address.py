@@ -1,7 +1,5 @@
 """Where the living `grpoflow ui` of a store is, and how runs ask it: a file that only its user can read."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

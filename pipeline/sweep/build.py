@@ -5,8 +5,6 @@ Hydra expands the command line (expand.py) into override lists, one per point (i
 index.html. The ID follows from the command line, so the same command goes on with the same sweep.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """A sweep's command line, which Hydra expands into the override lists of its points."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging

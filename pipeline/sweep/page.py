@@ -1,7 +1,5 @@
 """The page of a sweep: gathers what its points left in the store, and lets stages/report draw it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path

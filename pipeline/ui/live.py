@@ -1,7 +1,5 @@
 """Pages of `grpoflow ui`, drawn from the store as it is now: the list of runs, and a run's report so far."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that others give us: opened only where they are files, and their sizes told to people."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """What every run of an outside engine is rendered from, and where its files lie."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What no outside engine's GRPO does: keys of `train` that it would pass over, so that they are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What rehearsals of every engine share: proofs, places of upstream, variables of their processes."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A model with random weights from a seed, as a Hugging Face directory (without tokenizer)."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Configuration of datasets, and which of the user's files a config makes the stages read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

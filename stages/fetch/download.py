@@ -1,7 +1,5 @@
 """What all downloads share: the record of what came, verification, and the way into the artifact."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What a hub lists: which entries are safe, and which of them are needed."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence

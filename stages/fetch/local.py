@@ -1,7 +1,5 @@
 """A Hugging Face directory, the user's own or downloaded: checked, then put into the artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path

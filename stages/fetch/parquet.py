@@ -1,7 +1,5 @@
 """A Parquet file's rows as plain mappings, in batches, through pyarrow (an optional package)."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path

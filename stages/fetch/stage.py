@@ -1,7 +1,5 @@
 """Stage fetch: a Hugging Face directory with a Qwen2 model and its tokenizer."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator, Sequence

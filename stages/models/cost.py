@@ -3,8 +3,6 @@
 Only good for ordering layouts of one model: bandwidths and speed are nominal, and were not measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ range: low counts what the backward pass cannot do without, high the copies that
 No estimate of this module was ever measured on an NPU.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

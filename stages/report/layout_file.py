@@ -1,7 +1,5 @@
 """A layout's picture as an SVG file of its own; follows light and dark where it is looked at."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from markupsafe import Markup

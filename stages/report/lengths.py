@@ -1,7 +1,5 @@
 """How long completions were, and what waiting for the longest of each step cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

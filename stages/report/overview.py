@@ -1,7 +1,5 @@
 """The list of runs and sweeps of a store, for `grpoflow ui`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

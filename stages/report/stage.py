@@ -1,7 +1,5 @@
 """Stage report: index.html and result.json {"bytes": n} from the artifacts of all other stages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of a sweep: the best point, all points in a table, and their curves overlaid."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter

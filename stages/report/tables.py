@@ -1,7 +1,5 @@
 """Rows for the page's tables: config, training figures, samples, environment, artifacts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

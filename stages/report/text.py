@@ -1,7 +1,5 @@
 """Text and numbers for people: nothing that a model wrote may steer the reader's screen."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re

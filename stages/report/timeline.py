@@ -1,7 +1,5 @@
 """When each stage ran, from the manifests: the bars of the timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

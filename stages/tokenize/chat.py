@@ -4,8 +4,6 @@ A template marks turns with special tokens. The same characters inside a message
 are guarded while the template runs, so that no message can end its own turn or begin another.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

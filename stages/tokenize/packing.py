@@ -4,8 +4,6 @@ Each document ends with <|endoftext|>, as Qwen's own pretraining text does; rows
 are full, and only the last one is padded, so that no token is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stage tokenize: train, test and supervised examples as MindRecord files, with a data card."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -5,8 +5,6 @@ labels). Source: mindformers 1.6.0, models/llama/llama.py:630-660 (the cut, igno
 dataset/handler/base_handler.py (columns input_ids and labels).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Complete checkpoints in mindformers' form: numbered safetensors files and param_name_map.json."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How weights are converted, split and exported; imports no numpy, for plans read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from stages.base.layout import Role

@@ -4,8 +4,6 @@ Nothing but names changes, so by default only the name map is written and split 
 through it: no second copy of the model is made.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping

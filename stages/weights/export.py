@@ -1,7 +1,5 @@
 """Mindformers parameters back to a Hugging Face directory like the fetched one."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Rank directories back to full tensors on disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stages.models.config import Dtype

@@ -1,7 +1,5 @@
 """Rank directories of one layout directly to those of another, optimizer states included."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The split stage: full tensors to rank_K directories, as the strategy files say."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 

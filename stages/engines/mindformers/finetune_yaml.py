@@ -6,8 +6,6 @@ classes that take what is written here. Source: mindformers 051d65f and 1.6.0,
 research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; values that differ say why.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from stages.engines.mindformers.checkpoints import PREFIXES

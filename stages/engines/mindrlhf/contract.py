@@ -6,8 +6,6 @@ Source: mindrlhf at 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and
 examples/grpo/qwen_grpo_tutorial/main.py.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

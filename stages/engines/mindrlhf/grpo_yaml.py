@@ -4,8 +4,6 @@ Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the
 main.py. Values that differ from upstream's defaults say why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py and grpo_experience_maker
 train, infer, ref and old_policy); mindformers 051d65f, core/optim/adamw.py (moments in float32).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from stages.base.layout import RoleLayout

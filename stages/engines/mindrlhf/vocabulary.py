@@ -7,8 +7,6 @@ with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_m
 (grpo_trainer.py:237).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is under way: its logs turned into metrics.jsonl and completions.jsonl while it writes them."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

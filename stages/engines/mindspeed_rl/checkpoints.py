@@ -6,8 +6,6 @@ same with the weights alone, and may be called release.
 Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import zipfile

@@ -4,8 +4,6 @@ The targets follow from layout.train: the shipped YAML of 7B trains with other d
 conversion makes, and nobody would notice before loading.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

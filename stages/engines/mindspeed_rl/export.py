@@ -4,8 +4,6 @@ Its result lies in mg2hf/ below the original's directory; some guides say mg2hg/
 own and no tokenizer: what goes into the artifact has the fetched model's files, names and dtypes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ time before it. Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, mindspeed_rl
 trainer/grpo_trainer_hybrid.py and trainer/utils/compute_utils.py; docs/zh/features/log_metrics.md.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ NVIDIA/Megatron-LM core_v0.12.1, megatron/core/optimizer/distrib_optimizer.py (b
 gradients, float32 master weights and moments).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from stages.engines.mindspeed_rl.job import Job

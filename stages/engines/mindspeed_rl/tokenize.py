@@ -7,8 +7,6 @@ Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datase
 (R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct

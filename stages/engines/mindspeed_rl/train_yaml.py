@@ -5,8 +5,6 @@ configs/envs/runtime_env.yaml and mindspeed_rl/config_cls. The YAML has no defau
 stands in it, so that nothing of the checkout's configs is read. Other values than the shipped ones say why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

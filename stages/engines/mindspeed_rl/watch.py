@@ -1,7 +1,5 @@
 """Training that is under way: its iterations as metrics.jsonl, its samples as completions.jsonl."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from stages.engines.mindspeed_rl import checkpoints

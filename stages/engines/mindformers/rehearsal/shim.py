@@ -1,7 +1,5 @@
 """What a rehearsal adds to the processes of mindrlhf and mindformers: a directory on PYTHONPATH, a script."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """run_mindformer.py's recipe, small: what says size becomes small, and nothing else changes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One run of grpo_one_stage.py as its settings, and the numbers that follow from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The same recipe, small: what says size becomes small, and nothing else changes."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools

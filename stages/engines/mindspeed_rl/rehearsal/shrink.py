@@ -1,7 +1,5 @@
 """The same recipe, small: the model and what follows from its size; layout, template and batches stay."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

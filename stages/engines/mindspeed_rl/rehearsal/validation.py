@@ -1,7 +1,5 @@
 """Starts validate.py in the engine's interpreter, and reads what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
