@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.errors import StoreError
 from pipeline.store.attempt import attempt
-from pipeline.store.durable import damage
+from pipeline.store.durable import damage, unreadable
 from pipeline.store.store import MANIFEST, Key, Manifest, Store
 from stages.base.clone import clone
 
@@ -21,7 +21,7 @@ def damage_of(directory: Path, manifest: Manifest, deep: bool) -> str | None:
         found = (damage(directory, name, entry, deep) for name, entry in manifest.files.items())
         return next((problem for problem in found if problem is not None), None)
     except OSError as error:
-        return f"output unreadable: {error.filename} ({error.strerror})"
+        return unreadable(error, directory)
 
 
 def take_in(store: Store, directory: Path, wanted: Key) -> bool:
