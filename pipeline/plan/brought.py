@@ -9,7 +9,7 @@ from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.plan.explain import differences
 from pipeline.plan.graph import Plan, StageSpec, anew
 from pipeline.store.attempt import attempt
-from pipeline.store.durable import damage
+from pipeline.store.durable import damage, unreadable
 from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
 from stages.base.clone import clone
 
@@ -114,7 +114,7 @@ def _damage(directory: Path, manifest: Manifest, deep: bool) -> str | None:
         found = (damage(directory, name, entry, deep) for name, entry in manifest.files.items())
         return next((problem for problem in found if problem is not None), None)
     except OSError as error:
-        return f"output unreadable: {error.filename} ({error.strerror})"
+        return unreadable(error, directory)
 
 
 def _commit(store: Store, directory: Path, wanted: Key) -> bool:

@@ -26,7 +26,7 @@ from typing import Any
 from filelock import Timeout
 
 from pipeline.errors import NoResult, StoreError
-from pipeline.store.durable import damage, fsync_directory, settle, write_json
+from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
 from pipeline.store.leases import locked
 from stages.base.files import read_json
 from stages.must_hold import lacking
@@ -193,7 +193,7 @@ class Store:
                 which is where results, configurations and indices stand.
 
         Raises:
-            StoreError: the store may not be looked into.
+            StoreError: the store may not be looked into, or this process cannot read it just now.
         """
         path = self.path(key)
         try:
@@ -204,6 +204,8 @@ class Store:
         try:
             manifest = self.manifest(key)
         except StoreError as error:
+            if isinstance(error.__cause__, OSError):
+                unreadable(error.__cause__, path)
             return str(error)
         sizes = {name: entry["size"] for name, entry in manifest.files.items()}
         lack = lacking(manifest.stage, manifest.config, sizes)
@@ -215,7 +217,7 @@ class Store:
                 if problem is not None:
                     return problem
         except OSError as error:
-            return f"output unreadable: {error.filename} ({error.strerror})"
+            return unreadable(error, path)
         return None
 
     def manifest(self, key: Key) -> Manifest:

@@ -48,17 +48,6 @@ def test_export_from_ranks_gives_the_same_files(tmp_path, qkv_concat):
     assert _files(tmp_path / "back") == _files(tmp_path / "hf")
 
 
-def test_merged_ranks_export_to_the_same_files(tmp_path):
-    model = make_model(tie_word_embeddings=True)
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(model_parallel=4), tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-    merge_directory(tmp_path / "ranks", tmp_path / "strategy", tmp_path / "ms")
-    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
-
-    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
-
-
 def test_a_repeated_tied_head_is_written_from_the_embedding(tmp_path):
     model = make_model(tie_word_embeddings=True, torch_dtype="float32")
     bits = write_hf(tmp_path / "hf", model)
