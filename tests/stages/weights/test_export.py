@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
-from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
 from stages.weights.export import export, export_directory
 from stages.weights.sources import open_ranks
