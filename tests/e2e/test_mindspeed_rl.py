@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import CHEAP, Finished, run_plain
-from tests.e2e.outside import SFT, sourced, surrounded
+from tests.e2e.mindrlhf import rows, standin
+from tests.e2e.outside import SFT, artifact, living, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
-from tests.e2e.test_mindrlhf import artifact, living, rows, standin
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
 

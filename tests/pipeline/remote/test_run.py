@@ -333,6 +333,8 @@ def test_points_of_a_sweep_come_from_the_remote(
 
     assert sweep("mine") == 0
     wait_for_pushes()
+    told = capfd.readouterr().err
+    assert [told.count(f"[{point}] split: pushed") for point in (0, 1)] == [1, 1]
     only_from_there()
     asked.clear()
     assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
