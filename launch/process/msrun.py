@@ -14,14 +14,6 @@ def command(
 ) -> list[str]:
     """The msrun line that starts `program` (arguments of python) once per worker.
 
-    Args:
-        program: what follows `python`, for example ["-m", "stages", "grpo", "spec.json"].
-        python: the interpreter; msrun itself stands beside it.
-        workers: number of workers, all on this machine.
-        master_addr: address of the scheduler.
-        master_port: its port, free.
-        log_dir: receives scheduler.log and worker_K.log.
-
     Raises:
         LaunchError: when msrun is not installed beside the interpreter.
     """

@@ -23,11 +23,6 @@ from stages.grpo import checkpoint_files
 def check(plan: Plan, store: Store, weights: bool = True) -> None:
     """Refuse what a stage of the plan would refuse.
 
-    Args:
-        plan: what is asked about.
-        store: where fetched files may be.
-        weights: the model's directory must hold them, too.
-
     Raises:
         ConfigError: with every problem that was found.
     """

@@ -55,10 +55,6 @@ class Key:
 def explain(path: str, config: Config) -> Key:
     """What a key means.
 
-    Args:
-        path: with dots; of a section too.
-        config: decides which engine's settings are meant, and the graph.
-
     Raises:
         ConfigError: there is no such key.
     """

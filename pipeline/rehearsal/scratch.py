@@ -76,12 +76,6 @@ class Scratch:
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
         """A function of stages.__main__ that is no stage of the graph, in a process of its own.
 
-        Args:
-            plan: its configuration is handed over whole.
-            entry: the function's name.
-            inputs: its name for an input -> the stage whose artifact that is.
-            output: a directory that is made.
-
         Raises:
             StageFailed: it ended badly.
         """

@@ -94,9 +94,9 @@ class Display:
         """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
         return not self.label and self._console.is_terminal and self._process == os.getpid()
 
-    def say(self, text: str) -> None:
-        """Tell something beside the table."""
-        self._console.print(self.label + text, markup=False, soft_wrap=True)
+    def say(self, text: str, is_own: bool = True) -> None:
+        """Tell something beside the table; what is not the run's own has no label."""
+        self._console.print(self.label * is_own + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
 
     def _table(self) -> Table:

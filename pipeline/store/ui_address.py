@@ -151,12 +151,7 @@ def address(root: Path, cards: int) -> Place:
 
 
 def obstacle(place: Place, needed: int) -> str:
-    """Why the scheduler gave a run nothing to do, as far as it tells.
-
-    Args:
-        place: where it is.
-        needed: cards of the largest stage that is missing.
-    """
+    """Why the scheduler gave a run nothing to do, as far as it tells."""
     try:
         resources = {row["name"]: row["num_total"] for row in place.ask("resource_list")}
         paused = place.ask("is_paused")

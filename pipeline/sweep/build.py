@@ -49,12 +49,7 @@ class Sweep:
     """The points of one command line, in as many batches as the sweeper hands over."""
 
     def __init__(self, wanted: Sequence[str], asked: Asked) -> None:
-        """A sweep that has not begun.
-
-        Args:
-            wanted: overrides as typed, sweeps unexpanded, with Hydra's own that choose points.
-            asked: what is asked for of its points.
-        """
+        """A sweep that has not begun."""
         self._wanted, self._asked = list(wanted), asked
         self._composer: Composer | None = None
         self._points: list[Point] = []

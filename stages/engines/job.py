@@ -39,6 +39,11 @@ class GrpoJob:
         """From a stage's part of the configuration."""
         return read_part(cls, config)
 
+    @property
+    def sample_length(self) -> int:
+        """Longest sample: prompt and completion."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens
+
 
 @dataclass(frozen=True)
 class RunPlaces:

@@ -18,6 +18,7 @@ INCOMPLETE = ".incomplete"
 """Suffix of a partial file; the modelscope client's."""
 BLOCK = 1 << 20
 Progress = Callable[[int, int], None]
+"""Told the bytes that are here, and those in all."""
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,6 @@ def put_model(
 ) -> None:
     """Check the directory `root` and put its weights, config and tokenizer files into `output`.
 
-    Args:
-        root: config.json, weights, and what else there is.
-        model: the shape that config.json must have.
-        output: an existing directory.
-        put: makes the first path the artifact's second: a link, a copy, ...
-        tokenizer: take tokenizer files too.
-
     Raises:
         InputError: a file is missing, malformed, or of a kind that is refused.
         ConfigError: config.json disagrees with the model section; one Problem per key.

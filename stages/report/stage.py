@@ -29,13 +29,6 @@ def write_report(
 ) -> Path:
     """Render the page of a run into the directory `output`.
 
-    Args:
-        inputs: stage name -> artifact directory; missing stages and files are named on the page.
-        output: existing directory.
-        config: section `report`.
-        defaults: the configuration without any override; None: not known.
-        began: Unix time of the run's start; None: not known.
-
     Returns:
         The path of index.html.
     """

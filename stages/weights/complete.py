@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stages.models.config import Dtype
+from stages.weights.config import Format
 from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
-from stages.weights.formats import Format
-from stages.weights.outputs import OutputFiles
-from stages.weights.sources import PARAM_MAP_NAME, Tensor
+from stages.weights.outputs import OutputFiles, complete_directory
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
 from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
@@ -85,3 +86,23 @@ def write_complete(
         return
     files_of = {name: names[number_of[name]] for name in tensors}
     (out / PARAM_MAP_NAME).write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")
+
+
+def merge_directory(
+    source: Path, strategy: Path, out: Path, dtype: Dtype | None = None, progress: Progress | None = None
+) -> None:
+    """Merge rank_K directories into one complete mindformers checkpoint; `out` appears when complete.
+
+    Args:
+        source: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
+        strategy: their merged strategy file, or the directory of all ranks' files.
+        out: new directory: numbered safetensors files and param_name_map.json.
+        dtype: cast floating tensors; None keeps them.
+        progress: told bytes.
+
+    Raises:
+        InputError: a rank, slice or stage is missing, or shapes don't fit.
+    """
+    tensors = open_ranks(source, read_strategy(strategy))
+    with complete_directory(out) as directory:
+        write_complete(tensors, by_size(tensors, dtype), directory, dtype, progress=progress)

@@ -17,8 +17,7 @@ from stages.models.config import Dtype, ModelConfig
 from stages.models.families import family_of
 from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
-from stages.weights.config import ConvertConfig
-from stages.weights.formats import Format
+from stages.weights.config import ConvertConfig, Format
 from stages.weights.names import name_map, read_shape, renamed, untrained
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context

@@ -1,4 +1,4 @@
-"""The split stage: full tensors to rank_K directories, as the strategy files say."""
+"""The split stage: full tensors to rank_K directories, as strategy files say; and from layout to layout."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -8,15 +8,14 @@ from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
 from stages.weights.complete import stored_dtype
-from stages.weights.config import SPLIT, SplitConfig
+from stages.weights.config import SPLIT, Format, SplitConfig
 from stages.weights.convert import converted
-from stages.weights.formats import Format
 from stages.weights.names import is_fused, name_map, read_shape, renamed
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.prefixes import is_clone, plain_strategy
 from stages.weights.progress import to_context
 from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
-from stages.weights.sources import Tensor, open_directory, whole
+from stages.weights.sources import Tensor, open_directory, open_ranks, whole
 from stages.weights.transfer import THREADS, Move, Progress, transfer
 
 Box = tuple[slice, ...]
@@ -144,15 +143,6 @@ def split_directory(
 ) -> None:
     """`split` on paths alone; `out` appears when complete.
 
-    Args:
-        source: a Hugging Face directory or a complete mindformers one.
-        strategy: merged strategy file, or the directory of strategy files.
-        out: new directory.
-        ranks: only these ranks; None: all.
-        dtype: cast floating tensors; None keeps them.
-        progress: told bytes.
-        file_format: safetensors or ckpt.
-
     Raises:
         InputError: naming file and tensor.
     """
@@ -160,6 +150,36 @@ def split_directory(
     tensors = open_complete(source, layouts)
     with complete_directory(out) as directory:
         split(tensors, {directory: layouts}, ranks, dtype, file_format, progress=progress)
+
+
+def reshard_directory(
+    source: Path,
+    source_strategy: Path,
+    target_strategy: Path,
+    out: Path,
+    ranks: Collection[int] | None = None,
+    progress: Progress | None = None,
+    file_format: Format = "safetensors",
+) -> None:
+    """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
+
+    Args:
+        source: directory with rank_0, rank_1, …
+        source_strategy: strategy file or directory of `source`.
+        target_strategy: strategy file or directory of the result.
+        out: new directory with rank_K/model.safetensors.
+        ranks: only these ranks of the result; None: all.
+        progress: told bytes.
+        file_format: safetensors or ckpt.
+
+    Raises:
+        InputError: a slice is missing, or tensors and strategies don't fit each other.
+    """
+    tensors = open_ranks(source, read_strategy(source_strategy))
+    with complete_directory(out) as directory:
+        split(
+            tensors, {directory: read_strategy(target_strategy)}, ranks, None, file_format, progress=progress
+        )
 
 
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:

@@ -69,6 +69,10 @@ def test_a_reader_who_is_gone_hears_nothing_at_the_interpreters_end() -> None:
     os.close(read)
     line = [sys.executable, "-m", "pipeline.cli", "config"]
     done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+    # unbuffered, or longer than a buffer, help is written at once; argparse hides that it was not
+    line = [sys.executable, "-u", "-m", "pipeline.cli", "plan", "--help"]
+    done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE, timeout=120)
     os.close(write)
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 

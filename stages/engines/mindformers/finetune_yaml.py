@@ -22,13 +22,7 @@ SCHEDULES = {
 
 
 def finetune(job: Job, places: Places, resume: bool) -> Values:
-    """The whole file.
-
-    Args:
-        job: the settings, checked by stages.engines.mindformers.rules.
-        places: where its files lie.
-        resume: the run continues from places.start, a checkpoint of its own.
-    """
+    """The whole file."""
     settings, layout = job.mindformers, job.layout
     piped = layout.pipeline_stage > 1
     dataset = _dataset(job, places)

@@ -116,10 +116,6 @@ def arguments(version: Version) -> frozenset[str]:
 def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """The version whose keys and arguments a checkout accepts; the newest known one without a checkout.
 
-    Args:
-        home: the checkout.
-        tutorial: whose arguments are asked; all families' take the same.
-
     Raises:
         ConfigError: it is no checkout, or accepts neither version's keys.
     """

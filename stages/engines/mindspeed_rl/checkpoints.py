@@ -36,13 +36,7 @@ def ranks(layout: RoleLayout) -> list[str]:
 
 
 def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
-    """What is missing or cut off in one iteration's directory; None when it is whole.
-
-    Args:
-        place: iter_N or release.
-        layout: how the model is cut.
-        optimizer: whether every rank has a distributed optimizer's part.
-    """
+    """What is missing or cut off in one iteration's directory; None when it is whole."""
     files = [WEIGHTS, *([OPTIMIZER] if optimizer else [])]
     for rank in ranks(layout):
         for name in files:

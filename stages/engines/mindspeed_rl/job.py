@@ -64,11 +64,6 @@ class Job(GrpoJob):
         return self.engine.mini_batch_size or self.train.prompts_per_step
 
     @property
-    def sample_length(self) -> int:
-        """Longest sample: prompt and completion."""
-        return self.tokenize.max_prompt_length + self.rollout.max_tokens
-
-    @property
     def seq_length(self) -> int:
         """Longest sequence of training."""
         return self.engine.seq_length or whole_row(self.sample_length)

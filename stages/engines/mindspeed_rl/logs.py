@@ -54,12 +54,7 @@ class Iteration:
 
 
 def read_line(line: str, cards: int) -> Iteration | None:
-    """The iteration that a line tells of; None for any other line.
-
-    Args:
-        line: of the driver's log.
-        cards: that its rates are divided by.
-    """
+    """The iteration that a line tells of; None for any other line."""
     match = _ITERATION.search(COLOURS.sub("", line))
     if match is None:
         return None

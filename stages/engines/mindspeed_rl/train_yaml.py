@@ -17,13 +17,7 @@ _CPUS = 8
 
 
 def train_config(job: Job, places: Places, resume: bool) -> Values:
-    """All sections of the training YAML.
-
-    Args:
-        job: the settings, checked by stages.engines.mindspeed_rl.rules.
-        places: where its files lie.
-        resume: the run continues from places.checkpoints.
-    """
+    """All sections of the training YAML."""
     separate = {"ref_config": _loads(job, places.weights)} if not job.engine.use_integrated_worker else {}
     if separate:
         # without a reward model's cards nothing is loaded from it, but the section must be there

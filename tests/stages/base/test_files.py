@@ -1,9 +1,10 @@
 import os
 import socket
+import sys
 
 import pytest
 
-from stages.base.files import open_regular, read_text, shown_bytes
+from stages.base.files import open_regular, read_bytes, read_text, shown_bytes
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
@@ -39,6 +40,25 @@ def test_files_are_read(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     open_regular(file).close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_interrupt_while_a_file_is_opened_is_no_error_of_the_file(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+
+    def interrupt(frame, event, function):
+        if event == "c_return" and function is open:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    before = os.listdir("/proc/self/fd")
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_bytes(file)
+    finally:
+        sys.setprofile(None)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize(

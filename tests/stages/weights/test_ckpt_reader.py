@@ -6,7 +6,7 @@ import pytest
 from stages.base.errors import InputError
 from stages.weights.ckpt import build_ckpt
 from stages.weights.ckpt_reader import read_ckpt
-from stages.weights.merge import merge_directory
+from stages.weights.complete import merge_directory
 from stages.weights.sources import open_directory, whole
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy

@@ -51,11 +51,6 @@ class Job(GrpoJob):
         )
 
     @property
-    def sample_length(self) -> int:
-        """Longest sample: prompt and completion."""
-        return self.tokenize.max_prompt_length + self.rollout.max_tokens
-
-    @property
     def seq_length(self) -> int:
         """Row length of training."""
         return self.engine.seq_length or whole_row(self.sample_length)

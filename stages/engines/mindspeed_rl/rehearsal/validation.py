@@ -24,13 +24,6 @@ def validate(
 ) -> dict[str, dict[str, Any]]:
     """What upstream says of the train.yaml of every directory.
 
-    Args:
-        python: the engine's interpreter.
-        home: the checkout of MindSpeed-RL.
-        directories: each with a train.yaml.
-        nodes: of the Ray cluster.
-        own: the recipe's engine.env.
-
     Returns:
         Directory -> {"roles": {role: Megatron's arguments}} or {"error": traceback}.
     """
