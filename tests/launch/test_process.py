@@ -61,34 +61,18 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
     assert failure.value.tail == [str(i) for i in range(80, 100)]
 
 
-def test_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    with pytest.raises(ProcessTimedOut, match="not finished after 2 s"):
-        child.run(
-            [sys.executable, "-c", TREE, str(pid_file)],
-            job=f"test-timeout-{tmp_path}",
-            log=tmp_path / "log",
-            timeout_s=2,
-            grace_s=0.5,
-        )
-    assert not living(wait_for(pid_file))
-
-
-def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
+def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path: Path, end: type[BaseException]) -> None:
     pid_file = tmp_path / "pid"
 
     def interrupt() -> None:
-        if pid_file.exists() and pid_file.read_text():
+        if end is KeyboardInterrupt and pid_file.exists() and pid_file.read_text():
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        child.run(
-            [sys.executable, "-c", TREE, str(pid_file)],
-            job=f"test-interrupt-{tmp_path}",
-            log=tmp_path / "log",
-            grace_s=0.5,
-            on_poll=interrupt,
-        )
+    timeout_s = 2 if end is ProcessTimedOut else None
+    tree, job = [sys.executable, "-c", TREE, str(pid_file)], f"test-end-{tmp_path}"
+    with pytest.raises(end, match="not finished after 2 s" if timeout_s else None):
+        child.run(tree, job=job, log=tmp_path / "log", timeout_s=timeout_s, grace_s=0.5, on_poll=interrupt)
     assert not living(wait_for(pid_file))
 
 
