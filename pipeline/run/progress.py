@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -27,11 +26,9 @@ Listener = Callable[[Mapping[str, Any]], None]
 class Display:
     """States of the stages of one run."""
 
-    def __init__(
-        self, stages: Sequence[str], cached: Sequence[str], label: str = "", out: Console | None = None
-    ) -> None:
+    def __init__(self, stages: Sequence[str], cached: Sequence[str], label: str = "") -> None:
         self.label = label  # of one run among several, which share the terminal
-        self._console = out or console(stderr=True)
+        self._console = console(stderr=True)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
         }

@@ -11,7 +11,7 @@ from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
 from stages.weights.outputs import OutputFiles, complete_directory
 from stages.weights.slicing import read_strategy
 from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
-from stages.weights.transfer import THREADS, Move, Progress, transfer
+from stages.weights.transfer import Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
 """Hugging Face's usual limit of one file."""
@@ -46,7 +46,6 @@ def write_complete(
     out: Path,
     dtype: Dtype | None = None,
     file_format: Format = "safetensors",
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json, or as one model.ckpt.
@@ -57,7 +56,6 @@ def write_complete(
         out: an existing directory.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors or ckpt.
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -81,7 +79,7 @@ def write_complete(
                 targets = tuple(file.targets(tensor.name, box))
                 moves.append(Move(tensor, targets, stored_dtype(tensor, dtype)))
         files.check_space()
-        transfer(moves, threads, progress)
+        transfer(moves, progress=progress)
     if file_format == "ckpt":
         return
     files_of = {name: names[number_of[name]] for name in tensors}

@@ -16,7 +16,7 @@ from stages.weights.prefixes import is_clone, plain_strategy
 from stages.weights.progress import to_context
 from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
 from stages.weights.sources import Tensor, open_directory, open_ranks, whole
-from stages.weights.transfer import THREADS, Move, Progress, transfer
+from stages.weights.transfer import Move, Progress, transfer
 
 Box = tuple[slice, ...]
 
@@ -39,7 +39,6 @@ def split(
     ranks: Collection[int] | None,
     dtype: Dtype | None,
     file_format: Format = "safetensors",
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Cut full tensors for the ranks of one or more strategies; every source byte is read once.
@@ -50,7 +49,6 @@ def split(
         ranks: only these ranks (one node's share); None: all.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors (rank_K/model.safetensors) or ckpt (rank_K/model.ckpt).
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -71,7 +69,7 @@ def split(
             Move(tensors[name], tuple(found), stored_dtype(tensors[name], dtype))
             for name, found in targets.items()
         ]
-        transfer(moves, threads, progress)
+        transfer(moves, progress=progress)
 
 
 def rank_boxes(tensors: Mapping[str, Tensor], strategy: Strategy, rank: int) -> dict[str, Box]:

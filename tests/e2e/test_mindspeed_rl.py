@@ -112,12 +112,6 @@ def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout:
     assert weights_moved(store) == {STEPS}
 
 
-def test_run_refuses_without_a_checkout(tmp_path: Path) -> None:
-    done = run(tmp_path / "store", "engine.mindspeed_rl_home=null")
-    assert done.exit_code == 2
-    assert "engine.mindspeed_rl_home: is required to run" in done.stderr
-
-
 @pytest.mark.long
 def test_it_starts_from_what_mindformers_has_trained(tmp_path: Path) -> None:
     store = tmp_path / "store"

@@ -52,14 +52,8 @@ def test_every_command_has_help_with_examples(command: str, capsys: pytest.Captu
 def test_without_a_reader_it_ends_as_other_programs_do(
     stream: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    history.record(
-        tmp_path,
-        "20260101-000000-aaaa",
-        "started",
-        overrides=[],
-        config={},
-        artifacts={"grpo": f"grpo/{'a' * 16}"},
-    )
+    artifacts = {"grpo": f"grpo/{'a' * 16}"}
+    history.record(tmp_path, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts=artifacts)
     log = tmp_path / ".logs" / f"grpo-{'a' * 16}" / "stage.log"
     log.parent.mkdir(parents=True)
     log.write_text("step\n" * 9999)

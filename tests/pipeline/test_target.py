@@ -300,16 +300,8 @@ def test_points_of_a_sweep_are_built_as_far_as_is_asked(
     there = Store(tmp_path / "there")
     planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
     place = commit_spec(there, planned.spec("strategy"), {})
-    points = [
-        "-m",
-        f"store={tmp_path / 'here'}",
-        "layout=dp2_mp1_pp1",
-        "seed=0,1",
-        "--only",
-        "strategy",
-        "--from",
-        str(place),
-    ]
+    points = ["-m", f"store={tmp_path / 'here'}", "layout=dp2_mp1_pp1", "seed=0,1", "--only", "strategy"]
+    points += ["--from", str(place)]
     assert main(["sweep", "--plan", *points]) == 0
     told = capsys.readouterr()
     assert "1 stages to run; 2 if each" in told.out and f"strategy: would be taken from {place}" in told.err
