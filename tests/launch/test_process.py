@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -62,17 +63,24 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
-def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path: Path, end: type[BaseException]) -> None:
-    pid_file = tmp_path / "pid"
+def test_a_timeout_and_an_interrupt_end_the_whole_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    pid_file, passed = tmp_path / "pid", [0.0]
+    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr(child, "time", clock)
 
-    def interrupt() -> None:
-        if end is KeyboardInterrupt and pid_file.exists() and pid_file.read_text():
-            raise KeyboardInterrupt
+    def once_the_tree_stands() -> None:
+        if pid_file.exists() and pid_file.read_text():
+            if end is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            passed[0] = 3601
 
-    timeout_s = 2 if end is ProcessTimedOut else None
     tree, job = [sys.executable, "-c", TREE, str(pid_file)], f"test-end-{tmp_path}"
-    with pytest.raises(end, match="not finished after 2 s" if timeout_s else None):
-        child.run(tree, job=job, log=tmp_path / "log", timeout_s=timeout_s, grace_s=0.5, on_poll=interrupt)
+    with pytest.raises(end, match="not finished after 3600 s" if end is ProcessTimedOut else None):
+        child.run(
+            tree, job=job, log=tmp_path / "log", timeout_s=3600, grace_s=0.5, on_poll=once_the_tree_stands
+        )
     assert not living(wait_for(pid_file))
 
 
