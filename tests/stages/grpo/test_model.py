@@ -104,7 +104,7 @@ def every_logit(network, prompt, length, completion):
 
     @ms.jit
     def forward(prompt, length, completion):
-        return network.all_logits(network.hidden(prompt, length, completion))
+        return network.all_logits(network.hidden(prompt, length, completion)[0])
 
     logits = forward(*Batch(prompt, length, completion).tensors()).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
