@@ -1,7 +1,5 @@
 """Typed launcher settings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """The exceptions of launching: what could not be started, and what ended badly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

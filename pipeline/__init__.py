@@ -8,19 +8,9 @@ import sys
 from typing import Any
 
 __all__ = [
-    "Convert",
-    "Evaluate",
-    "Export",
-    "Fetch",
-    "FetchDataset",
-    "Grpo",
-    "Report",
-    "RunGRPO",
-    "Sft",
-    "Split",
-    "Strategy",
-    "Tokenize",
-]
+    "Convert", "Evaluate", "Export", "Fetch", "FetchDataset", "Grpo", "Report", "RunGRPO", "Sft", "Split",
+    "Strategy", "Tokenize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

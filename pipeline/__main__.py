@@ -3,8 +3,6 @@
 `--cfg job` and `--info defaults` show the configuration as Hydra does.
 """
 
-from __future__ import annotations
-
 import sys
 
 from pipeline.cli import main

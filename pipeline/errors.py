@@ -11,15 +11,9 @@ from launch.errors import LaunchError
 from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
-    "REPORTED",
-    "ConfigError",
-    "InputError",
-    "NoResult",
-    "Problem",
-    "RemoteError",
-    "StageFailed",
+    "REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "RemoteError", "StageFailed",
     "StoreError",
-]
+]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
 
 

@@ -4,8 +4,6 @@ A fingerprint is the SHA-256 of canonical JSON. Paths, host names and times stay
 store can move and two users can share one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -93,13 +93,7 @@ def adopted() -> list[Run]:
 
 
 def prepare(overrides: str, config_dir: str | None, target: Target = WHOLE) -> Run:
-    """Compose and plan once per process and parameters; ends the process on invalid input.
-
-    Args:
-        overrides: canonical JSON list.
-        config_dir: directory with the user's own config groups.
-        target: what of the graph is asked for.
-    """
+    """Compose and plan once per process and parameters; ends the process on invalid input."""
     if (overrides, config_dir, target) not in _runs:
         signals.install()
         try:

@@ -1,7 +1,5 @@
 """How text meets people on stdout and stderr."""
 
-from __future__ import annotations
-
 import os
 import sys
 

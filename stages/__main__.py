@@ -1,7 +1,5 @@
 """Entry point of a stage process: `python -m stages NAME spec.json`."""
 
-from __future__ import annotations
-
 import errno
 import importlib
 import os

@@ -4,8 +4,6 @@ Read by the store when it commits, and whenever it looks whether an artifact is 
 plan with nothing to do imports this and no stage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any

@@ -1,7 +1,5 @@
 """What stages read of a run's configuration; each section stands beside the code that it configures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

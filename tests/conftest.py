@@ -24,6 +24,8 @@ LONGEST = re.compile(
     r"tests/(e2e|launch|stages/grpo)/|/test_(browser|sft|users_files|learning|variants|training)\.py$"
 )
 """Files that are begun first, so that no process waits for another at the end."""
+MAKER = "tests/e2e/test_chain.py"
+"""The file that makes the finished run of tests/e2e/conftest.py; the others that look at it come later."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,9 +63,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The machines' tests first, then what takes long."""
+    """The machines' tests first, then what takes long; of this last what waits for another file's run."""
     files = {item: item.nodeid.partition("::")[0] for item in items}
-    items.sort(key=lambda item: (not MACHINES.search(files[item]), not LONGEST.search(files[item])))
+    shared = {files[item] for item in items if "finished" in getattr(item, "fixturenames", ())} - {MAKER}
+
+    def place(item: pytest.Item) -> tuple[bool, bool, bool]:
+        file = files[item]
+        return not MACHINES.search(file), not LONGEST.search(file), file in shared
+
+    items.sort(key=place)
 
 
 @pytest.fixture(autouse=True)

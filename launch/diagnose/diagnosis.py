@@ -5,8 +5,6 @@ that only tells of waiting (a peer is gone, a collective timed out) points elsew
 earliest counts. What is not known is said to be unknown, with the first error that stands there.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

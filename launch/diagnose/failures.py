@@ -1,7 +1,5 @@
 """Known failures, as failures.yaml lists them; diagnosis applies them."""
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What explains most of a log: an entry of the table of failures, or the error that none of them knows."""
 
-from __future__ import annotations
-
 import functools
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What this machine has and an engine needs, one check each. Reads; starts, installs and changes nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

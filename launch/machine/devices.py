@@ -6,8 +6,6 @@ with its memory as `used / total`. A machine with 910_93 chips calls them Ascend
 Another table gives the verdict unknown, never ok.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -80,14 +78,7 @@ def read(table: str) -> tuple[Card, ...]:
 
 
 def checks(seen: Seen, needed: int, memory_gib: int | None, only_910: bool) -> list[Check]:
-    """Number, kind and memory of the cards, against what an engine needs.
-
-    Args:
-        seen: what there is.
-        needed: cards.
-        memory_gib: engine.device_memory_gib; None: not asked.
-        only_910: whether the engine itself refuses chips other than 910B and 910_93.
-    """
+    """Number, kind and memory of the cards, against what an engine needs."""
     if seen.trouble is not None or seen.count is None:
         trouble = seen.trouble or Check("devices", "unknown", "not counted")
         return [Check("devices", trouble.status, trouble.found, f"{needed} cards: {trouble.remedy}")]

@@ -1,7 +1,5 @@
 """Is what a child process needs installed, in versions that work? Reads metadata, imports nothing."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

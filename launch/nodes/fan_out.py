@@ -9,8 +9,6 @@ whether it does before any is started. Logs may lie on each node's own disk (STO
 the workers' are brought home when all nodes have ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

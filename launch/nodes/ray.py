@@ -4,8 +4,6 @@ The scripts start Ray themselves, `ray start` for `ray start` as one would by ha
 ends beside it is ray_node, which is copied beside them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

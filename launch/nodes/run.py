@@ -1,7 +1,5 @@
 """A program's run on its nodes, under msrun or on Ray, from start scripts that work without us."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

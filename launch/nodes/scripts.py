@@ -1,7 +1,5 @@
 """Start scripts for an engine: plain bash, one per node, runnable by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A Slurm batch script around the nodes' start scripts. It works without us: `sbatch job.sbatch`."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is started on the nodes: plain values that a stage says and launch reads; a leaf, for both know it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

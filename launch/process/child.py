@@ -4,8 +4,6 @@ Every child carries the environment variable GRPOFLOW_JOB. A worker that msrun m
 session, or that outlived a killed parent, is still found by it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -65,18 +63,19 @@ def run(
     environment = {**(os.environ if env is None else env), JOB_VARIABLE: job}
     started, began = time.time(), time.monotonic()
     deadline = None if timeout_s is None else began + timeout_s
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+    child: subprocess.Popen[bytes] | None = None
     peak = 0.0
     next_sample = time.monotonic()
     try:
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
         process = psutil.Process(child.pid)
         while child.poll() is None:
             if deadline is not None and time.monotonic() > deadline:
@@ -86,13 +85,14 @@ def run(
                 next_sample = time.monotonic() + MEMORY_SAMPLE_S
             on_poll()
             time.sleep(POLL_S)
-    finally:  # an interrupt ends here too: nothing of the tree may outlive it
+    finally:  # an interrupt ends here too, even while the child starts: nothing of the tree may outlive it
         try:
-            end_job(job, grace_s=grace_s if child.poll() is None else 0.0)
+            end_job(job, grace_s=grace_s if child is None or child.poll() is None else 0.0)
         except KeyboardInterrupt:  # asked twice: no more grace
             end_job(job, grace_s=0.0)
             raise
-        child.wait()
+        if child is not None:
+            child.wait()
     if child.returncode != 0:
         last = tail(log)
         with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:

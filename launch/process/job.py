@@ -1,7 +1,5 @@
 """One job: a python program as a single process, or as several workers under msrun."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence

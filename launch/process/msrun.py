@@ -1,7 +1,5 @@
 """Several workers on this machine through MindSpore's msrun."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
@@ -15,14 +13,6 @@ def command(
     program: Sequence[str], *, python: Path, workers: int, master_addr: str, master_port: int, log_dir: Path
 ) -> list[str]:
     """The msrun line that starts `program` (arguments of python) once per worker.
-
-    Args:
-        program: what follows `python`, for example ["-m", "stages", "grpo", "spec.json"].
-        python: the interpreter; msrun itself stands beside it.
-        workers: number of workers, all on this machine.
-        master_addr: address of the scheduler.
-        master_port: its port, free.
-        log_dir: receives scheduler.log and worker_K.log.
 
     Raises:
         LaunchError: when msrun is not installed beside the interpreter.

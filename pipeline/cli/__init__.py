@@ -1,13 +1,12 @@
 """The `grpoflow` command: what people type. Each module holds its commands' parser, help and body."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 COMMANDS = {
     "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
@@ -86,11 +85,19 @@ def _run(arguments: Sequence[str] | None) -> int:
         return Exit.FAILED
 
 
+class Parser(argparse.ArgumentParser):
+    """Tells when its help reaches nobody, which argparse keeps to itself."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Print it to `file`, or to stdout."""
+        (file or sys.stdout).write(self.format_help())
+
+
 def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The parser of these modules' commands; of all without."""
     from pipeline.cli.command import OVERRIDES, Commands
 
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="grpoflow",
         description="GRPO post-training on MindSpore as one cached, declarative graph.",
         epilog=f"examples:\n  grpoflow plan\n  grpoflow run seed=1 train.beta=0.02\n\n{OVERRIDES}",

@@ -1,7 +1,5 @@
 """`grpoflow completion`: words for the shell's Tab key, by argcomplete."""
 
-from __future__ import annotations
-
 import argparse
 from argparse import Namespace
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`grpoflow config`: the configuration, where it comes from, and what a key means."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from dataclasses import asdict

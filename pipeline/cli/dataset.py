@@ -1,7 +1,5 @@
 """`grpoflow tokenize` and `probe`: a dataset's prompts as MindRecord, and whether they can earn reward."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`grpoflow diagnose`: what the logs of a failed run say. Needs no store and no configuration."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from pathlib import Path
 

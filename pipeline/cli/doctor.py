@@ -1,7 +1,5 @@
 """`grpoflow doctor`: can this machine run the engines? Changes nothing; asks the network only when told."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -103,13 +101,7 @@ def homes(pairs: list[str]) -> dict[str, str]:
 
 
 def examine(config: Config, online: bool, given: Mapping[str, str] | None = None) -> dict[str, list[Check]]:
-    """Checks of the machine, and of each engine: the chosen one as configured, the others by their defaults.
-
-    Args:
-        config: the configuration.
-        online: ask the model hub too.
-        given: checkouts to look at besides those that the configuration names.
-    """
+    """Checks of the machine and of each engine: the chosen one as configured, others by their defaults."""
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":

@@ -1,7 +1,5 @@
 """`grpoflow export`: a checkpoint, or a run's model, as a Hugging Face directory."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

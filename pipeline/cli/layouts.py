@@ -1,7 +1,5 @@
 """`grpoflow layouts`."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`grpoflow logs`: what a stage's processes have written, of a run that lives or has ended."""
 
-from __future__ import annotations
-
 import re
 import signal
 import sys

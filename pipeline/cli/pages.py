@@ -1,7 +1,5 @@
 """`grpoflow ui` and `watch`: runs while they go on, in a browser and in a terminal."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

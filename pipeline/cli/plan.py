@@ -68,7 +68,7 @@ def _look(planned: Plan, store: Store) -> Shared | None:
     from pipeline.plan.shared import look, open_place, warn
 
     place = open_place(planned.config.remote)
-    place.tell = warn
+    place.tell(warn)
     signals.install()  # ^C does not wait for answers that are still to come
     try:
         return look(planned, store, place, warn)

@@ -1,7 +1,5 @@
 """`grpoflow rehearse`."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

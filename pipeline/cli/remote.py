@@ -1,7 +1,5 @@
 """`grpoflow push`, `pull` and `remote`: between the store and its remote, and what that holds."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -166,7 +164,7 @@ def place_of(options: Namespace) -> tuple[Place, Store]:
     """
     config = load(options.overrides, options.config_dir)
     place = open_place(config.remote)
-    place.tell = warn
+    place.tell(warn)
     signals.install()  # ^C does not wait for answers that are still to come
     place.briefly().list(ROOM)  # nobody waits long for a remote that does not answer at all
     return place, Store(Path(config.store).absolute())

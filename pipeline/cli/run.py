@@ -1,7 +1,5 @@
 """`grpoflow run`: one code path with `luigi --module pipeline RunGRPO`."""
 
-from __future__ import annotations
-
 import functools
 import json
 import logging

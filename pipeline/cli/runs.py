@@ -1,7 +1,5 @@
 """`grpoflow runs`, `show`, `diff` and `report`: what the store remembers of its runs."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

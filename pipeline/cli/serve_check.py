@@ -1,7 +1,5 @@
 """`grpoflow serve-check`: whether a model that left the store answers elsewhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
@@ -18,6 +16,7 @@ from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import section
 from pipeline.config.load import derive
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.plan.process import write_spec
 from pipeline.store import history
 from stages.report.text import neutral, shorten
 
@@ -26,10 +25,6 @@ PROMPTS = ["What is 2 + 3?", "Name a colour.", "The capital of France is"]
 SHOWN = 3
 """Held-out prompts that are shown with their answers."""
 SECTIONS = ("model", "rollout", "dataset", "tokenize")
-FROM_FILE = (
-    "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size",
-    "vocab_size", "max_position_embeddings", "rope_theta", "rms_norm_eps", "tie_word_embeddings",
-)  # fmt: skip
 
 
 def register(commands: Commands) -> None:
@@ -129,19 +124,9 @@ def _serve(
 ) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="serve-check-") as scratch:
         place = Path(scratch)
-        spec = {
-            "stage": "serve_check",
-            "config": {**{name: config[name] for name in SECTIONS}, "serve_check": asking},
-            "inputs": {
-                "model": str(directory.absolute()),
-                **{key: str(path) for key, path in inputs.items()},
-            },
-            "output": scratch,
-            "work": scratch,
-            "progress_file": str(place / "progress.jsonl"),
-        }
-        (place / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-        program = [sys.executable, "-m", "stages", "serve_check", str(place / "spec.json")]
+        told = {**{name: config[name] for name in SECTIONS}, "serve_check": asking}
+        arguments = write_spec(place, "serve_check", told, {"model": directory.absolute(), **inputs})
+        program = [sys.executable, *arguments]
         try:
             child.run(program, job=scratch, log=place / "log")
         except ProcessFailed as error:

@@ -1,7 +1,5 @@
 """`grpoflow verify` and `gc`: whether the store is whole, and what of it nobody needs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import Namespace

@@ -1,7 +1,5 @@
 """`grpoflow sweep`."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 
 from pipeline.cli.command import Commands, add_configuration, add_target, target_of

@@ -1,7 +1,5 @@
 """`grpoflow strategy`, `convert`, `split`, `merge` and `reshard`: tools on weights, without a store."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re
@@ -19,10 +17,9 @@ from stages.base.layout import ROLES, RoleLayout
 from stages.base.reader import read
 from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
-from stages.weights.merge import merge_directory
-from stages.weights.reshard import reshard_directory
-from stages.weights.split import split_directory
+from stages.weights.split import reshard_directory, split_directory
 from stages.weights.strategy.stage import write_strategy
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too

@@ -5,8 +5,6 @@ file, the environment variables that these name, and the versions of the code. W
 that way (any resolver but oc.env with a literal name and default) is composed anew each time.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A Hugging Face directory that says itself which model it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,11 +32,6 @@ def alone(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
 
 def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:
     """Keys of the model section that a directory's config.json says; its ids are read where they are needed.
-
-    Args:
-        directory: of Hugging Face's form.
-        path: what names it, for messages.
-        remedy: what to do where it has no config.json.
 
     Raises:
         ConfigError: it has none, or of no family that is known.

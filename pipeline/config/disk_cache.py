@@ -1,7 +1,5 @@
 """Small JSON values that take longer to compute than to read, kept between runs below ~/.cache."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A configuration in a file: written to be read and typed again, with overrides over it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

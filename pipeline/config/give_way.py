@@ -1,7 +1,5 @@
 """Defaults give way to what is typed: only what is typed can contradict what is typed."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math
@@ -16,10 +14,6 @@ DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_paralle
 
 def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Change what nobody typed and what contradicts something typed; values of a wrong type are left alone.
-
-    Args:
-        values: the composed configuration, plain.
-        overrides: what was typed.
 
     Returns:
         The configuration, and what gave way to what.

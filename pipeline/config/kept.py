@@ -1,7 +1,5 @@
 """What the points of a sweep have in common is made once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

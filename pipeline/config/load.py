@@ -1,7 +1,5 @@
 """The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plain data: mappings, lists, tuples and what cannot change."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any

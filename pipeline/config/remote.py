@@ -1,7 +1,5 @@
 """Section `remote`: a store that others share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

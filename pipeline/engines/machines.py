@@ -16,14 +16,7 @@ if TYPE_CHECKING:
 
 
 def machines(config: Config, container: Sequence[str], path: str, workers: int) -> Iterator[Problem]:
-    """What is missing.
-
-    Args:
-        config: the run.
-        container: command prefix of the program's start script.
-        path: where that stands in the configuration.
-        workers: cards that the program occupies.
-    """
+    """What is missing."""
     launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"

@@ -37,13 +37,6 @@ def run(
 ) -> Outcome:
     """Prepare, launch and watch, collect.
 
-    Args:
-        spec: the stage.
-        seat: the attempt, with its work directory and logs.
-        launcher: how processes run.
-        stage: runs `python -m stages NAME spec.json`.
-        tell: shows the latest progress line.
-
     Raises:
         LaunchError: one of the three ended badly.
     """

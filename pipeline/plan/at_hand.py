@@ -4,8 +4,6 @@ A stage would refuse the same, by the same functions, but perhaps hours later. W
 a tokenizer's training can tell is checked as soon as that stage is done.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -24,11 +22,6 @@ from stages.grpo import checkpoint_files
 
 def check(plan: Plan, store: Store, weights: bool = True) -> None:
     """Refuse what a stage of the plan would refuse.
-
-    Args:
-        plan: what is asked about.
-        store: where fetched files may be.
-        weights: the model's directory must hold them, too.
 
     Raises:
         ConfigError: with every problem that was found.

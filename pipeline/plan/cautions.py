@@ -1,7 +1,5 @@
 """What may go wrong in a plan that is valid: `plan` shows it, `run` tells it before anything starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from launch.machine.environment import memory_bytes
@@ -17,14 +15,7 @@ from stages.models.memory import RoleMemory
 def warnings(
     plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None, kept: Kept | None = None
 ) -> list[str]:
-    """Of sources, of the reward and of memory.
-
-    Args:
-        plan: what would run.
-        store: where a fetched dataset may be.
-        roles: what the engine's memory was estimated to; None: it is estimated here.
-        kept: of plans of other points.
-    """
+    """Of sources, of the reward and of memory."""
     config = plan.config
     engine = engines.of(config.engine.name)
     roles = engine.memory(config) if roles is None else roles

@@ -1,7 +1,5 @@
 """Whether a checkout of an engine is one that can work: asked of the stages that will run it."""
 
-from __future__ import annotations
-
 from launch.machine.checks import Check
 from pipeline.errors import ConfigError
 from stages.base.engine import Checkout

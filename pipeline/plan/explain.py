@@ -53,15 +53,7 @@ def explain(
     brought: Mapping[Key, Path] | None = None,
     shared: Shared | None = None,
 ) -> list[Row]:
-    """One row per stage that is asked for, in order.
-
-    Args:
-        plan: what to explain.
-        store: where finished artifacts are.
-        environment: what this machine lacks for running stages, one line each.
-        brought: artifacts that would be taken from elsewhere.
-        shared: what a remote has of it.
-    """
+    """One row per stage that is asked for, in order."""
     rows: list[Row] = []
     running: set[str] = set()
     blocked: set[str] = set()

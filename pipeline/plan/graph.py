@@ -4,8 +4,6 @@ Each stage names the sections that it reads and the stages whose artifacts it ne
 follow its fingerprint and with it the place of its artifact.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What a key of the configuration means: read off its field, the graph and the rules."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import dataclasses
@@ -56,10 +54,6 @@ class Key:
 
 def explain(path: str, config: Config) -> Key:
     """What a key means.
-
-    Args:
-        path: with dots; of a section too.
-        config: decides which engine's settings are meant, and the graph.
 
     Raises:
         ConfigError: there is no such key.

@@ -1,7 +1,5 @@
 """`grpoflow layouts`: every layout that a number of cards allows, with its memory, in order of its cost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

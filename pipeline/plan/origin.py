@@ -1,7 +1,5 @@
 """Where each value of a configuration comes from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,7 @@ from pipeline.config.plain import flat
 
 
 def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:
-    """Key -> the override that was typed, a file of conf, or what else decided its value.
-
-    Args:
-        overrides: Hydra's.
-        config_dir: the user's own config groups.
-        values: the configuration that these make, plain and derived.
-    """
+    """Key -> the override that was typed, a file of conf, or what else decided its value."""
     composed = compose_cached(overrides, config_dir)
     yielding, _ = give_way(alone(composed, overrides), overrides)
     steps = [flat(values) for values in (composed, yielding, derive(yielding))]

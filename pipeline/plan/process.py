@@ -1,9 +1,10 @@
 """The process that does a stage's work: its command line, and the room that it needs on disk."""
 
-from __future__ import annotations
-
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from launch.config import LauncherConfig
 from launch.process import job
@@ -36,6 +37,17 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
         return program.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
     return job.describe(stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
+
+
+def write_spec(
+    directory: Path, entry: str, config: Mapping[str, Any], inputs: Mapping[str, Path]
+) -> list[str]:
+    """Write what an entry of `stages` hears that is no stage of the graph; arguments of the interpreter."""
+    values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
+    values |= {"output": str(directory), "work": str(directory)}
+    values |= {"progress_file": str(directory / "progress.jsonl")}
+    (directory / SPEC).write_text(json.dumps(values), encoding="utf-8")
+    return stage_command(entry, directory)
 
 
 def stage_command(entry: str, logs: Path) -> list[str]:

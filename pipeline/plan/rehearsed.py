@@ -1,7 +1,5 @@
 """Which rehearsals passed: remembered in the store by what was rehearsed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -35,13 +35,7 @@ SLOW = "maths"  # takes seconds to import
 
 
 def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
-    """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to look into.
-
-    Args:
-        plan: what would run.
-        store: where a fetched dataset may be.
-        kept: of plans of other points; what was found of the same sections is not looked up again.
-    """
+    """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to probe."""
     engine = engines.of(plan.config.engine.name)
     if engine.unearnable is not None:
         return [str(problem) for problem in engine.unearnable(plan.config.engine)]

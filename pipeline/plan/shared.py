@@ -1,7 +1,5 @@
 """What a plan takes from a remote: whole artifacts that somebody here reads, and of others what is read."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -42,9 +42,6 @@ class Target:
     def asked(self, graph: Sequence[Stage]) -> frozenset[str]:
         """The stages that are asked for.
 
-        Args:
-            graph: all stages in order, those that are left out too.
-
         Raises:
             ConfigError: a name is no stage's or left out of this graph, or `force` names another.
         """

@@ -13,8 +13,6 @@ with the functions of `Rehearsal` and name it in ENGINES. The frame
 A rehearsal reuses the product's own stages in a store of its own: `scratch.Scratch`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a rehearsal needs of this machine: checkouts, a tokenizer, an interpreter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,11 +59,7 @@ def tokenizer_directory(plan: Plan) -> Path | None:
 
 
 def missing_packages(python: str | None) -> Iterator[Problem]:
-    """What an engine's interpreter lacks.
-
-    Args:
-        python: engine.python; None: the first on PATH that is not our own.
-    """
+    """What an engine's interpreter lacks."""
     chosen = checks.interpreter(python)
     found = None if chosen is None else checks.versions(chosen, [name for name, *_ in REHEARSAL])
     remedy = f"make one that can rehearse: {REHEARSAL_INSTALL}, then engine.python=DIR/bin/python"

@@ -1,7 +1,5 @@
 """The rehearsal of engine.sft=mindformers: run_mindformer.py itself, on one worker of this machine's CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rehearsal of engine=mindrlhf: the user's checkouts, unedited, under msrun on this machine's CPU."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

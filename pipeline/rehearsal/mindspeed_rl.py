@@ -1,7 +1,5 @@
 """The rehearsal of engine=mindspeed_rl: the user's checkouts on this machine's CPU, as far as they go."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

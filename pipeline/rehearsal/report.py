@@ -1,7 +1,5 @@
 """What a rehearsal leaves: a table for people, JSON for programs, one line for scripts."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

@@ -1,9 +1,6 @@
 """The product's own stages, in a store that is thrown away."""
 
-from __future__ import annotations
-
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +13,7 @@ from pipeline.config.load import Config
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.plan.process import write_spec
 from pipeline.rehearsal.machine import tokenizer_directory
 from pipeline.run.build import build
 from pipeline.run.progress import count
@@ -78,22 +76,12 @@ class Scratch:
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
         """A function of stages.__main__ that is no stage of the graph, in a process of its own.
 
-        Args:
-            plan: its configuration is handed over whole.
-            entry: the function's name.
-            inputs: its name for an input -> the stage whose artifact that is.
-            output: a directory that is made.
-
         Raises:
             StageFailed: it ended badly.
         """
         output.mkdir()
-        spec = output / "spec.json"
-        paths = {name: str(self.store.path(plan.spec(stage).key)) for name, stage in inputs.items()}
-        values = {"stage": entry, "config": plan.config.plain(), "inputs": paths, "output": str(output)}
-        values |= {"work": str(output), "progress_file": str(output / "progress.jsonl")}
-        spec.write_text(json.dumps(values), encoding="utf-8")
-        command = ["-m", "stages", entry, str(spec)]
+        paths = {name: self.store.path(plan.spec(stage).key) for name, stage in inputs.items()}
+        command = write_spec(output, entry, plan.config.plain(), paths)
         try:
             job.run(command, workers=1, job=str(output), log_dir=output, launcher=plan.config.launcher)
         except ProcessFailed as error:

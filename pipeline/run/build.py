@@ -1,7 +1,5 @@
 """Build one artifact: a stage in a child process, between taking its lock and the commit."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

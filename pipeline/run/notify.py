@@ -4,8 +4,6 @@ The address is a secret (whoever has it can post), so it comes from the environm
 before a stage starts, and is never told: not in a manifest, a log or an error.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -19,14 +17,7 @@ _address = os.environ.pop(URL, None)
 
 
 def tell(what: str, name: str, state: str, **more: Any) -> None:
-    """Post the end of a run or sweep; whatever goes wrong is a warning, for the run itself is over.
-
-    Args:
-        what: run or sweep.
-        name: its id; of a sweep, what was typed.
-        state: finished, failed or interrupted.
-        more: what else is known of it: message, result, ...
-    """
+    """Post the end of a run or sweep; whatever goes wrong is a warning, for the run itself is over."""
     if _address is None:
         return
     import requests  # here: most commands tell nobody

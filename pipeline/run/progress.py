@@ -3,8 +3,6 @@
 Everything here goes to stderr; stdout belongs to the summary and the result line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -13,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.filesize import decimal
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -29,11 +26,9 @@ Listener = Callable[[Mapping[str, Any]], None]
 class Display:
     """States of the stages of one run."""
 
-    def __init__(
-        self, stages: Sequence[str], cached: Sequence[str], label: str = "", out: Console | None = None
-    ) -> None:
+    def __init__(self, stages: Sequence[str], cached: Sequence[str], label: str = "") -> None:
         self.label = label  # of one run among several, which share the terminal
-        self._console = out or console(stderr=True)
+        self._console = console(stderr=True)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
         }
@@ -96,9 +91,9 @@ class Display:
         """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
         return not self.label and self._console.is_terminal and self._process == os.getpid()
 
-    def say(self, text: str) -> None:
-        """Tell something beside the table."""
-        self._console.print(self.label + text, markup=False, soft_wrap=True)
+    def say(self, text: str, is_own: bool = True) -> None:
+        """Tell something beside the table; what is not the run's own has no label."""
+        self._console.print(self.label * is_own + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
 
     def _table(self) -> Table:

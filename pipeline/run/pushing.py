@@ -51,14 +51,7 @@ class Pushing:
         return self._process.poll() is None
 
     def begin(self, run: str, keys: Iterable[Key], display: Display, lost: bool) -> None:
-        """Push these artifacts of a run as soon as they are whole, and tell so at `display`.
-
-        Args:
-            run: its id.
-            keys: what it commits.
-            display: where it tells.
-            lost: it has been told that the remote does not answer.
-        """
+        """Push these artifacts of a run as soon as they are whole, and tell so at `display`."""
         self._under_way[run] = display
         pairs = [[key.stage, key.fingerprint] for key in keys]
         self._send({"run": run, "keys": pairs, "lost": lost})
@@ -93,10 +86,11 @@ class Pushing:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             values = json.loads(line)
-            display = next(reversed(self._under_way.values()), None)
-            if "say" in values and display is not None:
+            displays = dict(self._under_way)
+            if "say" in values and displays:
+                own = displays.get(values["run"])
                 with _saying:
-                    display.say(values["say"])
+                    (own or next(iter(displays.values()))).say(values["say"], is_own=own is not None)
             if "settled" in values:
                 with self._settled:
                     self._under_way.pop(values["settled"], None)

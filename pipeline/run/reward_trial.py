@@ -1,7 +1,5 @@
 """Rewards that are not ours are tried on a handful of completions before anything expensive runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -13,6 +11,7 @@ from launch.process import child
 from pipeline.config.disk_cache import recall, remember
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
+from pipeline.plan.process import write_spec
 from pipeline.store.store import Store
 from stages.base.context import WARNINGS
 from stages.rewards.config import BUILTIN
@@ -45,22 +44,17 @@ def try_rewards(plan: Plan, store: Store) -> bool:
     known = {"config": values, "dataset": dataset.fingerprint, "code": code}
     key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
     if recall(KIND, key) is None:
-        for warning in _tried(values, {"fetch_dataset": str(store.path(dataset))} if fetched else {}):
+        for warning in _tried(values, {"fetch_dataset": store.path(dataset)} if fetched else {}):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         remember(KIND, key, True)
     return True
 
 
-def _tried(values: dict[str, object], inputs: dict[str, str]) -> list[str]:
+def _tried(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:
     """What a process warns of that scores a few answers."""
     with tempfile.TemporaryDirectory(prefix="reward-trial-") as scratch:
         place = Path(scratch)
-        spec = {
-            "stage": KIND, "config": values, "inputs": inputs, "output": scratch, "work": scratch,
-            "progress_file": str(place / "progress.jsonl"),
-        }  # fmt: skip
-        (place / "spec.json").write_text(json.dumps(spec), encoding="utf-8")
-        program = [sys.executable, "-m", "stages", KIND, str(place / "spec.json")]
+        program = [sys.executable, *write_spec(place, KIND, values, inputs)]
         try:
             child.run(program, job=scratch, log=place / "log", timeout_s=LIMIT_S)
         except ProcessFailed as error:

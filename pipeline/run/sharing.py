@@ -28,7 +28,7 @@ class Connection:
         self.known: dict[Key, list[Copy]] = {}
         self.refused: list[str] = []
         """Paths of copies that are not what they should be, and need to be replaced."""
-        self.place.tell = warn
+        self.place.tell(warn)
         self._lost = mmap.mmap(-1, 1)  # forks write into the same page
 
     @property

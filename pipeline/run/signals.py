@@ -1,7 +1,5 @@
 """Being told to stop: SIGINT, SIGTERM and SIGHUP all unwind the stack, so that every child is ended first."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run prints at its end: a table for people and one line for programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -9,8 +9,6 @@ The owner is the file owner-N of highest N, or nobody when it is called free-N. 
 owner-(N+1) exclusively, which file systems do atomically even where their locks are broken.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

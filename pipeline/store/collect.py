@@ -6,8 +6,6 @@ doubt. Starting a run and collecting exclude each other, so a run never finds an
 to go.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import uuid

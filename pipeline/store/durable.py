@@ -1,7 +1,6 @@
 """Files that survive a power cut and that nobody changes by mistake."""
 
-from __future__ import annotations
-
+import errno
 import json
 import os
 import stat
@@ -13,6 +12,10 @@ from pipeline.errors import StoreError
 from pipeline.fingerprint import file_digest
 
 SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
+NOT_THE_FILES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF, errno.EINTR, errno.EACCES, errno.EPERM}
+)
+"""Errors of reading that say nothing of what is read."""
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
@@ -72,6 +75,17 @@ def fsync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def unreadable(error: OSError, where: Path) -> str:
+    """What is wrong with an artifact that cannot be read.
+
+    Raises:
+        StoreError: nothing is, as far as one can tell: it must not be moved away, nor built again.
+    """
+    if error.errno in NOT_THE_FILES:
+        raise StoreError.of(error, where) from error
+    return f"output unreadable: {error.filename} ({error.strerror})"
 
 
 def damage(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:

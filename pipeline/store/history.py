@@ -3,8 +3,6 @@
 The file is only ever appended to, so a crash loses nothing but the line that it cut short.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -3,52 +3,39 @@
 A run holds its lease for as long as its process lives, whatever ends it.
 """
 
-from __future__ import annotations
-
-import contextlib
 import fcntl
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from pipeline.errors import StoreError
 
 
-@contextlib.contextmanager
-def exclusive(store: Path) -> Iterator[None]:
-    """Hold the lock that separates starting a run from collecting garbage.
+def locked(file: Path, store: Path, timeout_s: float = -1) -> AbstractContextManager[BaseFileLock]:
+    """A lock, taken as soon as nobody else has it; `with` gives it back at its end.
 
     Raises:
+        Timeout: somebody else has it, after `timeout_s`; below 0: never.
         StoreError: the store cannot be written.
     """
-    directory = store / ".locks"
-    lock = FileLock(directory / "runs.lock", mode=0o664)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(file, mode=0o664).acquire(timeout=timeout_s)
+    except Timeout:
+        raise
     except OSError as error:
         raise StoreError.of(error, store) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
-def take(store: Path, run: str) -> FileLock:
-    """Take the lease of a run; keep the returned lock for as long as the run lives.
+def exclusive(store: Path) -> AbstractContextManager[BaseFileLock]:
+    """Hold the lock that separates starting a run from collecting garbage."""
+    return locked(store / ".locks" / "runs.lock", store)
 
-    Raises:
-        StoreError: the store cannot be written.
-    """
-    directory = store / ".leases"
-    lock = FileLock(directory / f"{run}.lock", mode=0o664)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except OSError as error:
-        raise StoreError.of(error, store) from error
-    return lock
+
+def take(store: Path, run: str) -> BaseFileLock:
+    """Take the lease of a run; keep the returned lock for as long as the run lives."""
+    return locked(store / ".leases" / f"{run}.lock", store, timeout_s=0).__enter__()
 
 
 def is_leased(store: Path, run: str) -> bool:

@@ -1,15 +1,14 @@
 """Rehearsals in a store: the report of each, and what one that failed has left."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pipeline.errors import StoreError
+from pipeline.store.leases import locked
 from pipeline.store.store import DIGITS, Store
 
 ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
@@ -28,17 +27,11 @@ def alone(place: Path) -> Iterator[None]:
         StoreError: another one does, or it cannot be written.
     """
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(place / "lock", mode=0o664)
-        lock.acquire(timeout=0)
+        lock = locked(place / "lock", place, timeout_s=0)
     except Timeout:
         raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
-    except OSError as error:
-        raise StoreError.of(error, place) from error
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def left(store: Store) -> Iterator[Path]:

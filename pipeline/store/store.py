@@ -23,10 +23,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pipeline.errors import NoResult, StoreError
-from pipeline.store.durable import damage, fsync_directory, settle, write_json
+from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
+from pipeline.store.leases import locked
 from stages.base.files import read_json
 from stages.must_hold import lacking
 
@@ -192,7 +193,7 @@ class Store:
                 which is where results, configurations and indices stand.
 
         Raises:
-            StoreError: the store may not be looked into.
+            StoreError: the store may not be looked into, or this process cannot read it just now.
         """
         path = self.path(key)
         try:
@@ -203,6 +204,8 @@ class Store:
         try:
             manifest = self.manifest(key)
         except StoreError as error:
+            if isinstance(error.__cause__, OSError):
+                unreadable(error.__cause__, path)
             return str(error)
         sizes = {name: entry["size"] for name, entry in manifest.files.items()}
         lack = lacking(manifest.stage, manifest.config, sizes)
@@ -214,7 +217,7 @@ class Store:
                 if problem is not None:
                     return problem
         except OSError as error:
-            return f"output unreadable: {error.filename} ({error.strerror})"
+            return unreadable(error, path)
         return None
 
     def manifest(self, key: Key) -> Manifest:
@@ -246,21 +249,14 @@ class Store:
         The lock saves work. Should it not hold (some NFS mounts), attempts and commit still keep the
         store right.
         """
-        directory = self.root / ".locks"
+        file = self.root / ".locks" / f"{key.flat}.lock"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(directory / f"{key.flat}.lock", mode=0o664)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                on_wait()
-                lock.acquire()
-        except OSError as error:
-            raise StoreError.of(error, self.root) from error
-        try:
+            lock = locked(file, self.root, timeout_s=0)
+        except Timeout:
+            on_wait()
+            lock = locked(file, self.root)
+        with lock:
             yield
-        finally:
-            lock.release()
 
     def commit(self, staging: Path, manifest: Manifest) -> Path:
         """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.

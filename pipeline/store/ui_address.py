@@ -1,7 +1,5 @@
 """Where the living `grpoflow ui` of a store is, and how runs ask it: a file that only its user can read."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json
@@ -153,12 +151,7 @@ def address(root: Path, cards: int) -> Place:
 
 
 def obstacle(place: Place, needed: int) -> str:
-    """Why the scheduler gave a run nothing to do, as far as it tells.
-
-    Args:
-        place: where it is.
-        needed: cards of the largest stage that is missing.
-    """
+    """Why the scheduler gave a run nothing to do, as far as it tells."""
     try:
         resources = {row["name"]: row["num_total"] for row in place.ask("resource_list")}
         paused = place.ask("is_paused")

@@ -3,8 +3,6 @@
 Walks the store, not a plan: a whole report must not hide a damaged upstream.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

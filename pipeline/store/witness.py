@@ -1,7 +1,5 @@
 """How long the history was, and its digest: lost lines are noticed before gc removes anything."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import uuid

@@ -5,8 +5,6 @@ Hydra expands the command line (expand.py) into override lists, one per point (i
 index.html. The ID follows from the command line, so the same command goes on with the same sweep.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys
@@ -51,12 +49,7 @@ class Sweep:
     """The points of one command line, in as many batches as the sweeper hands over."""
 
     def __init__(self, wanted: Sequence[str], asked: Asked) -> None:
-        """A sweep that has not begun.
-
-        Args:
-            wanted: overrides as typed, sweeps unexpanded, with Hydra's own that choose points.
-            asked: what is asked for of its points.
-        """
+        """A sweep that has not begun."""
         self._wanted, self._asked = list(wanted), asked
         self._composer: Composer | None = None
         self._points: list[Point] = []

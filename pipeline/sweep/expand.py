@@ -1,7 +1,5 @@
 """A sweep's command line, which Hydra expands into the override lists of its points."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import logging
@@ -23,10 +21,6 @@ from pipeline.sweep.points import Point, accuracy
 
 def expand(overrides: Sequence[str], asked: Asked) -> int:
     """Let Hydra expand `overrides` and run the points; returns the exit code.
-
-    Args:
-        overrides: Hydra's, with sweeps (`seed=1,2`), and its own (`hydra/sweeper=optuna`).
-        asked: what is asked for of the points.
 
     Raises:
         ConfigError: a search is asked for that cannot be made here, or JSON of what is no plan.

@@ -1,7 +1,5 @@
 """The page of a sweep: gathers what its points left in the store, and lets stages/report draw it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +10,7 @@ from stages.report.artifacts import Run
 
 
 def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_dir: Path | None) -> str:
-    """The page as text.
-
-    Args:
-        values: what sweep.json says.
-        varied: keys whose values differ between points.
-        store: root of the store.
-        config_dir: directory with the user's own config groups.
-    """
+    """The page as text."""
     named = dict.fromkeys(name for point in values["points"] for name in point["artifacts"].values())
     artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})
     trained = [name for name in artifacts.directories if name.startswith("grpo/")]

@@ -1,7 +1,5 @@
 """What is told of a sweep's points: a table on the terminal, a CSV, and the merged graph of a plan."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -8,8 +8,6 @@
 - What changes the scheduler takes another key, which only this user's runs can read (ui_address).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import html

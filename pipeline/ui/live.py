@@ -1,7 +1,5 @@
 """Pages of `grpoflow ui`, drawn from the store as it is now: the list of runs, and a run's report so far."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ from pipeline.store.history import Record
 from pipeline.ui import watch
 from stages.base.files import read_json
 from stages.base.reader import read
-from stages.report import overview as drawn
 from stages.report.config import ReportConfig
 from stages.report.page import Live, render
+from stages.report.templates import environment, own
 from stages.report.text import number
 
 MOST = 200
@@ -22,10 +20,6 @@ MOST = 200
 
 def report(root: Path, wanted: str) -> tuple[str, str | None]:
     """(page, None) of a run that goes on or broke off, or ("", report/FIRST-16-DIGITS) of a finished one.
-
-    Args:
-        root: the store.
-        wanted: a run, as history.find takes it.
 
     Raises:
         ConfigError: there is no such run.
@@ -48,40 +42,42 @@ def report(root: Path, wanted: str) -> tuple[str, str | None]:
 
 
 def overview(root: Path) -> str:
-    """The list of runs and sweeps."""
-    runs = [_run(root, record) for record in list(history.runs(root).values())[::-1][:MOST]]
+    """The list of runs and sweeps; the page asks for itself again every few seconds."""
+    runs = [_run(record) for record in list(history.runs(root).values())[::-1][:MOST]]
     files = sorted(root.glob("sweeps/*/sweep.json"), key=lambda file: file.stat().st_mtime, reverse=True)
     sweeps = [sweep for file in files[:MOST] if (sweep := _sweep(file)) is not None]
-    return drawn.render(str(root), runs, sweeps)
+    template = environment().get_template("overview.html")
+    return template.render(store=str(root), runs=runs, sweeps=sweeps, style=own("style.css"))
 
 
-def _run(root: Path, record: Record) -> drawn.ListedRun:
-    return drawn.ListedRun(
-        id=record.id,
-        name=record.name or "",
-        state=record.state,
-        detail=record.failed_stage or "",
-        started=record.started,
-        took_s=None if record.ended is None else record.ended - record.started,
-        before=number(record.result.get("accuracy_sft")),
-        after=number(record.result.get("accuracy_grpo")),
-        overrides=_told(record.overrides),
-    )
+def _run(record: Record) -> dict[str, Any]:
+    """A row of overview.html."""
+    return {
+        "id": record.id,
+        "name": record.name or "",
+        "state": record.state,
+        "detail": record.failed_stage or "",
+        "started": record.started,
+        "took_s": None if record.ended is None else record.ended - record.started,
+        "before": number(record.result.get("accuracy_sft")),
+        "after": number(record.result.get("accuracy_grpo")),
+        "overrides": _told(record.overrides),
+    }
 
 
-def _sweep(file: Path) -> drawn.ListedSweep | None:
+def _sweep(file: Path) -> dict[str, Any] | None:
     """A sweep by its sweep.json; None where that is none, which must not take the list of runs with it."""
     try:
         values: dict[str, Any] = read_json(file)
         results = [number(point["result"].get("accuracy_grpo")) for point in values["points"]]
-        return drawn.ListedSweep(
-            id=file.parent.name,
-            points=len(values["points"]),
-            finished=sum(point["state"] == "finished" for point in values["points"]),
-            best=max((value for value in results if value is not None), default=None),
-            written=float(values["written"]),
-            overrides=_told(values["overrides"]),
-        )
+        return {
+            "id": file.parent.name,
+            "points": len(values["points"]),
+            "finished": sum(point["state"] == "finished" for point in values["points"]),
+            "best": max((value for value in results if value is not None), default=None),
+            "written": float(values["written"]),
+            "overrides": _told(values["overrides"]),
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

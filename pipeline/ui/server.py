@@ -4,8 +4,6 @@ One process on loopback, or on a Unix socket, behind one gate. Runs started with
 their progress; its own pages read the store, so that they also show runs that know nothing of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import html

@@ -1,7 +1,5 @@
 """`grpoflow watch`: a run seen from another terminal, by what it writes into the store."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import statistics

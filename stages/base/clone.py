@@ -1,7 +1,5 @@
 """A file of one's own with another's content, which need not cost a second time."""
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The exceptions that a stage raises on purpose: every one names path, value, rule and remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Files that others give us: opened only where they are files, and their sizes told to people."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -25,15 +23,20 @@ def open_regular(path: Path) -> BinaryIO:
     Raises:
         OSError: it is missing, may not be read, or is a pipe, a device, a socket or a directory.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-        if kind != stat.S_IFREG:
-            raise OSError(errno.EINVAL, f"is {KINDS.get(kind, 'something else')}, not a file", str(path))
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    return open(path, "rb", opener=_open)
+
+
+def _open(path: str, flags: int) -> int:
+    """A regular file's descriptor, which `open` alone closes from then on.
+
+    An interrupt at the end of fdopen closes it; closing it once more would be an error, of the file it seems.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
         os.close(descriptor)
-        raise
+        raise OSError(errno.EINVAL, f"is {KINDS.get(kind, 'something else')}, not a file", str(path))
+    return descriptor
 
 
 def read_text(path: Path) -> str:
@@ -81,11 +84,6 @@ def read_json(path: Path) -> Any:
 @contextlib.contextmanager
 def understood(path: Path, what: str, remedy: str = "") -> Iterator[None]:
     """Around code that takes a file's values apart: what they lack or are instead is told by the file's name.
-
-    Args:
-        path: the file.
-        what: it should be, for example "a list of added tokens".
-        remedy: what to do about it.
 
     Raises:
         InputError: a key is missing, or a value is of another kind or beyond bounds.

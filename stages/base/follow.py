@@ -1,7 +1,5 @@
 """Logs that grow while they are read: their new lines, and how long all of them have been silent."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -60,12 +60,7 @@ TOKENIZE = Stage(
 
 
 def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together.
-
-    Args:
-        run: its configuration.
-        size: bytes of the whole model once; None: as it is fetched.
-    """
+    """Bytes of one role's rank directories, all ranks together."""
     layouts = {role: run.layout.role(role) for role in ROLES}
     size = run.model.weight_bytes if size is None else size
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}

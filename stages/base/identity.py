@@ -1,7 +1,5 @@
 """What of a configuration is no part of an artifact's identity: said on the field, read in this one place."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import types

@@ -1,7 +1,5 @@
 """How one role's weights lie on the cards, with MindSpore's key names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -219,9 +219,9 @@ def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
     return lambda value, *asked: None if holds(*asked) else (rule, remedy)
 
 
-def some(what: str, remedy: str, why: str = "") -> Test:
+def some(what: str, remedy: str) -> Test:
     """The list must not be empty."""
-    return lambda value, *asked: None if value else (_told(f"must name at least one {what}", why), remedy)
+    return lambda value, *asked: None if value else (f"must name at least one {what}", remedy)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:

@@ -1,7 +1,5 @@
 """What every engine needs to be told that is a program of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal

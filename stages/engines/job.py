@@ -1,7 +1,5 @@
 """What every run of an outside engine is rendered from, and where its files lie."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +38,11 @@ class GrpoJob:
     def of(cls: type[J], config: Mapping[str, Any]) -> J:
         """From a stage's part of the configuration."""
         return read_part(cls, config)
+
+    @property
+    def sample_length(self) -> int:
+        """Longest sample: prompt and completion."""
+        return self.tokenize.max_prompt_length + self.rollout.max_tokens
 
 
 @dataclass(frozen=True)

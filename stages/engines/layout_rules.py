@@ -1,7 +1,5 @@
 """What every engine asks of layouts, whatever its network is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ load_safetensors), and opens an existing one through a link. So weights that are
 else is a copy.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

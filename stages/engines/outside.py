@@ -156,14 +156,7 @@ class Watcher:
     """Follows one log; of a program that says nothing better it tells the last line."""
 
     def __init__(self, logs: Path, log: str, silence_timeout_s: float | None, tell: Tell) -> None:
-        """Begin.
-
-        Args:
-            logs: directory in which this attempt's logs appear.
-            log: name of the one that is followed.
-            silence_timeout_s: a run that is silent for longer is hung; None: never.
-            tell: called with step, total and a message.
-        """
+        """Begin."""
         self.silence_timeout_s, self.tell = silence_timeout_s, tell
         self.silent_s, self._log = Silence(logs).seconds, Follower(logs / log)
 

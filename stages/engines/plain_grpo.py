@@ -1,7 +1,5 @@
 """What no outside engine's GRPO does: keys of `train` that it would pass over, so that they are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +22,7 @@ LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completi
 
 
 def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:
-    """Add a row for each key.
-
-    Args:
-        rules: the engine's table.
-        engine: its name, for people.
-        places: where its code does what PLAIN says -> keys.
-    """
+    """Add a row for each key."""
     for source, keys in places.items():
         for key in keys.split():
             wanted, why = PLAIN[key]

@@ -1,7 +1,5 @@
 """What rehearsals of every engine share: proofs, places of upstream, variables of their processes."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,14 +46,7 @@ class Place:
 
 
 def moved(home: Path, setting: str, places: Sequence[Place], version: str) -> Iterator[Problem]:
-    """Places that are not where a rehearsal needs them.
-
-    Args:
-        home: the checkout that is executed.
-        setting: what names it in the configuration.
-        places: what to look for.
-        version: its contract, which decides the places that it has.
-    """
+    """Places that are not where a rehearsal needs them."""
     for place in places:
         file = home / place.file
         if place.lines.get(version) and (missing := _missing(file, place)):
@@ -84,13 +75,7 @@ def _missing(file: Path, place: Place) -> str:
 
 
 def environment(on_path: Path, own: Mapping[str, str], **more: str) -> dict[str, str]:
-    """engine.env of a rehearsal.
-
-    Args:
-        on_path: directory that goes first on PYTHONPATH.
-        own: the recipe's engine.env.
-        more: variables besides.
-    """
+    """engine.env of a rehearsal."""
     path = [str(on_path), *filter(None, [own.get("PYTHONPATH")])]
     return {**own, "PYTHONPATH": os.pathsep.join(path), **more}
 

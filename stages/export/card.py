@@ -3,8 +3,6 @@
 What users wrote and models said stands escaped or in fenced blocks; addresses are without secrets.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

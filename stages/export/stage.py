@@ -4,8 +4,6 @@ Beside the weights: the chat template that the training prompts had, the tokeniz
 generation_config.json with what evaluate sampled with, and a model card.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping, Sequence

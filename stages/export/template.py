@@ -1,7 +1,5 @@
 """The chat template of an exported model: one question through it is the prompt that training asked with."""
 
-from __future__ import annotations
-
 from stages.tokenize.encode import Encoder
 
 QUESTIONS_ONLY = "this model was trained on bare questions: it knows the roles user and assistant alone"

@@ -1,7 +1,5 @@
 """The built-in dataset: short addition stories that a model of 1 M parameters learns within a minute."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import zlib

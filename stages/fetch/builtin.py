@@ -1,7 +1,5 @@
 """A model with random weights from a seed, as a Hugging Face directory (without tokenizer)."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from dataclasses import asdict
@@ -44,13 +42,7 @@ def write_weights(model: ModelConfig, seed: int, path: Path) -> None:
 
 
 def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
-    """Write config.json and generation_config.json.
-
-    Args:
-        model: the shape.
-        ids: bos, eos (list) and pad; the model's explicit ids win.
-        output: an existing directory.
-    """
+    """Write config.json and generation_config.json."""
     family = family_of(model)
     bos = ids["bos"] if model.bos_token_id is None else model.bos_token_id
     eos = list(model.eos_token_id or ids["eos"])

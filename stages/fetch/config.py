@@ -1,7 +1,5 @@
 """Configuration of datasets, and which of the user's files a config makes the stages read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,16 +32,9 @@ MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_AND_TEMPLATE)
 SINGLE_WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 UNREAD_OF_FILES = (
-    "name",
-    "max_position_embeddings",
-    "initializer_range",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "torch_dtype",
-    "param_init_type",
-    "qkv_concat",
-)
+    "name", "max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
+    "torch_dtype", "param_init_type", "qkv_concat",
+)  # fmt: skip
 """Keys of the model section that fetch does not look at where the model's own files hold them."""
 SMALLEST_VOCAB = 259
 """Ids of a tokenizer that knows the 256 bytes and three special tokens, and nothing else."""

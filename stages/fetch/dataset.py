@@ -1,7 +1,5 @@
 """Stage fetch_dataset: the files of the training and the held-out split, generated, linked or downloaded."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """What all downloads share: the record of what came, verification, and the way into the artifact."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -20,6 +18,7 @@ INCOMPLETE = ".incomplete"
 """Suffix of a partial file; the modelscope client's."""
 BLOCK = 1 << 20
 Progress = Callable[[int, int], None]
+"""Told the bytes that are here, and those in all."""
 
 
 @dataclass(frozen=True)

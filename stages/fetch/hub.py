@@ -47,15 +47,6 @@ def download(
 ) -> Downloaded:
     """Bring the selected files of a repository here.
 
-    Args:
-        kind: of repository.
-        repository: owner/name.
-        revision: commit, tag or branch.
-        select: picks from the listing; its second argument names the repository, for errors.
-        fetch: offline, endpoint, cache_dir and retries.
-        work: scratch that survives a kill.
-        progress: called with (bytes here, bytes in all).
-
     Raises:
         InputError: the hub refuses, lists what is unsafe or does not fit, or stays unreachable.
     """

@@ -5,8 +5,6 @@ element and one block of the file are in memory. Libraries that stream JSON buil
 single events in Python and are several times slower.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import re

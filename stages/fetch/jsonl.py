@@ -1,7 +1,5 @@
 """Questions and answers, read from JSON lines, a JSON array or Parquet, and written as JSON lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

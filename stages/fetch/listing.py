@@ -1,7 +1,5 @@
 """What a hub lists: which entries are safe, and which of them are needed."""
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Iterable, Sequence
@@ -62,11 +60,6 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
 
 def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> list[Listed]:
     """Weights, config and tokenizer; of weights only safetensors, and of two sets the indexed one.
-
-    Args:
-        files: the listing.
-        origin: for messages.
-        own_tokenizer: take the repository's tokenizer files too.
 
     Raises:
         InputError: there are no safetensors weights.

@@ -1,7 +1,5 @@
 """A Hugging Face directory, the user's own or downloaded: checked, then put into the artifact."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -23,13 +21,6 @@ def put_model(
     root: Path, model: ModelConfig, output: Path, put: Callable[[Path, Path], None], tokenizer: bool = True
 ) -> None:
     """Check the directory `root` and put its weights, config and tokenizer files into `output`.
-
-    Args:
-        root: config.json, weights, and what else there is.
-        model: the shape that config.json must have.
-        output: an existing directory.
-        put: makes the first path the artifact's second: a link, a copy, ...
-        tokenizer: take tokenizer files too.
 
     Raises:
         InputError: a file is missing, malformed, or of a kind that is refused.

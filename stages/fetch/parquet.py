@@ -1,7 +1,5 @@
 """A Parquet file's rows as plain mappings, in batches, through pyarrow (an optional package)."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,7 +25,6 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
     try:
         open_regular(path).close()  # of a pipe, Arrow would wait for a writer
         # plain reads: a memory map would count the whole file as this process's memory
-        open_regular(path).close()
         with arrow.ParquetFile(path, memory_map=False, buffer_size=BUFFER, pre_buffer=False) as file:
             known = file.schema_arrow.names
             wanted = [name for name in known if name in keys or not keys]

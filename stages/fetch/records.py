@@ -3,8 +3,6 @@
 Every fault is named by the row's place, counted from 1: the line of JSON lines, else the row.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Keep secrets out of what is told: messages of HTTP libraries quote addresses, queries and proxies."""
 
-from __future__ import annotations
-
 import os
 import re
 from urllib.parse import unquote, urlsplit

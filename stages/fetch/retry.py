@@ -1,7 +1,5 @@
 """Try again what may pass by itself: time-outs, broken connections, busy or failing servers."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Where a model or dataset may come from, and how it is fetched: light configuration."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

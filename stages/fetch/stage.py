@@ -1,7 +1,5 @@
 """Stage fetch: a Hugging Face directory with a Qwen2 model and its tokenizer."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterator, Sequence
@@ -39,12 +37,6 @@ def run(context: Context) -> None:
 
 def build_model(model: ModelConfig, text: Iterator[str] | None, seed: int, output: Path) -> None:
     """Write a model with random weights and its tokenizer into `output`.
-
-    Args:
-        model: the shape, and the tokenizer to take if there is one.
-        text: to train a tokenizer on (without model.tokenizer_path).
-        seed: of the weights.
-        output: an existing, empty directory.
 
     Raises:
         InputError: there is neither a tokenizer nor text, or the vocabulary does not fit.
@@ -103,13 +95,7 @@ def fetch_model(
 
 
 def texts(dataset: DatasetConfig, seed: int, fetched: Path | None = None) -> Iterator[str]:
-    """The training text of a dataset, question and answer by turns.
-
-    Args:
-        dataset: generated or local.
-        seed: of generated rows.
-        fetched: fetch_dataset's artifact, where the dataset is neither.
-    """
+    """The training text of a dataset, question and answer by turns."""
     for prompt, answer in _pairs(dataset, seed, fetched):
         yield prompt + "\n"
         yield answer

@@ -1,7 +1,5 @@
 """Write a tokenizer as the four files that Hugging Face's Qwen2 repositories hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

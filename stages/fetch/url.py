@@ -1,7 +1,5 @@
 """Download one plain file over HTTP, resuming what an earlier attempt left."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

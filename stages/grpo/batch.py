@@ -13,7 +13,9 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.buckets import Bucket
+from stages.grpo.buckets import Bucket, buckets
+from stages.grpo.packing import packed
+from stages.grpo.parallel import Place
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class Batch:
     """Log-probabilities under the policy that sampled [B, T], float32."""
     ref_logprobs_BT: NDArray[np.float32] | None = None
     """Log-probabilities under the reference [B, T], float32."""
+    tokens_PG: NDArray[np.int32] | None = None
+    """Tokens of the completions [P, G]; what comes after them is not computed. None: T."""
+    sizes: tuple[int, int] | None = None
+    """N and M of packing.packed; None: all slots."""
 
     def rows(self, part: Bucket) -> Batch:
         """The prompts of one part (a worker's, a micro-batch's) and their completions' first slots."""
@@ -55,15 +61,30 @@ class Batch:
             advantage_B1=cut(self.advantage_B1),
             old_logprobs_BT=cut(self.old_logprobs_BT),
             ref_logprobs_BT=cut(self.ref_logprobs_BT),
+            tokens_PG=None if self.tokens_PG is None else self.tokens_PG[part.rows],
+            sizes=part.sizes,
         )
 
+    def buckets(self, place: Place, count: int) -> list[Bucket]:
+        """A worker's prompts in `count` micro-batches: see buckets.buckets."""
+        slots = self.prompt_PS.shape[1], self.completion_PGT.shape[2]
+        return buckets(self.prompt_length_P, self._tokens(), slots, place, count)
+
+    def _tokens(self) -> NDArray[np.int32]:
+        P, G, T = self.completion_PGT.shape
+        return np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
+
     def tensors(self, *names: str) -> list[Tensor]:
-        """What a graph takes: prompts, their lengths and completions, as CausalLM does, and then `names`.
+        """What a graph takes: the prompts and completions as CausalLM does, and then `names`.
 
         A graph knows tensors by position alone: inside one, MindSpore 2.7.0 makes zeros of those in
         dict(zip(names, tensors)) or in a NamedTuple, without a word.
         """
-        model_inputs = [self.prompt_PS, self.prompt_length_P, self.completion_PGT]
+        (P, S), (G, T) = self.prompt_PS.shape, self.completion_PGT.shape[1:]
+        sizes = self.sizes or (P * (S + G * (T - 1)), P * G * T)
+        model_inputs = packed(
+            self.prompt_PS, self.prompt_length_P, self.completion_PGT, self._tokens(), sizes
+        )
         return [_tensor(array) for array in (*model_inputs, *(getattr(self, name) for name in names))]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stages.grpo import packing
 from stages.grpo.parallel import Place
 
 SHORTEST = 64  # slots below which another graph costs more than the padding
@@ -25,25 +26,31 @@ class Bucket:
     """Which prompts."""
     slots: int
     """For each of their completions."""
+    sizes: tuple[int, int] | None = None
+    """N and M of packing.packed; None: all slots."""
 
 
-def buckets(lengths: NDArray[Any], slots: int, place: Place, count: int) -> list[Bucket]:
+def buckets(
+    prompt_lengths: NDArray[Any], lengths: NDArray[Any], slots: tuple[int, int], place: Place, count: int
+) -> list[Bucket]:
     """A worker's prompts in `count` micro-batches of equally many, those with short completions together.
 
     Args:
-        lengths: tokens of each completion [P, G], of all workers together.
-        slots: T.
-        place: the worker. All workers' micro-batches have the same slots: see collectives for why they must.
+        prompt_lengths: tokens of each prompt [P], of all workers together.
+        lengths: tokens of each completion [P, G].
+        slots: S and T.
+        place: the worker. All workers' micro-batches have the same shapes: see collectives for why they must.
         count: divides the prompts of each worker.
     """
     longest = lengths.max(1).reshape(place.data_parallel, -1)
-    order = np.argsort(longest, 1, kind="stable")
-    most = np.take_along_axis(longest, order, 1).reshape(place.data_parallel, count, -1).max((0, 2))
-    mine = order[place.data_index] + place.data_index * longest.shape[1]
-    return [
-        Bucket(rows, halved(slots, int(tokens)))
-        for rows, tokens in zip(np.split(mine, count), most, strict=True)
-    ]
+    order = np.argsort(longest, 1, kind="stable") + np.arange(len(longest))[:, None] * longest.shape[1]
+    parts = []
+    for rows in np.split(order, count, 1):
+        T = halved(slots[1], int(lengths[rows].max()))
+        holds = [packing.slots(prompt_lengths[own], slots[0], lengths[own], T) for own in rows]
+        read, wanted = map(np.stack, zip(*holds, strict=True))
+        parts.append(Bucket(rows[place.data_index], T, packing.sizes(read, wanted)))
+    return parts
 
 
 def halved(slots: int, tokens: int) -> int:

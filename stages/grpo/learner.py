@@ -21,6 +21,7 @@ from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.packing import MODEL_INPUTS
 from stages.grpo.parallel import Place
 from stages.grpo.worker import give_back_memory
 
@@ -41,12 +42,10 @@ class Objective(nn.Cell):
         self.read_by_loss = tuple(inspect.signature(loss.construct).parameters)[2:]
         """Fields of Batch, in the order in which `construct` takes them."""
 
-    def construct(
-        self, prompt: Tensor, length: Tensor, completion: Tensor, *read_by_loss: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """As CausalLM.construct, then the loss of its result."""
-        logprob, entropy = self.model(prompt, length, completion, self.temperature)
-        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *read_by_loss)
+    def construct(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss of CausalLM.construct's result, of Batch.tensors."""
+        logprob, entropy = self.model(*inputs[:MODEL_INPUTS], self.temperature)
+        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *inputs[MODEL_INPUTS:])
         return result
 
 
@@ -86,10 +85,8 @@ class Learner:
         grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
         @ms.jit
-        def gradient(
-            prompt: Tensor, length: Tensor, completion: Tensor, *read_by_loss: Tensor
-        ) -> tuple[Tensor, tuple[Tensor, ...]]:
-            (_, sums), parts = grad(prompt, length, completion, *read_by_loss)
+        def gradient(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+            (_, sums), parts = grad(*inputs)
             return sums, parts
 
         self.gradient = gradient

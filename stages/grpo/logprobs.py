@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from stages.base.layout import RoleLayout
 from stages.grpo.batch import Batch
-from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather
 from stages.grpo.parallel import Place
 from stages.grpo.setup import RoleModel
@@ -31,21 +30,19 @@ class LogProbs:
         model = role.model
 
         @ms.jit
-        def forward(prompt: Tensor, length: Tensor, completion: Tensor) -> Tensor:
-            return model(prompt, length, completion, temperature)[0]
+        def forward(*inputs: Tensor) -> Tensor:
+            return model(*inputs, temperature)[0]
 
         self.forward = forward
 
-    def __call__(self, batch: Batch, lengths_PG: Array) -> Array:
-        """Log-probabilities [B, T] on every worker, each having computed its own rows; 0 beyond a bucket.
+    def __call__(self, batch: Batch) -> Array:
+        """Log-probabilities [B, T] on every worker, each having computed its own rows of all workers' batch.
 
-        Args:
-            batch: of all workers.
-            lengths_PG: tokens of each completion.
+        Those of padding mean nothing.
         """
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         P, G, T = logprobs_PGT.shape
-        for part in buckets(lengths_PG, T, self.place, self.micro_batches):
+        for part in batch.buckets(self.place, self.micro_batches):
             logprobs = self.forward(*batch.rows(part).tensors())
             logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
         return everyone(self.world, self.place, logprobs_PGT[self.place.rows(P)]).reshape(-1, T)

@@ -25,13 +25,14 @@ from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
 from stages.grpo.memory import KEPT
 from stages.grpo.operators import (
     Lookup,
+    collect,
     cut_columns,
-    cut_rows,
     outer,
     part,
     plain_product,
     product,
     rms_norm,
+    spread,
 )
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import parts
@@ -240,39 +241,39 @@ class CausalLM(nn.Cell):
         return gathered.transpose((1, 0, 2)).reshape((-1, self.vocab_size))
 
     def construct(
-        self, prompt: Tensor, length: Tensor, completion: Tensor, temperature: float
-    ) -> tuple[Tensor, Tensor]:
+        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
+        before: Tensor, target: Tensor, token: Tensor, temperature: float,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Log-probability of each token of given completions, and the entropy of its distribution.
 
         Args:
-            prompt: ids [P, S], int32, padded on the right.
-            length: true lengths [P] of the prompts, at least 1.
-            completion: ids [P, G, T], padded on the right with any id.
+            ids: see packing.packed for this and all up to `token`, int32.
+            position: [N].
+            length: [P].
+            prompt: [P, S].
+            completion: [P, G, T-1].
+            slot: [N].
+            before: [M].
+            target: [M].
+            token: [P*G, T].
             temperature: divides the logits.
 
         Returns:
             logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
         """
-        P, S = prompt.shape
-        G, T = completion.shape[1], completion.shape[2]
-        hidden, head = self.hidden(prompt, length, part(completion, 2, 0, T - 1))
-        of_prompts, of_completions = cut_rows(hidden, (P * S, P * G * (T - 1)))
-        # Token t is predicted by the token before it: the prompt's last one for t = 0.
-        last = ops.gather(of_prompts, ops.arange(P) * S + length - 1, 0)
-        last = ops.broadcast_to(last.reshape((P, 1, 1, self.H)), (P, G, 1, self.H))
-        before = ops.concat((last, of_completions.reshape((P, G, T - 1, self.H))), 2)
-        logprob, entropy = self.token_logprobs(
-            before.reshape((-1, self.H)), completion.reshape((-1,)), head, temperature
-        )
-        return logprob.reshape((P * G, T)), entropy.reshape((P * G, T))
+        x, head = self.hidden(ids, position, length, prompt, completion, slot)
+        found = self.token_logprobs(ops.gather(x, before, 0), target, head, temperature)
+        place = token.reshape((-1,))
+        logprob, entropy = ops.gather(found[0], place, 0), ops.gather(found[1], place, 0)
+        return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
-    def hidden(self, prompt: Tensor, length: Tensor, completion: Tensor) -> tuple[Tensor, Tensor]:
-        """Output of the last layer for prompt [P, S] and completion [P, G, T]: [P*S + P*G*T, H]; the head."""
+    def hidden(
+        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Output of the last layer [N, H], and the head, for arguments as of `construct`."""
         P, S = prompt.shape
         G, T = completion.shape[1], completion.shape[2]
-        prompt_positions = ops.broadcast_to(ops.arange(S).reshape((1, S)), (P, S))
-        positions = ops.broadcast_to(ops.arange(T).reshape((1, 1, T)), (P, G, T)) + length.reshape((P, 1, 1))
-        cos, sin = self.rotary(ops.concat((prompt_positions.reshape((-1,)), positions.reshape((-1,)))))
+        cos, sin = self.rotary(position)
         heads = self.layers[0].Q
         within = ops.broadcast_to(prompt_mask(length, S) + causal_mask(S), (P, heads, S, S))
         beside = ops.concat(
@@ -282,16 +283,16 @@ class CausalLM(nn.Cell):
             ),
             -1,
         )
-        rows = (P * S, P * G * T)
-        x, head = self.embed_and_head(ops.concat((prompt.reshape((-1,)), completion.reshape((-1,)))))
+        places = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
+        x, head = self.embed_and_head(ids)
         for layer in self.layers:
             q, k, v = layer.project(x, cos, sin)
-            (q_prompt, q), (k_prompt, k), (v_prompt, v) = (
-                cut_rows(q, rows), cut_rows(k, rows), cut_rows(v, rows)
-            )  # fmt: skip
+            q_prompt, q = spread(q, *places)
+            k_prompt, k = spread(k, *places)
+            v_prompt, v = spread(v, *places)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             rest = attend_with_prompt(q, k, v, keys, values, beside, G)
-            x = layer.finish(x, ops.concat((first, rest), 0))
+            x = layer.finish(x, collect(first, rest, *places))
         return x, head
 
     def token_logprobs(

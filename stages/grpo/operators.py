@@ -65,6 +65,45 @@ class Cut(nn.Cell):
 cut_rows, cut_columns = Cut(0), Cut(-1)
 
 
+class Spread(nn.Cell):
+    """Rows of a list for each slot of prompts and completions, as packing.packed numbers them.
+
+    The gradient takes rows as well: no row stands in two slots whose gradient is not 0. MindSpore's own adds
+    them up one after the other, in three times the time.
+    """
+
+    def construct(self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows `prompt` [P*S] and `completion` [P*G*T] of `x` [N, ...], which came from `slot` [N]."""
+        return ops.gather(x, prompt, 0), ops.gather(x, completion, 0)
+
+    def bprop(
+        self, x: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: tuple[Tensor, Tensor],
+        dout: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        """Gradient of `x`."""
+        return ops.gather(ops.concat(dout), slot, 0), prompt, completion, slot
+
+
+class Collect(nn.Cell):
+    """The inverse of Spread."""
+
+    def construct(
+        self, first: Tensor, rest: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
+    ) -> Tensor:
+        """Rows `slot` [N] of what prompts `first` [P*S, ...] and completions `rest` [P*G*T, ...] hold."""
+        return ops.gather(ops.concat((first, rest)), slot, 0)
+
+    def bprop(
+        self, first: Tensor, rest: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: Tensor,
+        dout: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+        """Gradients of both."""
+        return ops.gather(dout, prompt, 0), ops.gather(dout, completion, 0), prompt, completion, slot
+
+
+spread, collect = Spread(), Collect()
+
+
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """X [N, H] with unit root mean square per token, times weight [H]. Source: arXiv:1910.07467, eq. 4."""
     H = x.shape[1]

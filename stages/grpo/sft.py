@@ -90,8 +90,8 @@ def train(
 ) -> dict[str, Any]:
     """Train until the accuracy suffices or the steps are used up; what happened, for result.json."""
     from stages.grpo.batch import Batch
-    from stages.grpo.buckets import Bucket
     from stages.grpo.collectives import Groups
+    from stages.grpo.data import true_lengths
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss, token_weights
     from stages.grpo.metrics import StepLog
@@ -102,8 +102,6 @@ def train(
     memory = Memory(context, learner)
     done, recent = memory.restore(deque(maxlen=config.stop_checks))
     log = StepLog(context.work / "metrics.jsonl", done)
-    micro_batches = np.split(np.arange(config.batch_size), config.micro_batch_num)
-    parts = [Bucket(rows, examples.completion.shape[1]) for rows in micro_batches]
     order = itertools.islice(batches(len(examples), config.batch_size, context.seed), done, None)
     step = done
     while step < config.steps and not reached(recent, config):
@@ -112,9 +110,10 @@ def train(
         mask = examples.mask[rows]
         weight = token_weights(mask, "dapo", mask.shape[1])
         batch = Batch(
-            examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None], weight_BT=weight
-        )
-        update = learner.update(batch, parts)
+            examples.prompt[rows], examples.length[rows], examples.completion[rows][:, None],
+            weight_BT=weight, tokens_PG=true_lengths(mask, 0)[:, None],
+        )  # fmt: skip
+        update = learner.update(batch, batch.buckets(SINGLE, config.micro_batch_num))
         loss = float(update.sums["loss"].sum(dtype=np.float64))
         norm, rate = update.grad_norm, update.learning_rate
         if not (math.isfinite(loss) and math.isfinite(norm)):

@@ -4,8 +4,6 @@ Shapes: N tokens, H hidden, V this card's vocabulary, n rows of a piece.
 Source: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import Tensor, nn, ops
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from stages.base.layout import LayoutConfig, Role
 from stages.grpo.algorithm import dapo, grpo
 from stages.grpo.batch import Batch
-from stages.grpo.buckets import buckets
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.grpo.data import Prompts, Vocabulary
@@ -216,14 +215,15 @@ class Trainer:
             advantage_B1=advantages_PG.reshape(-1, 1),
             old_logprobs_BT=np.zeros_like(mask_BT),
             ref_logprobs_BT=np.zeros_like(mask_BT),
+            tokens_PG=lengths_PG,
         )
         with clock("reference"):
             if self.reference is not None:
-                batch = replace(batch, ref_logprobs_BT=self.reference_logprobs(batch, lengths_PG))
+                batch = replace(batch, ref_logprobs_BT=self.reference_logprobs(batch))
             if config.num_iterations > 1:
-                batch = replace(batch, old_logprobs_BT=self.old_logprobs(batch, lengths_PG))
-        place, micro_batches = self.policy.place, self.job.layout.train.micro_batch_num
-        parts = buckets(lengths_PG, mask_BT.shape[1], place, micro_batches)
+                batch = replace(batch, old_logprobs_BT=self.old_logprobs(batch))
+        place = self.policy.place
+        parts = batch.buckets(place, self.job.layout.train.micro_batch_num)
         with clock("train"):
             for _ in range(config.num_iterations):
                 update = self.learner.update(batch, parts)

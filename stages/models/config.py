@@ -1,7 +1,5 @@
 """The shape of a model and where it comes from, with Hugging Face's key names."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Only good for ordering layouts of one model: bandwidths and speed are nominal, and were not measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,12 +37,6 @@ class Cost:
 
 def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> Cost:
     """Cost of training on `tokens` tokens in `updates` updates, with ring collectives.
-
-    Args:
-        model: the model.
-        layout: the train role.
-        tokens: tokens of a step, all replicas together.
-        updates: optimizer updates of a step.
 
     Source: arXiv:2104.04473, section 3 (tensor and pipeline parallel volume, bubble).
     """

@@ -5,8 +5,6 @@ qkv_concat mindformers fuses q/k/v (grouped per key-value head: its queries, its
 (row by row).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a Hugging Face config.json says of a model, by the names of the configuration's model section."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -8,8 +8,6 @@ operator's strategy into a device matrix: axes in the strategy's order, the repe
 removed. Compared field by field with files that the front end wrote (tests/data/strategy).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

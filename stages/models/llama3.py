@@ -6,8 +6,6 @@ Source: transformers 4.57, models/llama/modeling_llama.py; mindformers 1.6.0, mo
 tokenizer_config.json and generation_config.json of the meta-llama repositories.
 """
 
-from __future__ import annotations
-
 import functools
 
 from stages.models.decoder import LLAMA, weights

@@ -6,11 +6,9 @@ range: low counts what the backward pass cannot do without, high the copies that
 No estimate of this module was ever measured on an NPU.
 """
 
-from __future__ import annotations
-
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -258,6 +256,23 @@ def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
     """The pipeline stage whose cards need most, by the high estimate."""
     found = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
     return max(found, key=lambda stage: (stage.high, stage.low))
+
+
+def scoring(
+    model: ModelConfig, layout: RoleLayout, tokens: int, held: Iterable[int], dtype: str
+) -> RoleMemory:
+    """The reference, which scores and is never trained.
+
+    Args:
+        model: the model.
+        layout: its parallel_config.
+        tokens: tokens of one batch on one card, cut by context_parallel already.
+        held: elements of weights on a card of each pipeline stage.
+        dtype: of the weights.
+    """
+    stages = [[weights(count, dtype), working_set(model, layout, tokens)] for count in held]
+    stages[-1].append(logits(model, layout, tokens, 2))
+    return largest("reference", stages)
 
 
 def shown(low: int, high: int) -> str:

@@ -1,7 +1,5 @@
 """Where one parameter's slices lie, as plain values; imports nothing, for plans ask it, too."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

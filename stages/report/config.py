@@ -1,7 +1,5 @@
 """What can be chosen about the run report."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

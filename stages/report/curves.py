@@ -1,7 +1,5 @@
 """The curves of a training run: which ones, their points, and how they are drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The data card: tokenize's result.json as tables, small histograms and decoded samples."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The figures that a reader wants first: accuracy before and after, the gain, pass@k."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A layout's picture as an SVG file of its own; follows light and dark where it is looked at."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from markupsafe import Markup
@@ -16,19 +14,19 @@ from stages.report.templates import environment, own
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 
-def layout_svg(model: ModelConfig, layout: RoleLayout, role: str = "train") -> str:
+def layout_svg(model: ModelConfig, layout: RoleLayout) -> str:
     """Which card holds which layers, which slice of the weights, and how many bytes of them.
 
     Raises:
         ConfigError: the layout does not fit the model, or is too large to draw.
     """
     per_stage = layout.cards // layout.pipeline_stage
-    parts = elements(model, layout, f"layout.{role}")
+    parts = elements(model, layout, "layout.train")
     sizes = [weights(stage.held, model.param_init_type).low for stage in parts]
     labels = {rank: shown(*[sizes[rank // per_stage]] * 2) for rank in range(layout.cards)}
-    drawn = picture(role, asdict(layout), model.num_hidden_layers, labels)
+    drawn = picture("train", asdict(layout), model.num_hidden_layers, labels)
     if drawn is None:
-        raise ConfigError([Problem(f"layout.{role}", layout.name, f"at most {MAX_CARDS} cards are drawn")])
+        raise ConfigError([Problem("layout.train", layout.name, f"at most {MAX_CARDS} cards are drawn")])
     # The page's colours: what stands before its first rule for an element.
     colours = own("style.css").partition("@media print")[0]
     style = Markup("<style>{}</style>").format(colours)

@@ -1,7 +1,5 @@
 """Which card holds which layers and which slice of every weight, as coordinates of a drawing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

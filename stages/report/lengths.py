@@ -1,7 +1,5 @@
 """How long completions were, and what waiting for the longest of each step cost."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,12 +26,7 @@ class Lengths:
 
 
 def lengths(completions: Sequence[Mapping[str, Any]], metrics: Sequence[Mapping[str, Any]]) -> Lengths:
-    """Compare the lengths of the first and the last third of the steps, and measure the long tail.
-
-    Args:
-        completions: rows of completions.jsonl (step, length in tokens).
-        metrics: rows of metrics.jsonl.
-    """
+    """Compare the lengths of the first and the last third of the steps, and measure the long tail."""
     measured = sorted(
         (step, length)
         for row in completions

@@ -1,7 +1,5 @@
 """Gathers everything that page.html shows and renders it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stage report: index.html and result.json {"bytes": n} from the artifacts of all other stages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,13 +28,6 @@ def write_report(
     began: float | None = None,
 ) -> Path:
     """Render the page of a run into the directory `output`.
-
-    Args:
-        inputs: stage name -> artifact directory; missing stages and files are named on the page.
-        output: existing directory.
-        config: section `report`.
-        defaults: the configuration without any override; None: not known.
-        began: Unix time of the run's start; None: not known.
 
     Returns:
         The path of index.html.

@@ -1,7 +1,5 @@
 """Turns a matplotlib figure into inline SVG that follows the page's colours, fonts and dark mode."""
 
-from __future__ import annotations
-
 import io
 import re
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """The page of a sweep: the best point, all points in a table, and their curves overlaid."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import Counter
@@ -74,16 +72,7 @@ def render(
     manifests: Mapping[str, Mapping[str, Any]],
     metrics: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
-    """The whole page as text.
-
-    Args:
-        title: the sweep's id.
-        command: the command line of the sweep.
-        written: Unix time of the page.
-        given: its points.
-        manifests: artifact -> manifest; any may be missing.
-        metrics: artifact -> rows of metrics.jsonl, for the artifacts of grpo that are there.
-    """
+    """The whole page as text."""
     ranked = sorted(given, key=_rank)
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
     keys = list(dict.fromkeys(key for point in given for key in point.chosen))

@@ -1,7 +1,5 @@
 """Rows for the page's tables: config, training figures, samples, environment, artifacts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -16,13 +14,9 @@ from stages.report.text import figure, number, percent, shorten, words
 MAX_ROWS, MAX_VALUE = 400, 300
 MAX_FILES = 24
 SHARES = (
-    "accuracy",
-    "clip_fraction",
-    "completion_cut_share",
-    "zero_variance_share",
-    "worked_share",
+    "accuracy", "clip_fraction", "completion_cut_share", "zero_variance_share", "worked_share",
     "accuracy_check",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

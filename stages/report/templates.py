@@ -1,7 +1,5 @@
 """The pages' templates: every value is escaped, none is missing silently."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

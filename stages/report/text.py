@@ -1,10 +1,10 @@
 """Text and numbers for people: nothing that a model wrote may steer the reader's screen."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import re
+
+from stages.base.files import shown_bytes
 
 # What a browser would obey or hide instead of showing: C0 and C1 controls (tab and newline stay),
 # bidirectional marks and overrides, invisible separators, tag characters, lone surrogates (which
@@ -105,13 +105,7 @@ def moment(unix_s: float) -> str:
 def size(count: object) -> str:
     """Bytes with a binary unit: 512 B, 3.2 MiB."""
     given = number(count)
-    if given is None:
-        return "–"
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(given) < 1024:
-            return f"{given:.0f} B" if unit == "B" else f"{given:.1f} {unit}"
-        given /= 1024
-    return f"{given:.1f} TiB"
+    return "–" if given is None else shown_bytes(round(given))
 
 
 def words(key: str) -> str:

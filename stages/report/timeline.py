@@ -1,7 +1,5 @@
 """When each stage ran, from the manifests: the bars of the timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,27 +69,8 @@ def timeline(manifests: Mapping[str, Mapping[str, Any]], began: float | None) ->
 
 def _ticks(wall_s: float) -> tuple[tuple[float, str], ...]:
     steps = (
-        0.1,
-        0.2,
-        0.5,
-        1,
-        2,
-        5,
-        10,
-        15,
-        30,
-        60,
-        120,
-        300,
-        600,
-        900,
-        1800,
-        3600,
-        7200,
-        14400,
-        28800,
-        86400,
-    )
+        0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400,
+    )  # fmt: skip
     step = next((step for step in steps if wall_s / step <= 6), wall_s / 5)
     count = int(wall_s / step)
     labels = [(0.0, "0"), *((100 * i * step / wall_s, _short(i * step)) for i in range(1, count + 1))]

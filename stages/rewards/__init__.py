@@ -14,12 +14,6 @@ from stages.rewards.knights import knights_reward
 from stages.rewards.score import RewardScores, score
 
 __all__ = [
-    "RewardConfig",
-    "RewardScores",
-    "accuracy_reward",
-    "answer_format_reward",
-    "format_reward",
-    "knights_reward",
-    "qwen_accuracy_reward",
-    "score",
-]
+    "RewardConfig", "RewardScores", "accuracy_reward", "answer_format_reward", "format_reward",
+    "knights_reward", "qwen_accuracy_reward", "score",
+]  # fmt: skip

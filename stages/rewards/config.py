@@ -1,7 +1,5 @@
 """Configuration of the reward."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import re

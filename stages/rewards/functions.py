@@ -4,8 +4,6 @@ The first three behave as mindrlhf's of the same name, quirks included, wherever
 value. Source: mindrlhf e8a8fc1, mindrlhf/reward/reward_fn.py:22-121.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Behaves as mindrlhf's kk_reward. Source: mindrlhf e8a8fc1, mindrlhf/reward/kk_reward_fn.py:22-231.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

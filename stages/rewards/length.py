@@ -1,7 +1,5 @@
 """Rewards that depend on how long a completion is, in tokens, its end token included."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """A time limit for code that is not ours: a reward that hangs must not stop a training run."""
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import signal

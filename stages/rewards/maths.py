@@ -1,7 +1,5 @@
 """Symbolic comparison of answers with Hugging Face's math-verify (optional, slow to import)."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import logging

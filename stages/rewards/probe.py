@@ -5,8 +5,6 @@ the dataset holds as ground truth. Raw GSM8K questions with a reward that looks 
 example, give reward 0 for ever: nothing asks for a box, and no demonstration shows one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import statistics
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Runs in a process of its own, as a stage does: the user's code is imported, and may do anything.
 """
 
-from __future__ import annotations
-
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.fetch.config import DatasetConfig

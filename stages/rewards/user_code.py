@@ -3,8 +3,6 @@
 Nothing is imported here, only read: a plan must not run code, and files decide an artifact's identity.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.machinery
 import importlib.util

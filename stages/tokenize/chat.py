@@ -4,8 +4,6 @@ A template marks turns with special tokens. The same characters inside a message
 are guarded while the template runs, so that no message can end its own turn or begin another.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -54,12 +52,6 @@ class ChatTemplate:
     ) -> None:
         """Compile a template.
 
-        Args:
-            source: Jinja text.
-            special: special token -> id.
-            path: where it comes from, for messages.
-            told: variables besides the messages: bos_token, enable_thinking.
-
         Raises:
             InputError: it is malformed.
         """
@@ -79,10 +71,6 @@ class ChatTemplate:
 
     def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
         """Guarded text of a conversation.
-
-        Args:
-            turns: messages in order.
-            generation: end with the header of the assistant's turn.
 
         Raises:
             TemplateRefusalError: the template refuses.

@@ -1,7 +1,5 @@
 """Configuration of the tokenize stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 Shapes: B rows, P max_prompt_length, S seq_length, L sft_length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

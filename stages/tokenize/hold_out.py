@@ -1,7 +1,5 @@
 """Rows held out for the test, where a dataset has no test file of its own."""
 
-from __future__ import annotations
-
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence

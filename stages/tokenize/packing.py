@@ -4,8 +4,6 @@ Each document ends with <|endoftext|>, as Qwen's own pretraining text does; rows
 are full, and only the last one is padded, so that no token is lost.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,7 @@ from stages.base.files import open_regular
 from stages.fetch.records import SUFFIXES, TOO_LONG, BadLine, lines_of, read_records, text_fault
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows
+from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
 from stages.tokenize.tokenizer import ENDOFTEXT
 from stages.weights.dtypes import Array
 
@@ -36,13 +34,7 @@ class Passage:
     """Whether the document ends here."""
 
 
-def tokenize_text(
-    encoder: Encoder,
-    sources: Sequence[Path],
-    target: Path,
-    limit: int | None = None,
-    progress: Progress = lambda done, total: None,
-) -> dict[str, Any]:
+def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
     """Stream documents (tokenize.kind=text) into a MindRecord with the one column input_ids.
 
     Args:
@@ -50,14 +42,12 @@ def tokenize_text(
         sources: JSON lines, JSON arrays or Parquet with a key "text"; any other suffix is plain text, one
             document per file.
         target: as for `stream.tokenize_file`.
-        limit: as there; of plain text, paragraphs.
-        progress: as there.
 
     Returns and raises: as there; the card's rows are documents (of plain text, paragraphs).
     """
-    total, length = count_rows(sources), encoder.config.sft_length + 1
-    most = GROWTH * sum(file.stat().st_size for file in sources) + total
-    rows = Source(sources, read_passages, lambda row: row.text, encoder.dataset.max_bad_share, limit)
+    length = encoder.config.sft_length + 1
+    most = GROWTH * sum(file.stat().st_size for file in sources) + count_rows(sources)
+    rows = Source(sources, read_passages, lambda row: row.text, encoder.dataset.max_bad_share)
     with (
         Ledger(target.with_suffix(DROPPED)) as ledger,
         RecordWriter(target, {"input_ids": length}, encoder.config.id_dtype, most // length + 1) as writer,
@@ -72,21 +62,21 @@ def tokenize_text(
                 made.card.add_length("input_ids", len(ids))
                 if row.ends:
                     ids.append(end)
-            rest = _write_full(made, np.concatenate([rest, *map(_array, encoded)]), length, len(batch))
+            rest = _write_full(
+                made,
+                np.concatenate([rest, *(np.array(ids, np.int64) for ids in encoded)]),
+                length,
+                len(batch),
+            )
             if made.samples_wanted:
                 texts = [row.text for row in batch[: made.samples_wanted]]
                 made.card.samples += [{"text": text[:2000]} for text in texts]
-            progress(made.card.rows_in, total)
         if len(rest):
             made.card.padding = length - len(rest)
             last = np.pad(rest, (0, made.card.padding), constant_values=encoder.ids.pad)
             _write_full(made, last, length, 0)
         made.require_rows(sources[0])
     return {target.stem: made.card.to_json()}
-
-
-def _array(ids: list[int]) -> Array:
-    return np.array(ids, np.int64)
 
 
 def _write_full(target: Target, ids: Array, length: int, rows: int) -> Array:

@@ -1,7 +1,5 @@
 """Stage tokenize: train, test and supervised examples as MindRecord files, with a data card."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -115,9 +113,7 @@ def make_encoder(
     return Encoder(tokenizer, special_ids(directory, model), dataset, config, template)
 
 
-def tokenize_path(
-    encoder: Encoder, source: Path, output: Path, limit: int | None = None, sft: bool = False
-) -> dict[str, Any]:
+def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = False) -> dict[str, Any]:
     """Write OUTPUT/NAME.mindrecord for SOURCE named NAME.*; replaces an older one only when all is done.
 
     The files are written in a hidden directory beside the older ones under their final names (a
@@ -127,7 +123,6 @@ def tokenize_path(
         encoder: text to ids; its config says which kind of rows they are.
         source: JSON lines, a JSON array, Parquet, or (tokenize.kind=text) plain text.
         output: directory.
-        limit: use only the first so many good rows; None: all.
         sft: write NAME_sft.mindrecord too, the supervised examples of tokenize.kind=grpo.
 
     Returns:
@@ -142,9 +137,9 @@ def tokenize_path(
     try:
         if encoder.config.kind == "grpo":
             examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
-            cards = tokenize_file(encoder, [source], target, limit, sft=examples)
+            cards = tokenize_file(encoder, [source], target, sft=examples)
         else:
-            cards = OTHER_KINDS[encoder.config.kind](encoder, [source], target, limit)
+            cards = OTHER_KINDS[encoder.config.kind](encoder, [source], target)
         _replace(sorted(staging.iterdir()), output, source.stem)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

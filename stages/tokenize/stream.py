@@ -1,7 +1,5 @@
 """Stream questions and answers into MindRecord files: prompts and ground truths, and supervised examples."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from functools import partial

@@ -5,8 +5,6 @@ labels). Source: mindformers 1.6.0, models/llama/llama.py:630-660 (the cut, igno
 dataset/handler/base_handler.py (columns input_ids and labels).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +15,7 @@ from stages.fetch.records import BadLine, encoding_fault, read_records, text_fau
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Dropped, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Progress, Source, Target, count_rows
+from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
 from stages.tokenize.text import Turn, system_turns
 from stages.weights.dtypes import Array
 
@@ -49,25 +47,17 @@ class Example:
     """As `ids`, IGNORED where the assistant does not speak."""
 
 
-def tokenize_conversations(
-    encoder: Encoder,
-    sources: Sequence[Path],
-    target: Path,
-    limit: int | None = None,
-    progress: Progress = lambda done, total: None,
-) -> dict[str, Any]:
+def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:
     """Stream conversations (tokenize.kind alpaca or conversations) into a MindRecord.
 
     Args, returns and raises: as `stream.tokenize_file`.
     """
-    total, length = count_rows(sources), encoder.config.sft_length + 1
-    share = encoder.dataset.max_bad_share
     read = partial(read_conversations, kind=encoder.config.kind)
-    rows = Source(sources, read, lambda row: str(row.turns), share, limit)
-    columns = dict.fromkeys(("input_ids", "labels"), length)
+    rows = Source(sources, read, lambda row: str(row.turns), encoder.dataset.max_bad_share)
+    columns = dict.fromkeys(("input_ids", "labels"), encoder.config.sft_length + 1)
     with (
         Ledger(target.with_suffix(DROPPED)) as ledger,
-        RecordWriter(target, columns, encoder.config.id_dtype, min(total, limit or total)) as writer,
+        RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer,
     ):
         made = Target(writer, ledger)
         for source, batch in rows.batches(made):
@@ -75,7 +65,6 @@ def tokenize_conversations(
             for entry in unusable:
                 made.drop(source, entry.line, entry.reason)
             _write(encoder, made, source, encoded)
-            progress(made.card.rows_in, total)
         made.require_rows(sources[0])
     return {target.stem: made.card.to_json()}
 

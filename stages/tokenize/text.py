@@ -1,7 +1,5 @@
 """What a row becomes as text: the prompt, and the ground truth that rewards compare with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from stages.fetch.config import ColumnsConfig, DatasetConfig

@@ -1,7 +1,5 @@
 """Qwen2's byte-level BPE through the Rust `tokenizers` library, from and to Hugging Face's files."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence

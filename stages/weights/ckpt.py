@@ -8,8 +8,6 @@ Source: mindspore 2.7.0, train/serialization.py: _write_parameter_data, _load_in
 ccsrc/utils/checkpoint.proto.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,18 +1,17 @@
 """Complete checkpoints in mindformers' form: numbered safetensors files and param_name_map.json."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from stages.models.config import Dtype
+from stages.weights.config import Format
 from stages.weights.dtypes import CODES, FLOATS, ITEM_BYTES
-from stages.weights.formats import Format
-from stages.weights.outputs import OutputFiles
-from stages.weights.sources import PARAM_MAP_NAME, Tensor
-from stages.weights.transfer import THREADS, Move, Progress, transfer
+from stages.weights.outputs import OutputFiles, complete_directory
+from stages.weights.slicing import read_strategy
+from stages.weights.sources import PARAM_MAP_NAME, Tensor, open_ranks
+from stages.weights.transfer import Move, Progress, transfer
 
 SHARD_BYTES = 5 * 10**9
 """Hugging Face's usual limit of one file."""
@@ -47,7 +46,6 @@ def write_complete(
     out: Path,
     dtype: Dtype | None = None,
     file_format: Format = "safetensors",
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Write full tensors as model-0000k-of-0000n.safetensors and param_name_map.json, or as one model.ckpt.
@@ -58,7 +56,6 @@ def write_complete(
         out: an existing directory.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors or ckpt.
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -82,8 +79,28 @@ def write_complete(
                 targets = tuple(file.targets(tensor.name, box))
                 moves.append(Move(tensor, targets, stored_dtype(tensor, dtype)))
         files.check_space()
-        transfer(moves, threads, progress)
+        transfer(moves, progress=progress)
     if file_format == "ckpt":
         return
     files_of = {name: names[number_of[name]] for name in tensors}
     (out / PARAM_MAP_NAME).write_text(json.dumps(files_of, indent=1) + "\n", encoding="utf-8")
+
+
+def merge_directory(
+    source: Path, strategy: Path, out: Path, dtype: Dtype | None = None, progress: Progress | None = None
+) -> None:
+    """Merge rank_K directories into one complete mindformers checkpoint; `out` appears when complete.
+
+    Args:
+        source: directory with rank_0, rank_1, … as split or mindrlhf writes them (its prefixes are removed).
+        strategy: their merged strategy file, or the directory of all ranks' files.
+        out: new directory: numbered safetensors files and param_name_map.json.
+        dtype: cast floating tensors; None keeps them.
+        progress: told bytes.
+
+    Raises:
+        InputError: a rank, slice or stage is missing, or shapes don't fit.
+    """
+    tensors = open_ranks(source, read_strategy(strategy))
+    with complete_directory(out) as directory:
+        write_complete(tensors, by_size(tensors, dtype), directory, dtype, progress=progress)

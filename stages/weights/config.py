@@ -1,13 +1,14 @@
 """How weights are converted, split and exported; imports no numpy, for plans read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Literal
 
 from stages.base.layout import Role
 from stages.base.rules import Rules, indices, once, some
 from stages.models.config import Dtype
-from stages.weights.formats import Format
+
+Format = Literal["safetensors", "ckpt"]
+"""Of files of weights: safetensors, or MindSpore's older .ckpt for tools that read nothing else."""
 
 
 @dataclass(frozen=True)

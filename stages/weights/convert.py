@@ -4,8 +4,6 @@ Nothing but names changes, so by default only the name map is written and split 
 through it: no second copy of the model is made.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -19,13 +17,12 @@ from stages.models.config import Dtype, ModelConfig
 from stages.models.families import family_of
 from stages.models.family import Shape
 from stages.weights.complete import as_source, write_complete
-from stages.weights.config import ConvertConfig
-from stages.weights.formats import Format
+from stages.weights.config import ConvertConfig, Format
 from stages.weights.names import name_map, read_shape, renamed, untrained
 from stages.weights.outputs import complete_directory
 from stages.weights.progress import to_context
 from stages.weights.sources import Tensor, open_directory, whole
-from stages.weights.transfer import THREADS, Progress
+from stages.weights.transfer import Progress
 
 NAME_MAP = "name_map.json"
 
@@ -71,7 +68,6 @@ def convert(
     qkv_concat: bool,
     dtype: Dtype | None,
     file_format: Format = "safetensors",
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Write a Hugging Face directory's weights under mindformers' names.
@@ -84,7 +80,6 @@ def convert(
         qkv_concat: fuse q/k/v and gate/up as mindformers does.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors, or ckpt (one model.ckpt).
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -93,7 +88,7 @@ def convert(
     stored = open_directory(source)
     tensors = renamed(stored, name_map(shape, qkv_concat), shape, source)
     _tell(stored, shape)
-    write_complete(tensors, as_source(tensors), out, dtype, file_format, threads, progress)
+    write_complete(tensors, as_source(tensors), out, dtype, file_format, progress)
 
 
 def convert_directory(

@@ -3,8 +3,6 @@
 Plain NumPy has no bfloat16: its elements are kept as the upper 16 bits of a float32 (uint16).
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mindformers parameters back to a Hugging Face directory like the fetched one."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -20,7 +18,7 @@ from stages.weights.header import Header, StoredTensor, read_header
 from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.sources import INDEX_NAME, Tensor, open_directory, whole
-from stages.weights.transfer import THREADS, Move, Progress, same_data, transfer
+from stages.weights.transfer import Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
 
@@ -31,7 +29,6 @@ def export(
     out: Path,
     shape: Shape,
     dtype: Dtype | None,
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Write mindformers parameters as a Hugging Face directory.
@@ -43,7 +40,6 @@ def export(
         out: an existing directory.
         shape: the model's shape.
         dtype: storage dtype of floating tensors; None: as in the reference.
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -58,7 +54,7 @@ def export(
             file = files.create(out / header.file.name, _listed(header, dtype), header.metadata or None)
             placed |= {name: (file, one) for name, one in header.tensors.items()}
         files.check_space()
-        transfer(_moves(sources, placed, shape, dtype), threads, progress)
+        transfer(_moves(sources, placed, shape, dtype), progress=progress)
     _copy_others(reference, out, dtype)
     _verify(out, stored, dtype)
 

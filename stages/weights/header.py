@@ -4,8 +4,6 @@ Format: 8 bytes little-endian length N, N bytes of JSON {name: {dtype, shape, da
 Source: https://github.com/huggingface/safetensors (README, "Format"); safetensors 0.7.0, tensor.rs.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A Hugging Face checkpoint's tensors as mindformers' parameters: renamed, and fused with qkv_concat."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parameter names as engines save them, and optimizer states."""
 
-from __future__ import annotations
-
 from stages.weights.strategy.files import Strategy
 
 _MINDRLHF_PREFIXES = ("grpo_model_train.policy_model.model.", "grpo_model.policy_model.model.")

@@ -1,7 +1,5 @@
 """Telling the pipeline how many bytes of a transfer are done."""
 
-from __future__ import annotations
-
 import time
 
 from stages.base.context import Context

@@ -5,8 +5,6 @@ The parallel optimizer cuts dimension 0 of the slice once more, among the ranks 
 slice, in the order of their ranks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Full tensors, whatever files their pieces lie in: one file, a sharded directory, or rank directories."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,4 @@
-"""The split stage: full tensors to rank_K directories, as the strategy files say."""
-
-from __future__ import annotations
+"""The split stage: full tensors to rank_K directories, as strategy files say; and from layout to layout."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,16 +8,15 @@ from stages.base.errors import InputError
 from stages.models.config import Dtype, ModelConfig
 from stages.models.family import HF_NORM
 from stages.weights.complete import stored_dtype
-from stages.weights.config import SPLIT, SplitConfig
+from stages.weights.config import SPLIT, Format, SplitConfig
 from stages.weights.convert import converted
-from stages.weights.formats import Format
 from stages.weights.names import is_fused, name_map, read_shape, renamed
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
 from stages.weights.prefixes import is_clone, plain_strategy
 from stages.weights.progress import to_context
 from stages.weights.slicing import Strategy, read_strategy, slice_of, slice_shape
-from stages.weights.sources import Tensor, open_directory, whole
-from stages.weights.transfer import THREADS, Move, Progress, transfer
+from stages.weights.sources import Tensor, open_directory, open_ranks, whole
+from stages.weights.transfer import Move, Progress, transfer
 
 Box = tuple[slice, ...]
 
@@ -42,7 +39,6 @@ def split(
     ranks: Collection[int] | None,
     dtype: Dtype | None,
     file_format: Format = "safetensors",
-    threads: int = THREADS,
     progress: Progress | None = None,
 ) -> None:
     """Cut full tensors for the ranks of one or more strategies; every source byte is read once.
@@ -53,7 +49,6 @@ def split(
         ranks: only these ranks (one node's share); None: all.
         dtype: cast floating tensors; None keeps them.
         file_format: safetensors (rank_K/model.safetensors) or ckpt (rank_K/model.ckpt).
-        threads: chunks in flight.
         progress: told bytes.
 
     Raises:
@@ -74,7 +69,7 @@ def split(
             Move(tensors[name], tuple(found), stored_dtype(tensors[name], dtype))
             for name, found in targets.items()
         ]
-        transfer(moves, threads, progress)
+        transfer(moves, progress=progress)
 
 
 def rank_boxes(tensors: Mapping[str, Tensor], strategy: Strategy, rank: int) -> dict[str, Box]:
@@ -146,15 +141,6 @@ def split_directory(
 ) -> None:
     """`split` on paths alone; `out` appears when complete.
 
-    Args:
-        source: a Hugging Face directory or a complete mindformers one.
-        strategy: merged strategy file, or the directory of strategy files.
-        out: new directory.
-        ranks: only these ranks; None: all.
-        dtype: cast floating tensors; None keeps them.
-        progress: told bytes.
-        file_format: safetensors or ckpt.
-
     Raises:
         InputError: naming file and tensor.
     """
@@ -162,6 +148,36 @@ def split_directory(
     tensors = open_complete(source, layouts)
     with complete_directory(out) as directory:
         split(tensors, {directory: layouts}, ranks, dtype, file_format, progress=progress)
+
+
+def reshard_directory(
+    source: Path,
+    source_strategy: Path,
+    target_strategy: Path,
+    out: Path,
+    ranks: Collection[int] | None = None,
+    progress: Progress | None = None,
+    file_format: Format = "safetensors",
+) -> None:
+    """Reshard rank_K directories; no full copy is written in between. `out` appears when complete.
+
+    Args:
+        source: directory with rank_0, rank_1, …
+        source_strategy: strategy file or directory of `source`.
+        target_strategy: strategy file or directory of the result.
+        out: new directory with rank_K/model.safetensors.
+        ranks: only these ranks of the result; None: all.
+        progress: told bytes.
+        file_format: safetensors or ckpt.
+
+    Raises:
+        InputError: a slice is missing, or tensors and strategies don't fit each other.
+    """
+    tensors = open_ranks(source, read_strategy(source_strategy))
+    with complete_directory(out) as directory:
+        split(
+            tensors, {directory: read_strategy(target_strategy)}, ranks, None, file_format, progress=progress
+        )
 
 
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:

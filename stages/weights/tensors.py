@@ -1,7 +1,5 @@
 """Weights as arrays in memory, for trainers and tests: load, merge ranks, write ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

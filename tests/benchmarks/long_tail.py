@@ -71,9 +71,9 @@ def decoding(network: object) -> list[Figure]:
 
 
 def training(network: object) -> list[Figure]:
-    """Seconds of an update with and without buckets."""
-    from stages.grpo import buckets
+    """Seconds of an update with buckets and without padding, and with neither."""
     from stages.grpo.batch import Batch
+    from stages.grpo.buckets import Bucket
     from stages.grpo.collectives import Groups
     from stages.grpo.learner import Learner
     from stages.grpo.loss import SupervisedLoss
@@ -87,22 +87,20 @@ def training(network: object) -> list[Figure]:
     prompt, length = small.prompts(small.model_config(**SHAPE), P, S)
     completion = random.integers(2, SHAPE["vocab_size"], (P, G, T)).astype(np.int32)
     weight = (np.arange(T) < tokens[..., None]).astype(np.float32) / tokens.sum()
-    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T))
+    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T), tokens_PG=tokens)
     config = train_config(learning_rate=1e-9)
     whole = [False] * len(network.names)  # type: ignore[attr-defined]
     learner = Learner(network, SupervisedLoss(), config, SINGLE, Groups(1), whole, 1.0)  # type: ignore[arg-type]
-    shortest = buckets.SHORTEST
+    parts = batch.buckets(SINGLE, 4)
+    rows = [Bucket(rows, T) for rows in np.split(np.arange(P), 4)]
 
-    def side(limit: int) -> float:
-        buckets.SHORTEST = limit
+    def side(parts: list[Bucket]) -> float:
         began = time.perf_counter()
-        parts = buckets.buckets(tokens, T, SINGLE, 4)
         learner.update(batch, parts)
         return time.perf_counter() - began
 
-    with_s, without_s = paired_medians(RUNS, lambda: side(shortest), lambda: side(NEVER))
-    buckets.SHORTEST = shortest
-    slots = sum(part.slots for part in buckets.buckets(tokens, T, SINGLE, 4)) / (4 * T)
+    with_s, without_s = paired_medians(RUNS, lambda: side(parts), lambda: side(rows))
+    slots = sum(part.sizes[1] for part in parts if part.sizes) / (P * G * T)
     return [
         Figure("training_gain", without_s / with_s, "ratio"),
         Figure("training_s", with_s, "s"),

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
-from stages.weights.merge import merge_directory
 from stages.weights.outputs import OutputFile
 from stages.weights.split import split_directory
 from stages.weights.strategy.stage import write_strategy

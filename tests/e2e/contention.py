@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -18,8 +17,6 @@ from pipeline.store.verify import artifacts, verify
 from tests.e2e.conftest import CHEAP, Finished, command
 
 REPOSITORY = Path(__file__).parents[2]
-GRAPHS = ([], [], ["evaluate.sample_prompts=4"], ["report.title=other"])
-"""Overrides of each process: two want the same, two the same but for the end."""
 
 
 def contend(store: Path, graphs: Sequence[Sequence[str]], locks: bool = True) -> list[Finished]:
@@ -47,16 +44,7 @@ def missing(store: Path, graphs: Sequence[Sequence[str]]) -> set[Key]:
     return {spec.key for spec in specs if place.problem(spec.key) is not None}
 
 
-def damage(finished: Path, store: Path, stages: Sequence[str]) -> None:
-    """A copy of a finished store without some of its artifacts."""
-    shutil.copytree(finished, store, symlinks=True)
-    for stage in stages:
-        shutil.rmtree(store / stage)
-
-
-def round_of(
-    store: Path, *, locks: bool, like: Path, graphs: Sequence[Sequence[str]] = GRAPHS
-) -> tuple[int, int]:
+def round_of(store: Path, *, locks: bool, like: Path, graphs: Sequence[Sequence[str]]) -> tuple[int, int]:
     """All processes succeed, and what they leave is whole and the same as in `like`.
 
     With locks every missing artifact is built once; without, perhaps by each process that wants it.

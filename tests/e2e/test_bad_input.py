@@ -133,17 +133,6 @@ def test_a_package_that_is_known_to_break(tmp_path: Path, package: str, version:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_damaged_artifact_is_rebuilt_not_used(copy: Path) -> None:
-    (weights,) = copy.glob("split/*/train/rank_0/model.safetensors")
-    weights.chmod(0o644)
-    os.truncate(weights, 100)
-    again = run(copy)
-    assert again.exit_code == 0, again.stderr
-    assert again.started == ["split"]
-    assert len(list((copy / ".quarantine").iterdir())) == 1
-    assert list(verify(Store(copy), deep=True)) == []
-
-
 def test_a_clock_that_goes_backwards(copy: Path) -> None:
     for file in copy.rglob("*"):
         os.utime(file, (time.time() + 10**6,) * 2, follow_symlinks=False)

@@ -1,7 +1,6 @@
 """Every kind of artifact, damaged: it is named, and exactly that one is built again."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,23 +47,16 @@ def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy: Path, stag
     (artifact,) = (copy / stage).glob("[0-9a-f]*")
     files = files_of(artifact)
     assert KINDS.get(stage, set()) <= {file.suffix for file in files}
-    kept = artifact.with_name("kept")
-    shutil.copytree(artifact, kept, symlinks=True)
     for file in files:
-        name = file.relative_to(artifact)
-        for damage in ("bit", "cut"):
-            shutil.rmtree(artifact)
-            shutil.copytree(kept, artifact, symlinks=True)
-            if damage == "bit":
-                flip(file, file.stat().st_size // 2)
-            else:
-                file.chmod(0o644)
-                os.truncate(file, file.stat().st_size // 2)
-                assert to_build(copy) == [stage]
-            (finding,) = verify(store, deep=True)
-            assert finding.path == artifact
-            assert str(name) in finding.problem
-    shutil.rmtree(kept)
+        middle = file.stat().st_size // 2
+        flip(file, middle)
+        (finding,) = verify(store, deep=True)
+        assert finding.path == artifact and str(file.relative_to(artifact)) in finding.problem
+        flip(file, middle)  # as it was
+    assert list(verify(store, deep=True)) == []
+    os.truncate(file, middle)
+    assert to_build(copy) == [stage]
+    (finding,) = verify(store, deep=True)
     quarantine(store, finding)
     assert list(verify(store, deep=True)) == []
     assert to_build(copy) == [stage]

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.e2e import sweeping
-from tests.e2e.mindrlhf import BASE, HOME, begin, rows, run, standin, wait_for_hanging
-from tests.e2e.outside import STEPS, artifact, by_hand, dry_run, living, moved, result, sourced, weights_moved
+from tests.e2e.mindrlhf import BASE, begin, rows, run, standin, wait_for_hanging
+from tests.e2e.outside import STEPS, by_hand, dry_run, living, result, sourced, weights_moved
 
 
 @pytest.fixture
 def store(mindrlhf_store: Path) -> Path:
     return mindrlhf_store
-
-
-@pytest.mark.long  # in the default suite: test_mindformers.py, and mindrlhf itself in tests/upstream
-def test_a_killed_run_goes_on_and_its_result_is_exported_and_evaluated(store: Path) -> None:
-    first = begin(store)
-    wait_for_hanging(first, store, 2)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
-    assert living(store)  # nobody was left to end the workers
-    done = run(store)
-    assert done.exit_code == 0, done.stderr
-    assert living(store) == []
-    assert (result(store, "grpo")["resumed_from"], result(store, "grpo")["steps"]) == ([0, 6], STEPS)
-    assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
-    assert [row["reward"] for row in rows(store)] == [step / 8 for step in range(1, STEPS + 1)]
-    assert [row["step"] for row in rows(store, "completions.jsonl")] == list(range(1, STEPS + 1))
-    assert weights_moved(store) == {float(STEPS)}
-    assert float(done.result["gain"]) == 0
-    page = Path(done.result["report"]).read_text()
-    assert page.startswith("<!DOCTYPE html>")
-    assert not list(artifact(store, "fetch").glob("param_name_map.json"))
 
 
 def test_the_worker_that_failed_is_told_not_the_one_that_waited(store: Path) -> None:
@@ -77,21 +54,6 @@ def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path
     losses = [row["loss"] for row in rows(store)]  # the stand-in adds the rank to the loss that it logs
     assert losses == pytest.approx([1 / step + 3 for step in range(1, STEPS + 1)])
     assert weights_moved(store) == {float(STEPS)}
-
-
-@pytest.mark.long
-def test_a_sweep_over_both_versions_comes_home(store: Path) -> None:
-    homes = ",".join(str(HOME / version) for version in ("e8a8fc1", "0cd087455"))
-    others = [one for one in BASE if not one.startswith("engine.mindrlhf_home=")]
-    flat = "engine.load_ckpt_format=ms_safetensors"
-    done = sweeping.run(store, *others, flat, f"engine.mindrlhf_home={homes}")
-    assert done.exit_code == 0, done.stderr
-    assert [point["state"] for point in sweeping.points(store)] == ["finished", "finished"]
-    results = [json.loads(file.read_text()) for file in store.glob("grpo/[0-9a-f]*/result.json")]
-    assert {result["contract"] for result in results} == {"e8a8fc1", "0cd087455"}
-    exports = list(store.glob("export/[0-9a-f]*"))
-    assert len(exports) == 2 and sweeping.count(store)["convert"] == 1
-    assert [moved(artifact(store, "fetch"), export) for export in exports] == [{float(STEPS)}, {float(STEPS)}]
 
 
 def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:

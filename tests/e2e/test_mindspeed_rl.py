@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import CHEAP, Finished, run_plain
-from tests.e2e.outside import SFT, sourced, surrounded
+from tests.e2e.mindrlhf import rows, standin
+from tests.e2e.outside import SFT, artifact, living, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
-from tests.e2e.test_mindrlhf import artifact, living, rows, standin
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one: pip install 'grpoflow[test]'")
 
@@ -110,12 +110,6 @@ def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout:
     done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
     assert done.exit_code == 0, done.stderr
     assert weights_moved(store) == {STEPS}
-
-
-def test_run_refuses_without_a_checkout(tmp_path: Path) -> None:
-    done = run(tmp_path / "store", "engine.mindspeed_rl_home=null")
-    assert done.exit_code == 2
-    assert "engine.mindspeed_rl_home: is required to run" in done.stderr
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -89,6 +90,25 @@ def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
             on_poll=interrupt,
         )
     assert not living(wait_for(pid_file))
+
+
+def test_an_interrupt_while_the_child_starts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    class Popen(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    with pytest.raises(KeyboardInterrupt):
+        child.run(
+            [sys.executable, "-c", "import time; time.sleep(300)"], job=str(tmp_path), log=tmp_path / "log"
+        )
+    assert not living(started[0].pid)
 
 
 def test_survivors_of_a_killed_parent_are_found(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from pipeline.store import attempt as attempts
 from pipeline.store.attempt import attempt, is_held
 from pipeline.store.store import Key, Store
-from tests.pipeline.artifacts import commit, manifest_of
+from tests.pipeline.artifacts import manifest_of
 
 KEY = Key("grpo", "ab" * 32)
 
@@ -56,13 +56,6 @@ def test_a_failed_attempt_leaves_the_same(tmp_path: Path) -> None:
     assert not seat.staging.exists() and not is_held(seat.work)
     with attempt(store, KEY) as again:
         assert (again.work / "checkpoint").read_text() == "step 3"
-
-
-def test_a_commit_leaves_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    commit(store, KEY, {"file": "content"})
-    assert list((tmp_path / ".work").iterdir()) == []
-    assert [path.name for path in (tmp_path / "grpo").iterdir()] == [KEY.fingerprint[:16]]
 
 
 def test_two_living_attempts_share_nothing(tmp_path: Path) -> None:

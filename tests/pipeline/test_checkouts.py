@@ -22,7 +22,6 @@ CHECKOUTS = {
     for checkout in engine.checkouts
     if checkout not in (SUPERVISED, OLD_MINDFORMERS)
 }
-MEGATRON = "mindspeed_rl/config_cls/megatron_config.py"
 
 
 def without(home: Path, file: str, text: str) -> None:
@@ -61,53 +60,6 @@ def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> 
 def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path: Path) -> None:
     check = checkouts.check(CHECKOUTS[name], str(tmp_path))
     assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
-
-
-@pytest.mark.parametrize(
-    ("experiment", "setting"),
-    [
-        ("mindrlhf_7b", "engine.mindrlhf_home"),
-        ("mindrlhf_one_stage_7b", "engine.mindrlhf_home"),
-        ("mindspeed_rl_7b", "engine.mindspeed_rl_home"),
-    ],
-)
-def test_a_plan_names_the_setting_that_is_no_checkout(
-    experiment: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "empty").mkdir()
-    overrides = [f"experiment={experiment}", f"{setting}={tmp_path / 'empty'}", "model.path=/nowhere"]
-    assert main(["plan", f"store={tmp_path / 'store'}", *overrides]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {setting}={tmp_path / 'empty'}")
-
-
-def test_a_mindrlhf_of_another_time_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
-    home = Path(shutil.copytree(MINDRLHF / "e8a8fc1", tmp_path / "home"))
-    without(home, "mindrlhf/configs/grpo_configs.py", "micro_batch_interleaved: Any; ")
-    check = checkouts.check(CHECKOUTS["mindrlhf"], str(home))
-    assert check.status == "problem" and "for e8a8fc1 it lacks rl_config.micro_batch_inter" in check.found
-    assert check.remedy == "engine.mindrlhf_home: check out e8a8fc1 or 0cd087455"
-    one_stage = checkouts.check(CHECKOUTS["one_stage"], str(MINDRLHF / "e8a8fc1"))
-    assert one_stage.status == "problem"  # the script is gone from it
-
-
-def test_559db0856_is_refused_with_the_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home = Path(shutil.copytree(MINDSPEED_RL / "window", tmp_path / "home"))
-    without(home, MEGATRON, "ai_framework = ")
-    (home / "configs/datasets/deepscaler.yaml").unlink()
-    main(["doctor", "--json", "--checkout", f"mindspeed_rl={home}", f"store={tmp_path}"])
-    shown = json.loads(capsys.readouterr().out)
-    [check] = [one for one in shown["checks"]["mindspeed_rl"] if one["name"] == "mindspeed_rl"]
-    assert check["status"] == "problem" and shown["verdicts"]["mindspeed_rl"] == "not ready"
-    assert "559db0856, which some guides pin, has neither" in check["found"]
-    assert "check out 05a90d7, or a commit from 667a547 to 749829d^" in check["remedy"]
-
-
-def test_a_mindspeed_rl_of_no_window_is_refused(tmp_path: Path) -> None:
-    home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
-    without(home, "mindspeed_rl/config_cls/rl_config.py", "init_kl_coef = ")
-    check = checkouts.check(CHECKOUTS["mindspeed_rl"], str(home))
-    assert check.status == "problem" and "rl_config.init_kl_coef it lacks" in check.found
 
 
 def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(

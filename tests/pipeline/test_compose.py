@@ -77,11 +77,6 @@ def test_the_store_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert compose(["store=/mine"])["store"] == "/mine"
 
 
-def test_composing_twice_in_one_process_works() -> None:
-    assert compose(["seed=1"])["seed"] == 1
-    assert compose([])["seed"] == 0
-
-
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -5,8 +5,6 @@ import pytest
 from pipeline.config.load import load, without_places
 from pipeline.errors import ConfigError
 
-MODELS = ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"]
-
 
 def told(*overrides: str) -> str:
     with pytest.raises(ConfigError) as error:
@@ -50,13 +48,6 @@ def test_a_typed_number_of_sequences_does_not_give_way() -> None:
     )
 
 
-def test_a_warm_up_that_nobody_typed_gives_way_to_fewer_steps() -> None:
-    assert load(["train.steps=3"]).train.warmup_steps == 3
-    assert load(["sft.steps=4"]).sft.warmup_steps == 4
-    assert load(["train.steps=30", "sft.steps=800"]).train.warmup_steps == load([]).train.warmup_steps
-    assert "train.warmup_steps=5" in told("train.steps=3", "train.warmup_steps=5")
-
-
 def test_without_sft_every_role_is_split() -> None:
     assert load(["sft.enabled=false"]).split.roles == ("train", "generate", "reference")
 
@@ -65,16 +56,6 @@ def test_generate_and_reference_follow_from_train() -> None:
     config = load(["layout=dp2_mp2_pp1", "cards=4", "train.prompts_per_step=32"])
     assert config.cards == 4
     assert config.layout.generate.name == config.layout.reference.name == "dp2_mp2_pp1"
-
-
-# Parameters in billions: the model cards' "number of parameters"; tied embeddings are counted once.
-@pytest.mark.parametrize(
-    ("size", "billions"),
-    [("0_5b", 0.49), ("1_5b", 1.54), ("3b", 3.09), ("7b", 7.61), ("14b", 14.7), ("32b", 32.5), ("72b", 72.7)],
-)
-def test_shapes_have_the_published_number_of_parameters(size: str, billions: float) -> None:
-    model = load([f"model=qwen2_5_{size}", "model.path=/nowhere", "layout=dp1_mp1_pp1"]).model
-    assert model.num_parameters / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -90,16 +71,7 @@ def test_shapes_have_the_published_number_of_parameters(size: str, billions: flo
             "must divide num_key_value_heads=2 (mindformers llama_transformer.py:187, "
             "Megatron-LM transformer_config.py); use 2",
         ),
-        (["model.num_attention_heads=3"], "must divide num_attention_heads=3"),
-        (["train.warmup_steps=1000"], "train.warmup_steps=1000: must be at most train.steps="),
-        (["reward.weights=[1.0]", "reward.functions=[accuracy,format]"], "one weight for each"),
-        (["dataset=gsm8k", "dataset.source=local"], "dataset.path: is required"),
-        (["dataset=gsm8k", "dataset.test_path=x"], "dataset.test_path=x: is ignored when dataset.source=url"),
-        (["model.source=local"], "model.path: is required with model.source=local"),
-        (["model=tiny", "model.path=x"], "model.path=x: is ignored when model.source=builtin"),
         (["model.path=x"], "model.path=x: must be a Hugging Face directory with a config.json"),
-        (["model.source=modelscope"], "model.hub: is required with model.source=modelscope"),
-        (["model=qwen2_5_7b", "model.hub.id=no"], "model.hub.id=no: must be owner/name"),
         (["fetch.endpoint=http://u:p@h"], "fetch.endpoint=…@h: must not hold a user or password"),
         (["engine.device_target=TPU"], "engine.device_target=TPU: must be one of CPU, Ascend, GPU"),
         (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),

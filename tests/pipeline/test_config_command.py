@@ -93,12 +93,6 @@ def test_another_form_is_refused(tmp_path: Path, text: str, capsys: pytest.Captu
     assert capsys.readouterr().err.count("error: --config=") == 2
 
 
-def test_a_typo_in_the_file_names_the_nearest_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "f").write_text("train: {bta: 0.5}\n")
-    assert main(["plan", "--config", str(tmp_path / "f")]) == 2
-    assert "beta" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "value",
     ["", "a b", "it's", "\\boxed{}", "a\\", "a\\'b", "\n", "ü,[=:]", "null", "7", None, True, 0.5, 1e-8,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,9 +11,7 @@ import yaml
 from pipeline import cli, engines
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan, plan
-from pipeline.store.store import Store
 
 STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
 HEAD = f"engine.mindspeed_rl_home={STANDIN / 'head'}"
@@ -31,26 +27,6 @@ CONVERTED = ("convert", "grpo", "export", "evaluate")
 
 def planned(*overrides: str) -> Plan:
     return plan(load([*GIVEN, *overrides]), file_digest)
-
-
-def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], *overrides: str) -> dict[str, Any]:
-    assert cli.main(["plan", "--json", f"store={tmp_path / 'store'}", *GIVEN, *overrides]) == 10
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
-
-
-def test_plan_shows_its_row_of_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = shown(tmp_path, capsys)
-    stages = {stage["stage"]: stage for stage in found["stages"]}
-    skipped = {name for name, stage in stages.items() if stage["state"] == "SKIPPED"}
-    assert skipped == {"strategy", "split", "sft"} and all(stages[name]["reason"] for name in skipped)
-    assert stages.keys() - skipped == {
-        "fetch", "fetch_dataset", "convert", "tokenize", "grpo", "export", "evaluate", "report"
-    }  # fmt: skip
-    assert stages["convert"]["command"][1].endswith("/convert_ckpt.py")
-    assert stages["tokenize"]["command"][1].endswith("/cli/preprocess_data.py")
-    assert stages["grpo"]["command"][1].endswith("/cli/train_grpo.py")
-    assert stages["export"]["command"][1].endswith("/convert_ckpt.py")
 
 
 def test_each_stage_reads_what_the_one_before_made() -> None:
@@ -136,10 +112,6 @@ def test_a_run_needs_checkout_converter_and_machines() -> None:
     assert missing(HEAD, llm, *apart, "launcher.cards_per_node=8") == ["cards"]
     inside = ["launcher=slurm", "engine.container=[docker,exec,rl]"]
     assert missing(HEAD, llm, *inside) == ["engine.container"]  # nothing would run in it
-
-
-def test_rewards_of_evaluate_are_not_judged_by_a_prompt_that_is_not_asked(tmp_path: Path) -> None:
-    assert reward_check.warnings(planned(), Store(tmp_path)) == []
 
 
 def test_mindformers_may_come_before_everything() -> None:

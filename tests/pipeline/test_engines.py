@@ -82,12 +82,6 @@ def test_grpo_starts_from_what_the_table_says(form: str) -> None:
         assert config.convert.format == config.split.format == ("ckpt" if form == "ckpt" else "safetensors")
 
 
-def test_a_pipelined_layout_is_refused_by_the_local_engine_alone() -> None:
-    with pytest.raises(ConfigError, match="engine=local is data_parallel x model_parallel only"):
-        load(["layout=dp1_mp2_pp2"])
-    assert load(["layout=dp1_mp2_pp2", "engine=mindrlhf"]).cards == 4
-
-
 def test_without_a_checkout_the_newest_contract_is_assumed_and_the_plan_says_so() -> None:
     found = plan(load(["engine=mindrlhf"]), file_digest)
     assert found.config.engine.contract == "e8a8fc1"

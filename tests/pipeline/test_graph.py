@@ -60,28 +60,16 @@ def test_a_layout_reruns_strategy_and_split_but_no_data() -> None:
     assert changed("layout=dp2_mp1_pp1") == set(CHAIN) - {"fetch", "fetch_dataset", "convert", "tokenize"}
 
 
-@pytest.mark.parametrize(
-    "override",
-    ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000", "train.loggers=[wandb]"],
-)
-def test_where_it_runs_changes_nothing(override: str) -> None:
-    assert changed(override) == set()
-
-
 HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
 
 
 @pytest.mark.parametrize(
     "override",
-    [
-        "fetch.offline=true",
-        "fetch.attempts=1",
-        "fetch.copy=true",
-        "fetch.endpoint=http://h",
-        "fetch.cache_dir=/x",
-    ],
-)
-def test_how_it_is_fetched_changes_nothing(override: str) -> None:
+    ["store=/elsewhere", "launcher.grace_s=1", "launcher.master_port=5000", "train.loggers=[wandb]",
+     "fetch.offline=true", "fetch.attempts=1", "fetch.copy=true", "fetch.endpoint=http://h",
+     "fetch.cache_dir=/x"],
+)  # fmt: skip
+def test_where_it_runs_and_how_it_is_fetched_changes_nothing(override: str) -> None:
     assert changed(override, base=HUB) == set()
 
 

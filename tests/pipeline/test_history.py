@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StoreError
@@ -147,13 +145,6 @@ def test_wrong_types_in_the_history_crash_no_command(
     assert set(commands(tmp_path, "good", "other")) <= {0, 1, 2}
     assert history.runs(tmp_path)["good"].artifacts == STARTED["artifacts"]
     assert "Traceback" not in capsys.readouterr().err
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_a_history(tmp_path_factory: pytest.TempPathFactory, junk: bytes) -> None:
-    store = tmp_path_factory.mktemp("store")
-    (store / history.FILE).write_bytes(junk + b"\n" + json.dumps(GOOD).encode())
-    assert list(history.runs(store)) == ["good"]
 
 
 def test_overrides_in_brackets_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import threading
@@ -78,6 +79,29 @@ def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path: Path, damage, told: 
     committed(store)
     assert store.problem(KEY) is None
     assert len(list((tmp_path / ".quarantine").iterdir())) == 1
+
+
+@pytest.mark.parametrize("deep", [False, True])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EBADF])
+@pytest.mark.parametrize("name", [MANIFEST, "file"])
+def test_what_cannot_be_read_just_now_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, deep: bool
+) -> None:
+    store = Store(tmp_path)
+    committed(store)
+
+    def refuse(path: Path, *more: object) -> int:
+        if Path(path).name == name:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, *more)
+
+    real = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    for look in (lambda: store.problem(KEY, deep), lambda: store.quarantine_damaged(KEY)):
+        with pytest.raises(StoreError, match=f"{name}: {os.strerror(number)}; "):
+            look()
+    monkeypatch.undo()
+    assert store.problem(KEY, deep=True) is None
 
 
 def rewrite(path: Path, text: str) -> None:

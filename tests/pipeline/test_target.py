@@ -20,7 +20,7 @@ from pipeline.run import build as building
 from pipeline.run import run as running
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import collect, history
-from pipeline.store.store import Store
+from pipeline.store.store import Key, Store
 from stages.base.graph import Stage
 from tests.pipeline.artifacts import commit_spec
 
@@ -277,22 +277,31 @@ def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(
     assert main([*asked, str(first), here]) == 10
 
 
+def test_what_was_made_from_something_built_anew_elsewhere_is_refused_with_what_can_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
+    usual, _ = prepare_plan([here])
+    fetch = usual.spec("fetch")
+    commit_spec(there, replace(fetch, key=(second := anew(fetch.key, 2))), {})
+    convert = replace(usual.spec("convert"), key=Key("convert", "c" * 64), inputs={"fetch": second})
+    commit_spec(there, convert, {})
+    split = replace(usual.spec("split"), inputs={**usual.spec("split").inputs, "convert": convert.key})
+    place = commit_spec(there, replace(split, key=Key("split", "d" * 64)), {})
+    assert main(["plan", "--only", "split", "--from", str(place), here]) == 2
+    told = capsys.readouterr().err
+    assert "made from fetch, which was built anew (--force) there" in told
+    assert "leave this --from out" in told and "type the configuration" not in told
+
+
 def test_points_of_a_sweep_are_built_as_far_as_is_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = Store(tmp_path / "there")
     planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
     place = commit_spec(there, planned.spec("strategy"), {})
-    points = [
-        "-m",
-        f"store={tmp_path / 'here'}",
-        "layout=dp2_mp1_pp1",
-        "seed=0,1",
-        "--only",
-        "strategy",
-        "--from",
-        str(place),
-    ]
+    points = ["-m", f"store={tmp_path / 'here'}", "layout=dp2_mp1_pp1", "seed=0,1", "--only", "strategy"]
+    points += ["--from", str(place)]
     assert main(["sweep", "--plan", *points]) == 0
     told = capsys.readouterr()
     assert "1 stages to run; 2 if each" in told.out and f"strategy: would be taken from {place}" in told.err

@@ -59,14 +59,6 @@ def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store: Store) -> 
         (lambda path: path.rename(path.with_name("cd" * 8)), "manifest corrupt"),
         (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
     ],
-    ids=[
-        "small file",
-        "header of safetensors",
-        "truncated",
-        "nobody committed it",
-        "another name",
-        "no manifest",
-    ],
 )
 def test_damage_that_is_found_without_reading_all(
     store: Store, damage: Callable[[Path], object], told: str

@@ -197,24 +197,9 @@ def test_without_runs_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "fits 0 runs" in capsys.readouterr().err
 
 
-def test_the_report_of_a_run(
-    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_died_has_no_report(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", f"store={store}"]) == 1
     assert f"run {RUN}: died; the report is made last" in capsys.readouterr().err
-    made(store, "report", time.time(), **{"index.html": "<p>"})
-    page = store / "report" / DIGITS / "index.html"
-    shown = store / "shown"
-    browser = store / "browser.sh"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {shown}\n')
-    browser.chmod(0o755)
-    monkeypatch.setenv("BROWSER", f"{browser} %s")
-    assert main(["report", RUN[:8], f"store={store}"]) == 0
-    assert capsys.readouterr().out == f"{page}\n"
-    assert not shown.exists()
-    done = [sys.executable, "-m", "pipeline.cli", "report", "--open", f"store={store}"]
-    assert subprocess.run(done, capture_output=True, text=True, check=True).stdout == f"{page}\n"
-    assert shown.read_text() == f"{page.as_uri()}\n"
 
 
 def test_programs_are_told_the_same(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,8 @@
 
 Hears JSON lines on stdin: first where ({url, endpoint, timeout_s, store}), then {run, keys, lost} for what a
 run is going to commit, {refused} for copies that were found damaged, and {end} once a run commits no more.
-Tells JSON lines on stdout: {say} for people, {settled} when all of a run is done that can be done. Its end
-loses nothing: `grpoflow push` goes on with it.
+Tells JSON lines on stdout: {say, run} for people, {settled} when all of a run is done that can be done. Its
+end loses nothing: `grpoflow push` goes on with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pusher:
             whole = [name for name in left if (self._store.root / name).is_dir()]
             if whole:
                 again = f"`grpoflow push {line['end']}` brings it later"
-                say(f"push: not at {self._place.url}: {', '.join(whole)}; {again}")
+                say(f"push: not at {self._place.url}: {', '.join(whole)}; {again}", line["end"])
             self._waiting = {key: run for key, run in self._waiting.items() if run != line["end"]}
             self._record(line["end"])
             tell(settled=line["end"])
@@ -72,7 +72,7 @@ class Pusher:
                 self._lose(error)
                 return
             except StoreError as error:
-                say(f"{key.stage}: warning: {error}")
+                say(f"{key.stage}: warning: {error}", self._waiting[key])
             del self._waiting[key]
 
     def _push(self, key: Key) -> None:
@@ -84,10 +84,10 @@ class Pusher:
             moved += size
             if time.monotonic() - told > TELL_S:
                 told = time.monotonic()
-                say(f"{key.stage}: pushing, {shown_bytes(moved)} of {shown_bytes(total)}")
+                say(f"{key.stage}: pushing, {shown_bytes(moved)} of {shown_bytes(total)}", self._waiting[key])
 
         if push(self._place, self._store, key, count, self._refused):
-            say(f"{key.stage}: pushed, {shown_bytes(total)}")
+            say(f"{key.stage}: pushed, {shown_bytes(total)}", self._waiting[key])
 
     def _answers(self) -> bool:
         """Whether the remote does, where it lately did not: nobody waits long for it a second time."""
@@ -113,9 +113,9 @@ class Pusher:
             say(f"warning: push: {error}; the run goes on, and it is tried again")
 
 
-def say(text: str) -> None:
-    """A line for people."""
-    tell(say=text)
+def say(text: str, run: str = "") -> None:
+    """A line for people, of a run or of all."""
+    tell(say=text, run=run)
 
 
 def tell(**values: str) -> None:

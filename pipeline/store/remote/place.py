@@ -7,10 +7,7 @@ import contextlib
 import errno
 import importlib.util
 import os
-import random
-import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,15 +17,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from pipeline.errors import ConfigError, NotThere, Problem, RemoteError
+from pipeline.store.remote.asking import Patience
 
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
-TRIES = 5
-PAUSE_S = 0.3
-BRIEF_TRIES, BRIEF_S = 2, 15.0
-SILENT_TRIES = 2
-"""Requests may end without an answer as often; what is answered with an error is tried `TRIES` times."""
-TELL_S = 5.0
 NEEDED = {
     "s3": ("botocore", "s3"),
     "s3a": ("botocore", "s3"),
@@ -39,9 +31,6 @@ NEEDED = {
 S3_SCHEMES = ("s3", "s3a")
 RENAMED = ("file", "local", "sftp", "ssh")
 """Where a reader could see half of a file that is still being written."""
-FINAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-"""What trying again does not mend."""
-SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 
 
 @dataclass(frozen=True)
@@ -68,26 +57,27 @@ class Place:
         Raises:
             ConfigError: a package that its scheme needs is not installed, or fsspec does not know it.
         """
-        self.url, self._endpoint, self._timeout_s = url.rstrip("/"), endpoint, timeout_s
-        self.tries = TRIES
-        self.tell: Callable[[str], None] = lambda text: None
-        """Hears that the remote has not answered yet."""
+        self.url, self._endpoint = url.rstrip("/"), endpoint
+        self._patience = Patience(self.url, timeout_s)
         self.scheme = urlsplit(url).scheme
         package, extra = NEEDED.get(self.scheme, ("fsspec", ""))
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
                 [Problem("remote", url, f"needs {package}", f"pip install 'grpoflow[{extra}]'")]
             )
-        self._telling_over = False
         self._opened: dict[tuple[int, int], Any] = {}
         self._opening: dict[tuple[int, int], threading.Lock] = {}
         self._root = str(self._class()._strip_protocol(self.url)).rstrip("/")
 
     def briefly(self) -> Place:
         """The same for who can do without an answer, and does not wait half a minute for one."""
-        place = Place(self.url, self._endpoint, min(self._timeout_s, BRIEF_S))
-        place.tries, place.tell = BRIEF_TRIES, self.tell
+        place = Place(self.url, self._endpoint)
+        place._patience = self._patience.briefly()
         return place
+
+    def tell(self, tell: Callable[[str], None]) -> None:
+        """Let somebody hear, once, that the remote has not answered yet."""
+        self._patience.tell = tell
 
     @property
     def workers(self) -> int:
@@ -223,41 +213,15 @@ class Place:
         **named: Any,
     ) -> Any:
         """Call a method of fsspec's, again where that may help."""
-        last: Exception | None = None
-        began = time.monotonic()
-        most_s = SILENT_TRIES * self._timeout_s
-        for number in range(self.tries):
-            if number:
-                if time.monotonic() - began >= most_s:
-                    break
-                time.sleep(PAUSE_S * 3 ** (number - 1) * random.uniform(0.5, 1.5))  # noqa: S311
-            try:
-                with self._telling():
-                    return check(self._call(self._system(), name, f"{self._root}/{path}", *values, **named))
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # each of fsspec's back ends has errors of its own
-                last = error
-                if isinstance(error, PermissionError) or getattr(error, "errno", None) in FINAL:
-                    break
-                if self.scheme in ("sftp", "ssh"):
-                    self._opened.pop(self._place_of_system(), None)  # a connection that broke stays broken
-        raise RemoteError(f"{self.url}: {_told(last)}") from None  # what is behind it may hold secrets
+        return self._patience.ask(
+            lambda: check(self._call(self._system(), name, f"{self._root}/{path}", *values, **named)),
+            self._forget,
+        )
 
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Until it has answered once, tell, once, that somebody waits for it."""
-        if self._telling_over:
-            yield
-            return
-        self._telling_over = True  # the first request tells for all that are under way
-        timer = threading.Timer(TELL_S, self.tell, [f"{self.url} has not answered yet, it is waited for"])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _forget(self, error: Exception) -> None:
+        """Open it anew next time: a broken connection stays broken, credentials may be renewed in a file."""
+        if self.scheme in ("sftp", "ssh") or isinstance(error, PermissionError):
+            self._opened.pop(self._place_of_system(), None)
 
     def _call(self, system: Any, name: str, path: str, *values: Any, **named: Any) -> Any:
         if name == "pipe_file" and self.scheme in RENAMED:
@@ -267,7 +231,7 @@ class Place:
         from fsspec.asyn import sync
 
         method = getattr(system, f"_{name}")
-        return sync(system.loop, method, path, *values, timeout=self._timeout_s, **named)
+        return sync(system.loop, method, path, *values, timeout=self._patience.timeout_s, **named)
 
     def _write_and_rename(self, system: Any, path: str, content: bytes) -> None:
         directory, _, name = path.rpartition("/")
@@ -300,9 +264,13 @@ class Place:
         kind = self._class()
         options: dict[str, Any] = {"skip_instance_cache": True}
         if self.scheme in S3_SCHEMES:
-            options |= {"endpoint": self._endpoint, "timeout_s": self._timeout_s, "connections": self.workers}
+            options |= {
+                "endpoint": self._endpoint,
+                "timeout_s": self._patience.timeout_s,
+                "connections": self.workers,
+            }
         elif self.scheme in ("sftp", "ssh"):
-            options["timeout"] = self._timeout_s
+            options["timeout"] = self._patience.timeout_s
         else:
             options["use_listings_cache"] = False
         return kind(**kind._get_kwargs_from_urls(self.url), **options)
@@ -328,12 +296,3 @@ def _modified(info: dict[str, Any]) -> float:
     """When an object was written; 0 where a back end does not tell."""
     value = info.get("LastModified") or info.get("mtime") or info.get("created") or 0.0
     return value.timestamp() if isinstance(value, datetime) else float(value)
-
-
-def _told(error: Exception | None) -> str:
-    """An error in one line, without the values of secrets that a server may repeat."""
-    text = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
-    for name in SECRETS:
-        if os.environ.get(name):
-            text = text.replace(os.environ[name], "…")
-    return re.sub(r"//[^/@\s]+@", "//…@", text)[:300]

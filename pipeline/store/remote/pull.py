@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from queue import SimpleQueue
+from typing import Any
 
 from pipeline.errors import NoResult, NotThere, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
-from pipeline.store.durable import READ_ONLY
+from pipeline.store.remote import disk
 from pipeline.store.remote.copies import Copy, Span, find, lacking, offsets, part_name, spans
 from pipeline.store.remote.place import Place
 from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
 
-WRITE_BYTES = 256 << 10
-"""Written at once: the kernel takes small pages that were used before; for 8 MiB it takes large fresh ones,
-at three times the cost. Less is not worth another thread."""
+LANES = min(4, os.cpu_count() or 1)
+"""Files that are compared and written at once: SHA-256 takes one core, whatever else does."""
+LANE_BYTES = 64 << 20
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
@@ -154,7 +160,7 @@ def damage(place: Place, copy: Copy) -> str | None:
     """
     files = copy.manifest.files
     with place.threads() as pool:
-        content = _Content(place, copy, spans([(0, copy.bytes)]), pool)
+        content = _Content(place, copy, spans([(0, copy.bytes)]), pool, place.workers, Future())
         for name in sorted(files):
             digest, left = hashlib.sha256(), files[name]["size"]
             while left:
@@ -170,60 +176,109 @@ def damage(place: Place, copy: Copy) -> str | None:
 def _stream(
     place: Place, copy: Copy, directory: Path, names: list[str], told: Told, beat: Callable[[], None]
 ) -> list[str]:
-    """Bring files, in order; returns those that are not what the manifest says."""
+    """Bring files, several lanes of them side by side; returns those that are not what the manifest says."""
     fresh = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
-    files, begins = copy.manifest.files, offsets(copy.manifest)
-    begun = {} if fresh else {name: _begun(directory / name, files[name]) for name in names}
-    had = {name: size for name, (size, _) in begun.items()}
-    ranges = ((begins[name] + had.get(name, 0), begins[name] + files[name]["size"]) for name in names)
-    wrong: list[str] = []
-    made: set[Path] = {directory}
-    with (
-        place.threads() as pool,
-        ThreadPoolExecutor(SYNCS) as settling,
-        ThreadPoolExecutor(1) as writing,
-    ):
-        content = _Content(place, copy, spans(ranges), pool)
-        syncing: deque[Future[None]] = deque()
-        for name in names:
-            path = directory / name
-            size, digest = begun.get(name, (0, hashlib.sha256()))
-            told(size)
-            if path.parent not in made:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                made.add(path.parent)
-            with _open(path, files[name]["size"]) as file:
-                left = files[name]["size"] - size
-                while left:
-                    piece = content.take(left)
-                    written = writing.submit(_write, file, piece) if len(piece) > WRITE_BYTES else None
-                    digest.update(piece)
-                    _write(file, piece) if written is None else written.result()
-                    left -= len(piece)
-                    told(len(piece))
-                    beat()
+    files = copy.manifest.files
+    for parent in {(directory / name).parent for name in names}:
+        parent.mkdir(parents=True, exist_ok=True)
+    lanes, stop = _lanes(names, copy), Future[None]()
+    events: SimpleQueue[int | Future[list[str]]] = SimpleQueue()
+
+    def bring(lane: list[str]) -> list[str]:
+        had = {} if fresh else {name: disk.begun(directory / name, files[name]) for name in lane}
+        sizes = {name: size for name, (size, _) in had.items()}
+        ahead = max(1, place.workers // len(lanes))
+        content = _Content(place, copy, spans(_ranges(lane, copy, sizes)), fetching, ahead, stop)
+        appender = disk.Appender(writing)
+        wrong: list[str] = []
+        for name in lane:
+            path, left = directory / name, files[name]["size"] - sizes.get(name, 0)
+            digest = had[name][1] if name in had else hashlib.sha256()
+            events.put(sizes.get(name, 0))
+            if left or not path.exists():  # one that is there as a whole is write-protected
+                with appender.to(path):
+                    while left:
+                        piece = content.take(left)
+                        appender.add(piece)
+                        digest.update(piece)
+                        left -= len(piece)
+                        events.put(len(piece))
             if digest.hexdigest() != files[name]["sha256"]:
                 wrong.append(name)
-            syncing.append(settling.submit(_sync, path))
+            syncing.append(settling.submit(disk.sync, path))
             if len(syncing) > 4 * SYNCS:
                 syncing.popleft().result()
-        for future in syncing:
-            future.result()
+        return wrong
+
+    with (
+        place.threads() as fetching,
+        ThreadPoolExecutor(SYNCS) as settling,
+        ThreadPoolExecutor(LANES) as writing,
+        ThreadPoolExecutor(LANES) as working,
+    ):
+        syncing: deque[Future[None]] = deque()
+        try:
+            wrong: list[str] = []
+            left = {working.submit(bring, lane) for lane in lanes}
+            for future in left:
+                future.add_done_callback(events.put)
+            while left:
+                event = events.get()
+                if isinstance(event, Future):
+                    wrong += event.result()
+                    left.remove(event)
+                else:
+                    told(event)
+                    beat()
+            for settled in syncing:
+                settled.result()
+        finally:
+            stop.set_result(None)
     return wrong
+
+
+def _lanes(names: list[str], copy: Copy) -> list[list[str]]:
+    """Files in runs of about as many bytes, for as many threads; small ones are not worth a thread."""
+    files = copy.manifest.files
+    total = sum(files[name]["size"] for name in names)
+    count = min(LANES, 1 + total // LANE_BYTES)
+    lanes: list[list[str]] = [[] for _ in range(count)]
+    before = 0
+    for name in names:
+        size = files[name]["size"]
+        lanes[(2 * before + size) * count // (2 * total + 1)].append(name)
+        before += size
+    return [lane for lane in lanes if lane]
+
+
+def _ranges(names: Iterable[str], copy: Copy, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """Where the rest of each file lies in the content, of which so many bytes are here."""
+    begins = offsets(copy.manifest)
+    for name in names:
+        yield begins[name] + sizes.get(name, 0), begins[name] + copy.manifest.files[name]["size"]
 
 
 class _Content:
     """Spans of a copy as one stream: fetched several at a time, handed out in order."""
 
-    def __init__(self, place: Place, copy: Copy, wanted: Iterator[Span], pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        place: Place,
+        copy: Copy,
+        wanted: Iterator[Span],
+        pool: ThreadPoolExecutor,
+        ahead: int,
+        stop: Future[None],
+    ) -> None:
         self._place, self._path, self._wanted, self._pool = place, copy.path, wanted, pool
+        self._ahead, self._stop = ahead, stop
         self._coming: deque[Future[bytes]] = deque()
         self._rest = memoryview(b"")
         self._fetch_ahead()
 
     def _fetch_ahead(self) -> None:
-        while len(self._coming) < self._place.workers:
+        while len(self._coming) < self._ahead:
             span = next(self._wanted, None)
             if span is None:
                 return
@@ -231,9 +286,13 @@ class _Content:
             self._coming.append(self._pool.submit(self._place.get, name, span.start, span.end))
 
     def take(self, most: int) -> memoryview:
-        """The next bytes, `most` at most."""
+        """The next bytes, `most` at most; once nobody wants them any more, it raises and waits for none."""
         if not self._rest:
+            either: list[Future[Any]] = [self._coming[0], self._stop]
+            wait(either, return_when=FIRST_COMPLETED)
             try:
+                if self._stop.done():
+                    raise CancelledError
                 self._rest = memoryview(self._coming.popleft().result())
             except BaseException:
                 self.drop()
@@ -246,51 +305,3 @@ class _Content:
         """No more is wanted."""
         for future in self._coming:
             future.cancel()
-
-
-def _begun(path: Path, entry: Mapping[str, Any]) -> tuple[int, Any]:
-    """Bytes of a file that are there and their digest; (0, …) where it has to be begun anew."""
-    nothing = (0, hashlib.sha256())
-    try:
-        size = path.lstat().st_size
-    except FileNotFoundError:
-        return nothing
-    if size > entry["size"] or not path.is_file() or path.is_symlink():
-        path.unlink()
-        return nothing
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(WRITE_BYTES):
-            digest.update(piece)
-    if size == entry["size"] and digest.hexdigest() != entry["sha256"]:  # a power cut may leave zeros
-        path.unlink()
-        return nothing
-    return size, digest
-
-
-@contextlib.contextmanager
-def _open(path: Path, size: int) -> Iterator[BinaryIO]:
-    """For appending, never through a link; one that is there as a whole is write-protected."""
-    if path.exists() and path.stat().st_size == size:
-        with path.open("rb") as whole:
-            yield whole
-        return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o644), "ab") as file:
-        yield file
-
-
-def _write(file: BinaryIO, content: memoryview) -> None:
-    """Append to a file, and have the kernel begin with the disk: `_sync` waits for the rest only."""
-    begin = file.tell()
-    for at in range(0, len(content), WRITE_BYTES):
-        file.write(content[at : at + WRITE_BYTES])
-    if len(content) > WRITE_BYTES:
-        os.posix_fadvise(file.fileno(), begin, len(content), os.POSIX_FADV_DONTNEED)
-
-
-def _sync(path: Path) -> None:
-    """Write a file to the disk, and protect it, while the next ones come: a commit waits for nothing then."""
-    with path.open("rb") as file:
-        os.fchmod(file.fileno(), READ_ONLY)
-        os.fsync(file.fileno())

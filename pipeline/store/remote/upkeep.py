@@ -103,12 +103,17 @@ def collect(place: Place, keep: int, grace_s: float, delete: bool) -> list[Doome
         return list(_doomed(place, key, str(key) in needed, str(key) in spare, now - grace_s))
 
     doomed = [item for found in place.map(look, keys) for item in found]
-    for item in doomed if delete else ():
-        if item.goes:
-            _remove(place, item.path)
-        elif not item.is_marked:
-            condemn(place, item.path)
+    if delete:
+        place.map(lambda item: _step(place, item), doomed)
     return doomed
+
+
+def _step(place: Place, item: Doomed) -> None:
+    """Condemn a copy, or remove one that has been condemned long enough."""
+    if item.goes:
+        _remove(place, item.path)
+    elif not item.is_marked:
+        condemn(place, item.path)
 
 
 def _needs(place: Place, keep: int, now: float) -> tuple[set[str], set[str]]:
@@ -151,7 +156,8 @@ def _newest(entries: Mapping[str, Entry]) -> float:
 def _remove(place: Place, path: str) -> None:
     """Remove a copy; it is no copy any more before its first part goes, and its mark goes last."""
     place.remove(path + WHOLE)
-    place.map(lambda name: place.remove(f"{path}/{name}"), place.list(path))
+    for name in place.list(path):
+        place.remove(f"{path}/{name}")
     place.remove_directory(path)
     place.remove(path + CONDEMNED)
     place.remove_directory(path.rpartition("/")[0])

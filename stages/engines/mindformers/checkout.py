@@ -1,7 +1,5 @@
 """What several engines share of mindformers: versions that are known to work, and its checkout."""
 
-from __future__ import annotations
-
 import functools
 import re
 from pathlib import Path

@@ -46,13 +46,7 @@ class Moment:
 
 
 def moments(root: Path, part: str, workers: int) -> list[Moment]:
-    """Moments of which every rank has a whole file, oldest first.
-
-    Args:
-        root: the directory that holds the parts.
-        part: one of PREFIXES.
-        workers: ranks that must have it.
-    """
+    """Moments of which every rank has a whole file, oldest first."""
     found: set[Moment] | None = None
     for rank in range(workers):
         own = {
@@ -74,11 +68,6 @@ def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLH
 
     Files of later moments, which a kill left unfinished on some rank, are removed: mindformers would pick
     them by time stamp.
-
-    Args:
-        root: the directory that holds the parts.
-        workers: ranks.
-        parts: what a run reads when it continues; the first tells the moment.
 
     Returns:
         The moment, or None when the run must begin anew.

@@ -1,7 +1,5 @@
 """Settings of engine.sft=mindformers. Defaults: conf/mindformers/default.yaml."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

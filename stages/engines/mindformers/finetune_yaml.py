@@ -6,8 +6,6 @@ classes that take what is written here. Source: mindformers 051d65f and 1.6.0,
 research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; values that differ say why.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from stages.engines.mindformers.checkpoints import PREFIXES
@@ -24,13 +22,7 @@ SCHEDULES = {
 
 
 def finetune(job: Job, places: Places, resume: bool) -> Values:
-    """The whole file.
-
-    Args:
-        job: the settings, checked by stages.engines.mindformers.rules.
-        places: where its files lie.
-        resume: the run continues from places.start, a checkpoint of its own.
-    """
+    """The whole file."""
     settings, layout = job.mindformers, job.layout
     piped = layout.pipeline_stage > 1
     dataset = _dataset(job, places)

@@ -1,7 +1,5 @@
 """What mindformers and MindSpore ask of layouts, of every network."""
 
-from __future__ import annotations
-
 from stages.base.layout import RoleLayout
 from stages.base.rules import Broken, Rules, divide
 from stages.engines import layout_rules

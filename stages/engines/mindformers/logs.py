@@ -4,8 +4,6 @@ Source: mindformers 051d65f and 1.6.0, core/callback/callback.py (MFLossMonitor.
 trainer/base_trainer.py (training_process).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from stages.base.layout import RoleLayout

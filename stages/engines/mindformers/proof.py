@@ -1,7 +1,5 @@
 """That a run which leaves mindformers' checkpoints has finished."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

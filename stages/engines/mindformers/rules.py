@@ -1,7 +1,5 @@
 """What mindformers asks of a supervised run; rules of every engine stand in pipeline/config/rules.py."""
 
-from __future__ import annotations
-
 from stages.base.rules import Broken, Rules, at_most, be, multiple_of
 from stages.engines.layout_rules import Laid
 from stages.engines.mindformers import layout_rules

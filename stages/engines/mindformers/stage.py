@@ -4,8 +4,6 @@ Its result is a complete Hugging Face directory: what follows reads it where it 
 whichever engine runs grpo.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """How mindformers is started: arguments, environment and the rendered file. Pure but for writing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from launch.nodes.start import Start

@@ -1,7 +1,5 @@
 """Settings of engine=mindrlhf that no other section holds. Defaults: conf/engine/mindrlhf.yaml."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

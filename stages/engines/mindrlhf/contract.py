@@ -6,8 +6,6 @@ Source: mindrlhf at 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and
 examples/grpo/qwen_grpo_tutorial/main.py.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping
@@ -117,10 +115,6 @@ def arguments(version: Version) -> frozenset[str]:
 
 def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     """The version whose keys and arguments a checkout accepts; the newest known one without a checkout.
-
-    Args:
-        home: the checkout.
-        tutorial: whose arguments are asked; all families' take the same.
 
     Raises:
         ConfigError: it is no checkout, or accepts neither version's keys.

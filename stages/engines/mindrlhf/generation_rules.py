@@ -3,8 +3,6 @@
 Places as in stages/engines/mindrlhf/rules.py.
 """
 
-from __future__ import annotations
-
 from stages.base.rules import Broken, Rules, at_least, at_most
 from stages.engines.mindrlhf import vocabulary
 from stages.engines.mindrlhf.job import Job

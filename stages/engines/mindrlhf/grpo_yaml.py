@@ -4,8 +4,6 @@ Source: mindrlhf 0cd087455 and e8a8fc1, mindrlhf/configs/grpo_configs.py and the
 main.py. Values that differ from upstream's defaults say why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,7 @@ Values = dict[str, Any]
 
 
 def grpo_config(job: Job, places: Places, resume: bool) -> Values:
-    """All sections of grpo_config.yaml.
-
-    Args:
-        job: the settings, checked by stages.engines.mindrlhf.rules.
-        places: where its files lie.
-        resume: the run continues from places.actor, rank directories that mindrlhf wrote.
-    """
+    """All sections of grpo_config.yaml."""
     sections = {
         "rl_config": _rl(job, places, resume),
         "actor_config": _actor(job, places),

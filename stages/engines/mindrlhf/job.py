@@ -1,7 +1,5 @@
 """One mindrlhf run as its settings, and the numbers that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What mindrlhf asks of layouts, its one-stage script too; places as in stages/engines/mindrlhf/rules.py."""
 
-from __future__ import annotations
-
 from stages.base.rules import Rules, at_least, be, multiple_of
 from stages.engines.layout_rules import Laid
 from stages.engines.mindformers import layout_rules

@@ -5,8 +5,6 @@ worker/train_worker.py (train). Its own step counters restart at 0 when a run co
 the line that opens a step do not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Source: mindrlhf e8a8fc1, trainer/spmd/grpo_trainer.py and grpo_experience_maker
 train, infer, ref and old_policy); mindformers 051d65f, core/optim/adamw.py (moments in float32).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from stages.base.layout import RoleLayout
@@ -90,16 +88,8 @@ def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[li
 def _reference(job: Job) -> RoleMemory:
     model, layout = job.model, job.layout.reference
     tokens = job.engine.ref_model_batch_size * job.seq_length // layout.context_parallel
-    stages = []
-    for stage, one in enumerate(memory.elements(model, layout, "layout.reference")):
-        terms = [
-            memory.weights(one.held, model.param_init_type),
-            memory.working_set(model, layout, tokens),
-        ]
-        if stage == layout.pipeline_stage - 1:
-            terms.append(memory.logits(model, layout, tokens, 2))
-        stages.append(terms)
-    return memory.largest("reference", stages)
+    held = (one.held for one in memory.elements(model, layout, "layout.reference"))
+    return memory.scoring(model, layout, tokens, held, model.param_init_type)
 
 
 def _generate(job: Job) -> RoleMemory:

@@ -3,8 +3,6 @@
 Source: mindformers 051d65f; mindrlhf e8a8fc1, model_configs. A tutorial for experts has its own form.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

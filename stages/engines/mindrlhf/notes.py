@@ -1,7 +1,5 @@
 """What a reader of a plan for engine=mindrlhf should know, and no rule forbids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

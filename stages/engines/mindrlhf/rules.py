@@ -5,8 +5,6 @@ says otherwise. Rules that every engine shares, heads and equal card counts amon
 pipeline/config/rules.py; those of layouts in layout_rules.py, those of generation in generation_rules.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

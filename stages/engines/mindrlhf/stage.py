@@ -1,7 +1,5 @@
 """The grpo stage of engine=mindrlhf, before and after the run itself: what goes in, what comes home."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

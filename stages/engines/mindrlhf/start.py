@@ -1,7 +1,5 @@
 """How mindrlhf is started: arguments, environment, and the files that launch needs. Pure but for writing."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

@@ -7,8 +7,6 @@ with tokenizer_type=deepseek (models/model_utils.py:66), 0cd087455 with custom_m
 (grpo_trainer.py:237).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,10 +51,6 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
 
     vLLM and mindformers return the token; the padding token alone is cut off (grpo_experience_maker.py,
     _remove_right_padding).
-
-    Args:
-        model: its end tokens.
-        tokenizer: engine.tokenizer, told from auto.
     """
     ids = model.token_ids
     if tokenizer != "qwen" or not any(index > LAST_TEXT_ID and index != ids.pad for index in ids.eos):
@@ -66,12 +60,7 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
 
 
 def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
-    """The same of grpo_one_stage.py, whose first window decodes the padding behind a completion, too.
-
-    Args:
-        model: its end tokens.
-        window: engine.contract.
-    """
+    """The same of grpo_one_stage.py, whose first window decodes the padding behind a completion, too."""
     remedy = "use engine=mindrlhf with engine.tokenizer=file"
     source = f"qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
     if window == "32599d0":

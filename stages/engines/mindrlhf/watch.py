@@ -1,7 +1,5 @@
 """A run that is under way: its logs turned into metrics.jsonl and completions.jsonl while it writes them."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -21,14 +19,7 @@ class Watcher(outside.Watcher):
     """Follows worker 0's log; with a pipeline the last worker's too: only the last stage knows the loss."""
 
     def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
-        """Begin.
-
-        Args:
-            logs: directory in which this attempt's worker_K.log appear.
-            work: where metrics.jsonl and completions.jsonl grow; what later steps left there is dropped.
-            job: the run's settings.
-            tell: called with step, total and a message after each step.
-        """
+        """Begin."""
         train = job.layout.train
         super().__init__(logs, "worker_0.log", job.engine.silence_timeout_s, tell)
         self.logged, self._steps = job.train.logged_completions, Steps(work, "completions.jsonl")

@@ -6,8 +6,6 @@ same with the weights alone, and may be called release.
 Source: NVIDIA/Megatron-LM core_v0.12.1, megatron/training/checkpointing.py.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import zipfile
@@ -38,13 +36,7 @@ def ranks(layout: RoleLayout) -> list[str]:
 
 
 def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
-    """What is missing or cut off in one iteration's directory; None when it is whole.
-
-    Args:
-        place: iter_N or release.
-        layout: how the model is cut.
-        optimizer: whether every rank has a distributed optimizer's part.
-    """
+    """What is missing or cut off in one iteration's directory; None when it is whole."""
     files = [WEIGHTS, *([OPTIMIZER] if optimizer else [])]
     for rank in ranks(layout):
         for name in files:

@@ -1,7 +1,5 @@
 """Settings of engine=mindspeed_rl that no other section holds. Defaults: conf/engine/mindspeed_rl.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal

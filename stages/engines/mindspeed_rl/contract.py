@@ -9,8 +9,6 @@ Source: Ascend/MindSpeed-RL at 667a547, at 749829d's parent and at 05a90d7: mind
 mindspeed_rl/models/rule_verifier.py, configs/model/templates.json.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator, Mapping

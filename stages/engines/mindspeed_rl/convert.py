@@ -4,8 +4,6 @@ The targets follow from layout.train: the shipped YAML of 7B trains with other d
 conversion makes, and nobody would notice before loading.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,9 +16,12 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
+from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, Watcher, write_result, write_start
+from stages.engines.outside import write_result, write_start
 from stages.models.config import ModelConfig
+
+watch = watch_tool
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
@@ -32,11 +33,6 @@ def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """The converter reads no file of ours."""
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
-    """Follow the converter."""
-    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
 
 
 def prepare(context: Context) -> None:

@@ -6,8 +6,6 @@ configs/model/templates.json. A model that is asked for no form seldom keeps one
 form is not asked for gives all completions of a group the same: nothing is learnt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

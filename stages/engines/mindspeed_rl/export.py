@@ -4,8 +4,6 @@ Its result lies in mg2hf/ below the original's directory; some guides say mg2hg/
 own and no tokenizer: what goes into the artifact has the fetched model's files, names and dtypes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,9 @@ from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.stand_ins import link_mcore, name_dtype
 from stages.engines.mindspeed_rl.start import to_huggingface
 from stages.engines.mindspeed_rl.tokenize import encoder_of
+from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, Watcher, begun, is_new, write_start
+from stages.engines.outside import begun, is_new, write_start
 from stages.export.stage import make_usable
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
@@ -35,6 +34,7 @@ from stages.weights.sources import Tensor, open_directory
 from stages.weights.transfer import read_tensor
 
 RESULTS = ("mg2hf", "mg2hg")
+watch = watch_tool
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
@@ -46,11 +46,6 @@ def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """The converter reads no file of ours."""
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
-    """Follow the converter."""
-    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
 
 
 def prepare(context: Context) -> None:

@@ -1,7 +1,5 @@
 """One MindSpeed-RL run as its settings, and the numbers that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +62,6 @@ class Job(GrpoJob):
     def mini_batch_size(self) -> int:
         """Prompts of one update."""
         return self.engine.mini_batch_size or self.train.prompts_per_step
-
-    @property
-    def sample_length(self) -> int:
-        """Longest sample: prompt and completion."""
-        return self.tokenize.max_prompt_length + self.rollout.max_tokens
 
     @property
     def seq_length(self) -> int:

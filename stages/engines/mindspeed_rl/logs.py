@@ -5,8 +5,6 @@ time before it. Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, mindspeed_rl
 trainer/grpo_trainer_hybrid.py and trainer/utils/compute_utils.py; docs/zh/features/log_metrics.md.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -56,12 +54,7 @@ class Iteration:
 
 
 def read_line(line: str, cards: int) -> Iteration | None:
-    """The iteration that a line tells of; None for any other line.
-
-    Args:
-        line: of the driver's log.
-        cards: that its rates are divided by.
-    """
+    """The iteration that a line tells of; None for any other line."""
     match = _ITERATION.search(COLOURS.sub("", line))
     if match is None:
         return None

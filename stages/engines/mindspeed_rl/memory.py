@@ -8,8 +8,6 @@ NVIDIA/Megatron-LM core_v0.12.1, megatron/core/optimizer/distrib_optimizer.py (b
 gradients, float32 master weights and moments).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from stages.engines.mindspeed_rl.job import Job
@@ -80,13 +78,7 @@ def _reference(job: Job) -> RoleMemory:
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
     micro = job.engine.forward_micro_batch_size or job.engine.micro_batch_size
     tokens = micro * job.seq_length // layout.context_parallel
-    stages = []
-    for stage, (held, _) in enumerate(_held(job)):
-        terms = [memory.weights(held, _DTYPE), memory.working_set(model, layout, tokens)]
-        if stage == layout.pipeline_stage - 1:
-            terms.append(memory.logits(model, layout, tokens, 2))
-        stages.append(terms)
-    return memory.largest("reference", stages)
+    return memory.scoring(model, layout, tokens, (held for held, _ in _held(job)), _DTYPE)
 
 
 def _generate(job: Job) -> RoleMemory:

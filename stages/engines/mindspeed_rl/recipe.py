@@ -3,8 +3,6 @@
 Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same.
 """
 
-from __future__ import annotations
-
 from stages.base.rules import Broken, Rules, at_least, be
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import Job

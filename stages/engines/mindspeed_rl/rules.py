@@ -4,8 +4,6 @@ Each source is a place in Ascend/MindSpeed-RL at 05a90d7; 667a547 has the same u
 Rules that every engine shares, heads and equal card counts among them, stand in pipeline/config/rules.py.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

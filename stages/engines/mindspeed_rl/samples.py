@@ -6,8 +6,6 @@ Source: Ascend/MindSpeed-RL at 667a547 and 05a90d7, mindspeed_rl/models/rule_ver
 (compute_verifier_score) and mindspeed_rl/utils/loggers.py.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

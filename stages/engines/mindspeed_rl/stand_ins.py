@@ -4,8 +4,6 @@ PromptDataset leaves an index beside the data (mindspeed_rl/datasets/utils.py, _
 the converter puts its result below the original's directory.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable

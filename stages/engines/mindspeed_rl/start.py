@@ -1,7 +1,5 @@
 """How MindSpeed-RL's programs are started: arguments, environment, interpreter. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

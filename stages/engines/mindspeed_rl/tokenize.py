@@ -7,8 +7,6 @@ Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datase
 (R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import struct
@@ -23,7 +21,8 @@ from stages.base.reader import read
 from stages.engines.mindspeed_rl import contract
 from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import DATASET_NAME, preprocess
-from stages.engines.outside import Tell, Watcher, begun, dump, write_start
+from stages.engines.mindspeed_rl.watch import watch_tool
+from stages.engines.outside import begun, dump, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
 from stages.fetch.records import BadLine
@@ -43,6 +42,7 @@ REASONING = "ReasoningTemplate"
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
 _BATCH = 1024
+watch = watch_tool
 
 
 def data_files(prefix: Path) -> list[Path]:
@@ -82,11 +82,6 @@ def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Pat
     file = work / "configs" / f"{DATASET_NAME}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(dump(dataset_config(config, inputs["fetch"], work)), encoding="utf-8")
-
-
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
-    """Follow the program."""
-    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
 
 
 def prepare(context: Context) -> None:

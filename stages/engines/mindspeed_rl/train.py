@@ -1,7 +1,5 @@
 """grpo of engine=mindspeed_rl: cli/train_grpo.py on a Ray cluster, from its YAML to its checkpoint."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ configs/envs/runtime_env.yaml and mindspeed_rl/config_cls. The YAML has no defau
 stands in it, so that nothing of the checkout's configs is read. Other values than the shipped ones say why.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,7 @@ _CPUS = 8
 
 
 def train_config(job: Job, places: Places, resume: bool) -> Values:
-    """All sections of the training YAML.
-
-    Args:
-        job: the settings, checked by stages.engines.mindspeed_rl.rules.
-        places: where its files lie.
-        resume: the run continues from places.checkpoints.
-    """
+    """All sections of the training YAML."""
     separate = {"ref_config": _loads(job, places.weights)} if not job.engine.use_integrated_worker else {}
     if separate:
         # without a reward model's cards nothing is loaded from it, but the section must be there

@@ -1,17 +1,22 @@
 """Training that is under way: its iterations as metrics.jsonl, its samples as completions.jsonl."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from stages.engines.mindspeed_rl import checkpoints
-from stages.engines.mindspeed_rl.job import Job
+from stages.engines.mindspeed_rl.job import Job, engine_of
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.samples import SampleReader
 from stages.engines.outside import Steps, Tell, Watcher
 
 DRIVER_LOG = "worker_0.log"
 """What the driver on the head says; Ray passes on to it what its workers say."""
+
+
+def watch_tool(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+    """Follow a converter or preprocess_data.py."""
+    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
 
 
 class TrainWatcher(Watcher):

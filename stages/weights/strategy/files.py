@@ -4,8 +4,6 @@ Source: mindspore 2.7.0, python/mindspore/parallel/_parallel_serialization.py (r
 ccsrc/frontend/parallel/strategy_checkpoint/parallel_strategy_checkpoint.cc (writer).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping

@@ -7,8 +7,6 @@ Source: mindspore 2.7.0, mindspore/ccsrc/utils/node_strategy.proto (proto2). The
 on field numbers and types only, so names of packages are free.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

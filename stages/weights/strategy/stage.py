@@ -1,7 +1,5 @@
 """The strategy stage: MindSpore strategy files of all roles, from model and layout alone."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

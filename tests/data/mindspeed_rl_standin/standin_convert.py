@@ -3,22 +3,9 @@
 import argparse
 import json
 import os
-import sys
 from pathlib import Path
 
-from standin_weights import (
-    KINDS,
-    MODEL,
-    TRACKER,
-    Shape,
-    cast,
-    latest,
-    read,
-    read_hf,
-    to_hf,
-    to_mcore,
-    write,
-)  # fmt: skip
+from standin_weights import KINDS, MODEL, TRACKER, Parts, gather, latest, write
 
 
 def main(newer):
@@ -57,13 +44,12 @@ def main(newer):
 def forth(arguments, newer):
     if not arguments.tokenizer_model.is_file():
         raise FileNotFoundError(arguments.tokenizer_model)
-    kind, tensors, config = read_hf(arguments.load_dir)
-    wanted = KINDS[arguments.params_dtype]
-    tensors = {name: cast(value, kind, wanted) for name, value in tensors.items()}
-    for part, mine in to_mcore(
-        tensors, shape_of(config, arguments.tensor, arguments.pipeline, arguments.num_layer_list)
-    ).items():
-        write(arguments.save_dir / "iter_0000001" / part / MODEL, wanted, mine)
+    config = json.loads((arguments.load_dir / "config.json").read_text())
+    kind, tensors = gather(sorted(arguments.load_dir.glob("*.safetensors")))
+    assert kind == KINDS[arguments.params_dtype], (kind, arguments.params_dtype)
+    parts = Parts(config["num_hidden_layers"], arguments.tensor, arguments.pipeline, arguments.num_layer_list)
+    for part, mine in parts.deal(tensors).items():
+        write(arguments.save_dir / "iter_0000001" / part / MODEL, kind, mine)
     (arguments.save_dir / TRACKER).write_text("1")
 
 
@@ -71,43 +57,12 @@ def back(arguments, newer):
     if (arguments.tensor, arguments.pipeline) != (1, 1):
         raise ValueError("to Hugging Face only TP1 PP1")
     config = json.loads((arguments.save_dir / "config.json").read_text())  # --save-dir is the original model
-    directory, _ = latest(arguments.load_dir)
-    names = [path.name.split("_")[2:] for path in sorted(directory.glob("mp_rank_*"))]
-    tensor = 1 + max(int(name[0]) for name in names)
-    pipeline = 1 + max(int(name[1]) if len(name) > 1 else 0 for name in names)
-    kinds, parts = set(), {}
-    for path in sorted(directory.glob("mp_rank_*")):
-        kind, parts[path.name] = read(path / MODEL)
-        kinds.add(kind)
-    layers = [
-        len({name.split(".")[2] for name in parts[part] if name.startswith("decoder.layers.")})
-        for part in sorted(parts)
-        if part.startswith("mp_rank_00")
-    ]
-    told, found = arguments.num_layer_list, ",".join(map(str, layers))
-    if not newer and told:
+    if not newer and arguments.num_layer_list:
         raise ValueError("num_layer_list: the checkpoint says it")
-    if newer and (told or ",".join([str(sum(layers) // pipeline)] * pipeline)) != found:
-        sys.exit('RuntimeError: Error(s) in loading state_dict: Unexpected key(s) "decoder.layers"')
-    hf = to_hf(parts, shape_of(config, tensor, pipeline, found), config["tie_word_embeddings"])
+    kind, tensors = gather(sorted(latest(arguments.load_dir)[0].glob(f"mp_rank_*/{MODEL}")))
+    wanted = {"bfloat16": "BF16", "float16": "F16"}.get(config.get("torch_dtype"), "F32")  # no other key
+    assert kind == wanted, (kind, wanted)
     target = arguments.save_dir / os.environ.get("STANDIN_BACK", "mg2hf")
-    kind = kinds.pop()
-    wanted = {"bfloat16": "BF16", "float16": "F16"}.get(
-        config.get("torch_dtype"), "F32"
-    )  # no other key is read
-    write(
-        target / "model.safetensors", wanted, {name: cast(value, kind, wanted) for name, value in hf.items()}
-    )
+    write(target / "model.safetensors", kind, tensors)
     os.chmod(target / "model.safetensors", 0o600)  # as transformers' save_pretrained leaves it
     (target / "config.json").write_text(json.dumps(config))
-
-
-def shape_of(config, tensor, pipeline, counts):
-    return Shape(
-        config["num_hidden_layers"],
-        config["num_attention_heads"],
-        config["num_key_value_heads"],
-        tensor,
-        pipeline,
-        counts,
-    )

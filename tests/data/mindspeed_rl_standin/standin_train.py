@@ -15,7 +15,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from standin_config import require, sections
 from standin_data import rows_of
-from standin_weights import MODEL, OPTIMIZER, TRACKER, Shape, latest, read, write
+from standin_weights import MODEL, OPTIMIZER, TRACKER, Parts, latest, read, write
 
 RUNTIME = "configs/envs/runtime_env.yaml"
 
@@ -137,16 +137,11 @@ class Worker:
 
     def __init__(self, role, network, rank, world, options):
         self.role, self.network, self.rank, self.options = role, network, rank, options
-        groups = network.num_query_groups if network.group_query_attention else network.num_attention_heads
-        self.shape = Shape(
-            network.num_layers, network.num_attention_heads, groups,
-            network.tensor_model_parallel_size, network.pipeline_model_parallel_size,
-            network.num_layer_list,
-        )  # fmt: skip
-        replicas = world // (self.shape.tensor * self.shape.pipeline)
-        stage, rest = divmod(rank, self.shape.tensor * replicas)
-        self.part = self.shape.part(rest % self.shape.tensor, stage)
-        self.saves = rest // self.shape.tensor == 0
+        tensor, pipeline = network.tensor_model_parallel_size, network.pipeline_model_parallel_size
+        parts = Parts(network.num_layers, tensor, pipeline, network.num_layer_list)
+        stage, rest = divmod(rank, world // pipeline)
+        self.part = parts.name(rest % tensor, stage)
+        self.saves = rest // tensor == 0
         self.mode, _, at = os.environ.get("STANDIN", "").partition("@")
         self.mode_iteration, _, self.mode_rank = at.partition(":")
 

@@ -94,9 +94,13 @@ def test_a_refusal_comes_before_anything_is_written(
 
 @pytest.mark.parametrize(
     ("overrides", "why"),
-    [(["engine=local"], "runs on a CPU itself"), (["experiment=mindrlhf_one_stage_7b"], "dev branch")],
+    [
+        (["engine=local"], "runs on a CPU itself"),
+        (["experiment=mindrlhf_one_stage_7b"], "dev branch"),
+        (["experiment=mindrlhf_7b", "train.schedule=constant"], "builds a CosineDecayLR whatever"),
+    ],
 )
-def test_an_engine_without_a_rehearsal_says_why(
+def test_what_cannot_be_rehearsed_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     overrides: list[str], why: str,
 ) -> None:  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.remote import copies, place
+from pipeline.store.remote import asking, copies
 from pipeline.store.remote.place import Place
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
@@ -32,7 +32,7 @@ class Team:
 def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of 64 KiB instead of 8 MiB, and no pause before trying again."""
     monkeypatch.setattr(copies, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(place, "PAUSE_S", 0.0)
+    monkeypatch.setattr(asking, "PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,33 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
 
 
+def test_credentials_that_are_renewed_in_their_file_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process has it that goes on for weeks, and pushes what its run commits."""
+    key, secret = list(servers.CREDENTIALS.values())[:2]
+    for name in servers.CREDENTIALS:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+    def renew(secret: str) -> None:
+        (tmp_path / "credentials").write_text(
+            f"[default]\naws_access_key_id={key}\naws_secret_access_key={secret}\n"
+        )
+
+    (tmp_path / "served").mkdir()
+    with servers.rclone(tmp_path / "served") as address:
+        team = team_at(f"s3://{servers.BUCKET}/x", tmp_path, address)
+        some_artifact(team.mine)
+        renew("an-old-one")
+        with pytest.raises(RemoteError, match=r"Signature|AccessDenied|403"):
+            push(team.place, team.mine, KEY)
+        renew(secret)
+        assert push(team.place, team.mine, KEY) > 0
+        assert pull(team.place, team.theirs, KEY)
+
+
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     team = team_at("s3://bucket/x", tmp_path, f"http://127.0.0.1:{servers.free_port()}")
     some_artifact(team.mine)

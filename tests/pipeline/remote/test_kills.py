@@ -21,14 +21,16 @@ from tests.pipeline.remote.conftest import PART_BYTES, Team
 from tests.pipeline.remote.test_transfer import contents
 
 KILLS = int(os.environ.get("KILLS", "200"))
-LASTS_S = 1.2
+LASTS_S = 0.8
 
 
 def started(what: str, team: Team, key: Key) -> subprocess.Popen[bytes]:
     store = team.mine if what == "push" else team.theirs
     command = [sys.executable, "-m", kill.__name__, what, team.place.url, str(store.root)]
     command += [key.stage, key.fingerprint]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+    return process
 
 
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
@@ -52,11 +54,12 @@ def test_processes_that_are_killed_leave_nothing_wrong(team: Team) -> None:
         round_ += 1
         key = Key("convert", f"{round_:016x}{0:048x}")
         files = {f"many/{n}": drawn.randbytes(drawn.randrange(5000)) for n in range(200)}
-        commit(team.mine, key, {"large.bin": drawn.randbytes(40 * PART_BYTES), **files})
+        large = {f"large-{n}.bin": drawn.randbytes(20 * PART_BYTES + n) for n in range(2)}
+        commit(team.mine, key, {**large, **files})
         for what in ("push", "pull"):
             for _ in range(4):
                 processes = [started(what, team, key) for _ in range(drawn.choice((1, 1, 2)))]
-                time.sleep(drawn.uniform(0.1, LASTS_S))
+                time.sleep(drawn.uniform(0, LASTS_S))
                 for process in processes:
                     kills += process.poll() is None
                     process.send_signal(signal.SIGKILL)

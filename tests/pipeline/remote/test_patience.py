@@ -12,7 +12,7 @@ from pipeline.errors import RemoteError
 from pipeline.run import pushing
 from pipeline.run.pushing import Pushing
 from pipeline.run.sharing import Connection
-from pipeline.store.remote import place as places
+from pipeline.store.remote import asking
 from pipeline.store.remote.place import Place
 
 
@@ -30,7 +30,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("takes_s", "tries"), [(0.0, places.TRIES), (60.0, places.SILENT_TRIES), (10.0, places.TRIES)]
+    ("takes_s", "tries"), [(0.0, asking.TRIES), (60.0, asking.SILENT_TRIES), (10.0, asking.TRIES)]
 )
 def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(
     takes_s: float, tries: int, monkeypatch: pytest.MonkeyPatch
@@ -42,7 +42,7 @@ def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(
         asked, clock.now = asked + 1, clock.now + takes_s
         raise TimeoutError("no answer")
 
-    monkeypatch.setattr(places, "time", clock)
+    monkeypatch.setattr(asking, "time", clock)
     monkeypatch.setattr(Place, "_call", times_out)
     with pytest.raises(RemoteError, match="no answer"):
         Place("file:///nowhere", timeout_s=60.0).read("x")
@@ -50,10 +50,10 @@ def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(
 
 
 def test_who_waits_is_told_so_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(places, "TELL_S", 0.0)
+    monkeypatch.setattr(asking, "TELL_S", 0.0)
     told, heard = [], threading.Event()
     place = Place(f"file://{tmp_path}")
-    place.tell = lambda text: (told.append(text), heard.set())[0]
+    place.tell(lambda text: (told.append(text), heard.set())[0])
     real = Place._call
     monkeypatch.setattr(Place, "_call", lambda *values, **named: heard.wait(30) and real(*values, **named))
     assert place.list("x") == {} == place.list("y")

@@ -12,14 +12,13 @@ import pytest
 
 from pipeline import tasks
 from pipeline.cli import main
-from pipeline.errors import NotThere
+from pipeline.errors import NotThere, RemoteError
 from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
 from pipeline.run import pushing
 from pipeline.run import run as running
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote import copies
-from pipeline.store.remote import place as places
 from pipeline.store.remote.place import Place
 from pipeline.store.store import Manifest, Store
 from stages.report import artifacts
@@ -178,7 +177,7 @@ def test_a_remote_that_breaks_off_is_told_once_and_done_without(
     push(tmp_path, *PREPARED, "grpo")
 
     def down(place: Place, *ignored: Any) -> bytes:
-        raise places.RemoteError(f"{place.url}: Connection refused")
+        raise RemoteError(f"{place.url}: Connection refused")
 
     monkeypatch.setattr(Place, "get", down)
     names, _, told = run("theirs")
@@ -189,7 +188,6 @@ def test_a_remote_that_breaks_off_is_told_once_and_done_without(
 def test_a_remote_that_is_not_there_is_told_once(
     run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "TRIES", 1)
     (tmp_path / "remote").write_text("no directory")
     names, _, told = run("theirs")
     assert sorted(names) == sorted(ALL)
@@ -335,6 +333,8 @@ def test_points_of_a_sweep_come_from_the_remote(
 
     assert sweep("mine") == 0
     wait_for_pushes()
+    told = capfd.readouterr().err
+    assert [told.count(f"[{point}] split: pushed") for point in (0, 1)] == [1, 1]
     only_from_there()
     asked.clear()
     assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
@@ -351,7 +351,7 @@ def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(
 
     def silent(place: Place, path: str) -> None:
         asked.append(path)
-        raise places.RemoteError(f"{place.url}: Read timeout")
+        raise RemoteError(f"{place.url}: Read timeout")
 
     monkeypatch.setattr(Place, "list", silent)
     remote = [f"remote=file://{tmp_path}/remote", "remote.push=off"]

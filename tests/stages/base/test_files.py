@@ -1,17 +1,10 @@
 import os
 import socket
+import sys
 
 import pytest
 
-from stages.base.errors import InputError
-from stages.base.files import open_regular, read_text, shown_bytes
-from stages.fetch.json_array import read_array
-from stages.fetch.records import read_records
-from stages.tokenize.tokenizer import read_json
-from stages.weights.ckpt_reader import read_ckpt
-from stages.weights.header import read_header
-from stages.weights.sources import read_weight_map
-from stages.weights.strategy.files import read_strategy
+from stages.base.files import open_regular, read_bytes, read_text, shown_bytes
 
 
 @pytest.fixture(params=["pipe", "socket", "device", "directory"])
@@ -31,32 +24,8 @@ def odd(request, tmp_path, monkeypatch):
     return path, request.param
 
 
-READERS = {
-    "model.safetensors": read_header,
-    "model.ckpt": read_ckpt,
-    "model.safetensors.index.json": read_weight_map,
-    "config.json": read_json,
-    "train.jsonl": lambda path: list(read_records(path)),
-    "train.json": lambda path: list(read_array(path)),
-    "train.parquet": lambda path: list(read_records(path)),
-    "merged_ckpt_strategy.ckpt": read_strategy,
-}
-
-
+# That each reader asks open_regular: tests/fuzz/test_files.py puts a pipe in the place of every format.
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("name", READERS)
-def test_what_is_no_file_is_told_and_never_waited_for(odd, name):
-    path, kind = odd
-    path = path.rename(path.with_name(name)) if kind != "device" else path
-    if kind == "device":
-        (path.with_name(name)).symlink_to("/dev/zero")
-        path = path.with_name(name)
-    if kind == "directory" and name.startswith("merged"):
-        pytest.skip("a directory of strategy files is read")
-    with pytest.raises(InputError):
-        READERS[name](path)
-
-
 def test_the_kind_is_named(odd):
     path, kind = odd
     with pytest.raises(OSError, match=rf"a {kind}, not a file|No such device"):
@@ -71,6 +40,25 @@ def test_files_are_read(tmp_path):
     before = len(os.listdir("/proc/self/fd"))
     open_regular(file).close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_interrupt_while_a_file_is_opened_is_no_error_of_the_file(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+
+    def interrupt(frame, event, function):
+        if event == "c_return" and function is open:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    before = os.listdir("/proc/self/fd")
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read_bytes(file)
+    finally:
+        sys.setprofile(None)
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig, choose_source
 from stages.models.config import ModelConfig
 from stages.tokenize.config import TokenizeConfig
+from tests.stages.weights.checkpoints import make_model
 
 ROOT = Path(__file__).parents[3]
 FIXTURE = ROOT / "tests" / "data" / "gsm8k"
@@ -47,34 +49,12 @@ def fetch(**changes: Any) -> FetchConfig:
 
 def model_values(**changes: Any) -> dict[str, Any]:
     """A model small enough to write in milliseconds."""
-    small = {
-        "name": "test",
-        "variant": "base",
-        "source": "builtin",
-        "path": None,
-        "hub": None,
-        "tokenizer_path": None,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 24,
-        "vocab_size": 512,
-        "max_position_embeddings": 128,
-        "rope_theta": 10000.0,
-        "rms_norm_eps": 1e-6,
-        "initializer_range": 0.02,
-        "tie_word_embeddings": True,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-        "torch_dtype": "float32",
-        "param_init_type": "float32",
-        "qkv_concat": False,
-        "deepseek_v3": None,
-        "family": "qwen2",
-    }
-    return small | changes
+    small = make_model(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=24, vocab_size=512, max_position_embeddings=128, tie_word_embeddings=True,
+        torch_dtype="float32", param_init_type="float32",
+    )  # fmt: skip
+    return dataclasses.asdict(small) | changes
 
 
 def model(**changes: Any) -> ModelConfig:

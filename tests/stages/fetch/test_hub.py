@@ -100,22 +100,16 @@ def test_a_killed_download_goes_on_where_it_stopped(tiny, tmp_path):
     assert resumed.range == f"bytes={kept}-"
 
 
-def test_bytes_other_than_the_listed_digest_are_reported_and_not_kept(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("listed", [{"Sha256": "0" * 64}, {"Size": len(WEIGHTS) + 1}])
+def test_bytes_other_than_the_listed_ones_are_reported_and_not_kept(tiny, tmp_path, monkeypatch, listed):
     monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
-    tiny.listed["model.safetensors"] = {"Sha256": "0" * 64}
+    tiny.listed["model.safetensors"] = listed
     with pytest.raises(
         InputError, match=r"Qwen/tiny@master.*model\.safetensors: the bytes delivered are not"
     ):
         download(tiny, tmp_path)
     assert len([seen for seen in tiny.downloads() if seen.file == "model.safetensors"]) <= 3
     assert not list(tmp_path.rglob("model.safetensors*"))
-
-
-def test_another_size_than_the_listed_one_is_reported(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("modelscope_hub._download.DOWNLOAD_INTEGRITY_RETRY_BACKOFF", 0.01)
-    tiny.listed["model.safetensors"] = {"Size": len(WEIGHTS) + 1}
-    with pytest.raises(InputError, match="the bytes delivered are not the ones listed"):
-        download(tiny, tmp_path)
 
 
 def test_a_file_that_changed_on_disk_is_fetched_again(tiny, tmp_path):
@@ -194,11 +188,6 @@ def test_a_link_that_leads_out_is_refused(tiny, tmp_path):
     with pytest.raises(InputError, match=r"deep/config\.json: would be written to .*outside"):
         download(tiny, tmp_path / "work", take("deep/*.json"))
     assert not (tmp_path / "config.json").exists()
-
-
-def test_no_match_is_an_error_that_names_what_there_is(tiny, tmp_path):
-    with pytest.raises(InputError, match=r"no file matches \*\.parquet.*README\.md, config\.json"):
-        download(tiny, tmp_path, take("*.parquet"))
 
 
 def test_offline_uses_what_is_there_and_names_what_is_not(tiny, tmp_path):

@@ -1,10 +1,4 @@
-import json
-import tempfile
-from pathlib import Path
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
@@ -72,24 +66,3 @@ def test_a_missing_and_an_empty_file_are_errors(tmp_path):
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(InputError, match="holds no rows"):
         check_file(tmp_path / "empty.jsonl", COLUMNS, 1.0)
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.binary(max_size=30),
-            st.dictionaries(st.sampled_from(["question", "answer", "x"]), st.text(max_size=5)).map(
-                lambda value: json.dumps(value).encode()
-            ),
-        ),
-        max_size=12,
-    )
-)
-def test_every_line_of_any_file_is_either_a_row_or_a_named_fault(lines):
-    with tempfile.TemporaryDirectory() as directory:
-        content = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
-        path = Path(directory) / "any.jsonl"
-        path.write_bytes(content)
-        found = list(read_lines(path, COLUMNS))
-    assert [entry.line for entry in found] == list(range(1, len(lines) + 1))
-    assert all(isinstance(entry, Row) or entry.reason for entry in found)

@@ -1,6 +1,6 @@
 """Buckets, and that the loss, the gradient and log-probabilities do not depend on them."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import mindspore as ms
 import numpy as np
@@ -23,10 +23,12 @@ from tests.stages.grpo import small
 
 def test_short_completions_come_together_and_all_workers_agree_on_slots():
     lengths = np.array([[90, 3], [5, 5], [8, 70], [1, 30], [40, 2], [128, 1], [7, 9], [65, 4]])
-    parts = [buckets(lengths, 128, Place(2, worker, 1, 0), 2) for worker in (0, 1)]
+    prompts = np.array([3, 2, 1, 3, 3, 1, 1, 2])
+    parts = [buckets(prompts, lengths, (3, 128), Place(2, worker, 1, 0), 2) for worker in (0, 1)]
     assert [part.rows.tolist() for part in parts[0]] == [[1, 3], [2, 0]]
     assert [part.rows.tolist() for part in parts[1]] == [[6, 4], [7, 5]]
     assert [part.slots for part in parts[0]] == [part.slots for part in parts[1]] == [64, 128]
+    assert [part.sizes for part in parts[0]] == [part.sizes for part in parts[1]] == [(65, 64), (257, 256)]
 
 
 @pytest.mark.parametrize(
@@ -40,11 +42,12 @@ def test_slots_are_halved_while_tokens_fit(slots, tokens, wanted):
 def test_rows_of_a_batch_are_a_part_s_prompts_with_their_completions():
     P, G, T, part = 4, 3, 8, Bucket(np.array([2, 0]), 5)
     shapes = {"prompt_PS": (P, 6), "prompt_length_P": (P,), "completion_PGT": (P, G, T)}
-    shapes |= {field.name: (P * G, 1 if field.name.endswith("_B1") else T) for field in fields(Batch)[3:]}
+    rows = [field.name for field in fields(Batch)[3:] if "_B" in field.name]
+    shapes |= {name: (P * G, 1 if name.endswith("_B1") else T) for name in rows} | {"tokens_PG": (P, G)}
     batch = Batch(**{name: np.random.default_rng(i).random(shapes[name]) for i, name in enumerate(shapes)})
     own = batch.rows(part)
     for name in shapes:
-        rows = part.rows if name.startswith(("prompt", "completion")) else [6, 7, 8, 0, 1, 2]
+        rows = part.rows if name.startswith(("prompt", "completion", "tokens")) else [6, 7, 8, 0, 1, 2]
         slots = (..., slice(None, part.slots)) if name.endswith("T") else ...
         np.testing.assert_array_equal(getattr(own, name), getattr(batch, name)[rows][slots], err_msg=name)
     assert Batch(batch.prompt_PS, batch.prompt_length_P, batch.completion_PGT).rows(part).mask_BT is None
@@ -65,15 +68,16 @@ def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
         Objective(network, SupervisedLoss(), 0.9), None, ms.ParameterTuple(network.trainable_params()), True
     )
 
-    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T))
+    batch = Batch(prompt, length, completion, weight_BT=weight.reshape(-1, T), tokens_PG=tokens)
 
     def learn(part):
         (loss, _), parts = grad(*part.tensors("weight_BT"))
         return float(loss.asnumpy()), np.concatenate([part.asnumpy().reshape(-1) for part in parts])
 
-    loss, gradient = learn(batch)
-    parts = buckets(tokens, T, SINGLE, 2)
+    loss, gradient = learn(replace(batch, tokens_PG=None))
+    parts = batch.buckets(SINGLE, 2)
     assert [part.slots for part in parts] == [4, 16]
+    assert parts[0].sizes == (23, 18) and parts[1].sizes == (39, 36)  # of (30, 24) and (102, 96) slots
     bucketed = [learn(batch.rows(part)) for part in parts]
     assert sum(part[0] for part in bucketed) == pytest.approx(loss, rel=1e-5)
     np.testing.assert_allclose(
@@ -82,7 +86,7 @@ def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
 
     layout = RoleLayout(**{**{field: 1 for field in RoleLayout.__dataclass_fields__}, "micro_batch_num": 2})
     role = RoleModel(network, SINGLE, None, ())
-    found = LogProbs(role, layout, 0.9, Gather(None))(batch, tokens)
-    wanted = network(*batch.tensors(), 0.9)[0].asnumpy()
+    found = LogProbs(role, layout, 0.9, Gather(None))(batch)
+    wanted = network(*replace(batch, tokens_PG=None).tensors(), 0.9)[0].asnumpy()
     mask = np.arange(T) < tokens.reshape(-1, 1)
     np.testing.assert_allclose(found[mask], wanted[mask], atol=2e-5)

@@ -98,18 +98,18 @@ def test_cached_decoding_equals_the_full_forward():
 
 
 def every_logit(network, prompt, length, completion):
-    """Logits [P*G, T, V] that predict each token of completion [P, G, T]."""
+    """Logits [P*G, T, V] that predict each token of completion [P, G, T], computed slot by slot."""
     P, G, T = completion.shape
     S = prompt.shape[1]
 
     @ms.jit
-    def forward(prompt, length, completion):
-        return network.all_logits(network.hidden(prompt, length, completion)[0])
+    def forward(*inputs):
+        return network.all_logits(network.hidden(*inputs)[0])
 
-    logits = forward(*Batch(prompt, length, completion).tensors()).asnumpy()
+    logits = forward(*Batch(prompt, length, completion).tensors()[:6]).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]
-    rest = logits[P * S :].reshape(P * G, T, -1)
-    return np.concatenate([np.repeat(first, G, 0)[:, None], rest[:, :-1]], 1)
+    rest = logits[P * S :].reshape(P * G, T - 1, -1)
+    return np.concatenate([np.repeat(first, G, 0)[:, None], rest], 1)
 
 
 def test_padding_of_prompts_changes_nothing():

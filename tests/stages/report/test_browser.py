@@ -152,38 +152,6 @@ def test_hostile_completions_stay_text(run, tmp_path, browse):
     assert "CONSOLE" not in seen.stderr, seen.stderr
 
 
-def test_hostile_points_stay_text(tmp_path, browse):
-    owned = "document.title = 'owned'"
-    texts = [
-        f"<script>{owned}</script>", f'"><img src=x onerror="{owned}">',
-        f"]]></title><svg onload=\"{owned}\">",
-        f"</text></svg></table></main><h1>free</h1><script>{owned}</script>",
-        f"javascript:{owned}",
-        "\u202egnp.exe", "x" * 100_000, "<b>" * 30_000, "\u0301" * 5000,
-    ]  # fmt: skip
-    given = sweep_of(len(texts))
-    given["given"] = [
-        replace(point, message=text, command=text, chosen={texts[0]: text, texts[3]: text[::-1]})
-        for point, text in zip(given["given"], texts, strict=True)
-    ]
-    page = tmp_path / "index.html"
-    page.write_text(render(**{**given, "command": texts[0], "title": texts[2]}), encoding="utf-8")
-    assert page.stat().st_size < 2_000_000
-    measure = """
-        const shown = document.body.textContent;
-        const said = ['<script>document', '"><img src=x', ']]></title><svg', '</text></svg></table>',
-            '‹U+202E›', 'left out'];
-        const free = document.querySelectorAll('main script, img, b, h1, svg svg').length;
-        const wide = document.documentElement.scrollWidth - innerWidth;
-        const found = [said.every((one) => shown.includes(one)), free, document.scripts.length, wide];
-        if (document.title != 'owned') document.title = found.join(' ');
-    """
-    seen = browse(probed(page, measure), "--dump-dom", "--virtual-time-budget=2000")
-    # The page's own h1, the script that sorts, and the probe.
-    assert "<title>true 1 2 0</title>" in seen.stdout, re.findall("<title>.*</title>", seen.stdout)[:1]
-    assert "CONSOLE" not in seen.stderr, seen.stderr
-
-
 def test_a_sweep_sorts_by_any_column(tmp_path, browse):
     page = tmp_path / "index.html"
     page.write_text(render(**sweep_of(8)), encoding="utf-8")

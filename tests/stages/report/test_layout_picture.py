@@ -1,44 +1,12 @@
-from fractions import Fraction
-
-import numpy as np
 import pytest
 
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
-from stages.models.config import ModelConfig
 from stages.models.layouts import parameter_layouts
 from stages.report.layout_picture import BAR_W, picture
 from stages.weights.slicing import slice_of
 from tests.stages.report.synthetic import role
-
-LAYOUTS = [(1, 1, 1, 1), (2, 4, 1, 1), (4, 1, 1, 1), (1, 2, 4, 1), (2, 2, 2, 2), (1, 4, 1, 2), (8, 8, 1, 1)]
-
-
-def model(layers: int, intermediate_size: int) -> ModelConfig:
-    return ModelConfig(
-        name="x", variant="base", source="builtin", path=None, hub=None, tokenizer_path=None, hidden_size=64,
-        num_hidden_layers=layers, num_attention_heads=4, num_key_value_heads=4,
-        intermediate_size=intermediate_size, vocab_size=512, max_position_embeddings=128, rope_theta=1e4,
-        rms_norm_eps=1e-6, initializer_range=0.02, tie_word_embeddings=False, bos_token_id=None,
-        eos_token_id=None, pad_token_id=None, torch_dtype="float32", param_init_type="float32",
-        qkv_concat=False, deepseek_v3=None, family="qwen2",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-@pytest.mark.parametrize(("dp", "mp", "pp", "cp"), LAYOUTS)
-def test_slices_follow_the_device_matrix(dp, mp, pp, cp, sharded):
-    values = role(dp, mp, pipeline_stage=pp, context_parallel=cp, enable_parallel_optimizer=sharded)
-    drawn = picture("train", values, 8, {})
-    # MindSpore's arrangement written down independently: ranks laid out as an array, last axis fastest.
-    ranks = np.arange(dp * mp * pp * cp).reshape(pp, dp * cp, mp)
-    assert sorted(card.rank for card in drawn.cards) == list(range(dp * mp * pp * cp))
-    parts = mp * (dp * cp if sharded else 1)
-    for card in drawn.cards:
-        (_, copy, m) = (int(axis[0]) for axis in np.nonzero(ranks == card.rank))
-        expected = Fraction(m, mp) + (Fraction(copy, parts) if sharded else 0)
-        assert card.start == pytest.approx(BAR_W * float(expected))
-        assert card.width == pytest.approx(BAR_W / parts)
+from tests.stages.weights.checkpoints import make_model
 
 
 def test_stages_name_their_layers():
@@ -71,15 +39,20 @@ def test_no_drawing_of_what_is_no_layout(values):
     assert picture("train", values, 4, {}) is None
 
 
-@pytest.mark.parametrize("shard_size", [-1, 2, 3])
-@pytest.mark.parametrize(("dp", "mp", "pp", "cp"), [(4, 2, 2, 1), (2, 2, 1, 2), (4, 1, 3, 1), (1, 4, 1, 1)])
+@pytest.mark.parametrize("shard_size", [None, -1, 2, 3])
+@pytest.mark.parametrize(
+    ("dp", "mp", "pp", "cp"), [(4, 2, 2, 1), (2, 2, 1, 2), (2, 2, 2, 2), (4, 1, 3, 1), (1, 4, 1, 1)]
+)
 def test_the_picture_agrees_with_the_strategy_files(dp, mp, pp, cp, shard_size):
-    values = role(dp, mp, pipeline_stage=pp, context_parallel=cp, enable_parallel_optimizer=True,
-                  optimizer_weight_shard_size=shard_size, parallel_optimizer_threshold_kb=0,
+    values = role(dp, mp, pipeline_stage=pp, context_parallel=cp, parallel_optimizer_threshold_kb=0,
+                  enable_parallel_optimizer=bool(shard_size), optimizer_weight_shard_size=shard_size or -1,
                   offset=[1] + [0] * (pp - 2) + [-1] if pp > 1 else [])  # fmt: skip
     rows, layers = 1024, 6
     layout = read(RoleLayout, values)
-    stages = parameter_layouts(model(layers, rows), layout)
+    shape = make_model(
+        hidden_size=64, num_hidden_layers=layers, intermediate_size=rows, num_attention_heads=4
+    )
+    stages = parameter_layouts(shape, layout)
     drawn = picture("train", values, layers, {})
     per_stage = len(drawn.cards) // pp
     for card in drawn.cards:

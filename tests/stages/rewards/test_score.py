@@ -36,12 +36,6 @@ def test_the_total_is_the_weighted_sum():
     assert result.failures == {"accuracy": 0, "answer_format": 0}
 
 
-def test_an_unscorable_solution_is_counted():
-    result = score(RewardConfig(("accuracy",), (1.0,), None), ["1", "2"], ["none", "2"])
-    assert result.total.tolist() == [0.0, 1.0]
-    assert result.failures == {"accuracy": 1}
-
-
 def test_a_users_function_that_raises_costs_one_reward_only(module):
     def short(completions, solutions):
         if "!" in completions[0]:

@@ -118,8 +118,9 @@ def test_a_path_is_tokenised_alone_and_replaced_whole(tmp_path):
         directory, None, dataset(path=str(FIXTURE)), tokenize("gsm8k", sft_length=900)
     )
     target = tmp_path / "target"
-    for limit, rows in ((2, 2), (None, 6)):
-        card = stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, limit, sft=True)
+    (few := tmp_path / "train.jsonl").write_text("".join((FIXTURE / "train.jsonl").open().readlines()[:2]))
+    for source, rows in ((few, 2), (FIXTURE / "train.jsonl", 6)):
+        card = stage.tokenize_path(encoder, source, target, sft=True)
         assert card["train"]["rows_out"] == rows
         assert len(read_columns(target / "train.mindrecord", ["prompt_ids"])["prompt_ids"]) == rows
     assert sorted(file.name for file in target.iterdir()) == [
@@ -218,7 +219,7 @@ def test_a_crash_while_files_are_replaced_leaves_no_mismatched_pair(tmp_path, mo
     output = run_all(tmp_path / "chain", arith_values(), values("tokenize", "arith"))
     encoder = stage.make_encoder(output.parent / "fetch", None, dataset(path=str(FIXTURE)), tokenize("gsm8k"))
     target = tmp_path / "target"
-    stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target, 2)
+    stage.tokenize_path(encoder, FIXTURE / "train.jsonl", target)
     real = os.replace
 
     def dies(source, destination):

@@ -1,15 +1,11 @@
 import json
-import tempfile
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.fetch.tokenizer_files import write_trained
 from stages.tokenize.encode import NO_TRUTH
-from stages.tokenize.records import check_pair, read_columns
+from stages.tokenize.records import read_columns
 from stages.tokenize.stage import make_encoder
 from stages.tokenize.stream import tokenize_file
 from tests.stages.fetch.settings import dataset, tokenize, write_lines
@@ -97,43 +93,6 @@ def test_too_many_bad_lines_end_with_file_and_line(tmp_path, source):
         stream(source)
 
 
-def test_a_missing_source_is_named(tmp_path, source):
-    source.unlink()
-    with pytest.raises(InputError, match=r"rows\.jsonl"):
-        stream(source)
-
-
 def test_when_no_row_is_left_the_reasons_are_told(source):
     with pytest.raises(InputError, match=r"no row is left: prompt_ids is longer .* \(\d rows\); "):
         stream(source, max_prompt_length=1, over_long="drop")
-
-
-LINE = st.one_of(
-    st.binary(max_size=20),
-    st.dictionaries(
-        st.sampled_from(["question", "answer"]),
-        st.one_of(st.text(max_size=30), st.sampled_from(["#### 1", "a\n#### 22", "<|endoftext|>"])),
-    ).map(lambda row: json.dumps(row).encode()),
-)
-
-
-@given(lines=st.lists(LINE, min_size=1, max_size=15), mode=st.sampled_from(["drop", "truncate"]))
-def test_nothing_is_lost_silently_whatever_the_file_holds(source, lines, mode):
-    source.write_bytes(b"".join(line.replace(b"\n", b"") + b"\n" for line in lines))
-    lengths = tokenize(max_prompt_length=6, seq_length=3, sft_length=12, over_long=mode)
-    encoder = make_encoder(source.parent, None, dataset(max_bad_share=1.0), lengths)
-    with tempfile.TemporaryDirectory() as directory:
-        target, sft = Path(directory) / "rows.mindrecord", Path(directory) / "sft.mindrecord"
-        try:
-            cards = tokenize_file(encoder, [source], target, sft=sft)
-        except InputError as error:
-            assert "no row is left" in str(error)
-            return
-        dropped = named(target.with_suffix(".dropped.jsonl"))
-        rows = {file.stem: check_pair(file) for file in (target, sft)}
-    for name, card in cards.items():
-        lost = [entry for entry in dropped if entry["file"] == f"{name}.mindrecord"]
-        assert card["rows_out"] == rows[name]
-        assert card["rows_in"] == card["rows_out"] + len(lost)
-        assert len(lost) == sum(card["dropped"].values())
-    assert cards["rows"]["rows_in"] == len(lines)

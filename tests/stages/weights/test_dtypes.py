@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.weights.dtypes import (
-    ITEM_BYTES,
     as_float32,
     bf16_from_f32,
     cast,
     decode,
     f32_from_bf16,
-    raw_dtype,
 )
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, 65504.0, 65520.0, 3.4e38, 1e-40, np.nan], np.float32)
@@ -75,11 +73,6 @@ def test_other_types_keep_theirs():
     counters = np.array([1, 2**40], np.uint64)
     assert cast(counters, "I64", "BF16") is counters
     assert decode(counters, "I64").dtype == np.int64 and decode(counters, "I64")[1] == 2**40
-
-
-@pytest.mark.parametrize("code", ITEM_BYTES)
-def test_raw_types_have_the_width(code):
-    assert raw_dtype(code).itemsize == ITEM_BYTES[code]
 
 
 @pytest.mark.parametrize(("source", "target"), [("BF16", "F16"), ("F16", "BF16")])

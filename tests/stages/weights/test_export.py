@@ -9,7 +9,6 @@ import pytest
 from stages.base.errors import InputError
 from stages.weights.convert import convert_directory
 from stages.weights.export import export, export_directory
-from stages.weights.merge import merge_directory
 from stages.weights.sources import open_ranks
 from stages.weights.split import split_directory
 from stages.weights.strategy.files import read_strategy
@@ -44,17 +43,6 @@ def test_export_from_ranks_gives_the_same_files(tmp_path, qkv_concat):
     tensors = open_ranks(tmp_path / "ranks", read_strategy(tmp_path / "strategy"))
     (tmp_path / "back").mkdir()
     export(tensors, tmp_path / "hf", tmp_path / "back", model, None)
-
-    assert _files(tmp_path / "back") == _files(tmp_path / "hf")
-
-
-def test_merged_ranks_export_to_the_same_files(tmp_path):
-    model = make_model(tie_word_embeddings=True)
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, make_layout(model_parallel=4), tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-    merge_directory(tmp_path / "ranks", tmp_path / "strategy", tmp_path / "ms")
-    export_directory(tmp_path / "ms", tmp_path / "hf", tmp_path / "back")
 
     assert _files(tmp_path / "back") == _files(tmp_path / "hf")
 

@@ -12,12 +12,11 @@ from stages.models.config import RopeScalingConfig
 from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import family_of, weights_of
 from stages.models.qwen3_moe import Qwen3MoeConfig
+from stages.weights.complete import merge_directory
 from stages.weights.convert import convert_directory
 from stages.weights.export import export_directory
-from stages.weights.merge import merge_directory
 from stages.weights.names import read_shape
-from stages.weights.reshard import reshard_directory
-from stages.weights.split import split_directory
+from stages.weights.split import reshard_directory, split_directory
 from stages.weights.strategy.stage import write_strategy
 from stages.weights.tensors import load, write_rank
 from tests.stages.weights.checkpoints import (

@@ -1,37 +1,26 @@
 """Names and shapes, for the true sizes of Qwen2.5, and mindrlhf's prefixes."""
 
-import math
-
 import pytest
 
 from pipeline.config.load import load
-from stages.models.families import parameter_shapes, weights_of
+from stages.models.families import weights_of
 from stages.weights.names import name_map
 from stages.weights.prefixes import plain_name
 from tests.stages.weights.checkpoints import hf_shapes, make_model
 
-# layers, hidden, heads, kv heads, intermediate, vocabulary, tied, parameters as the model cards say
+# layers, hidden, heads, kv heads, intermediate, vocabulary, tied
 SIZES = {
-    "0.5B": (24, 896, 14, 2, 4864, 151936, True, 0.49e9),
-    "1.5B": (28, 1536, 12, 2, 8960, 151936, True, 1.54e9),
-    "7B": (28, 3584, 28, 4, 18944, 152064, False, 7.61e9),
-    "72B": (80, 8192, 64, 8, 29568, 152064, False, 72.7e9),
+    "0.5B": (24, 896, 14, 2, 4864, 151936, True),
+    "7B": (28, 3584, 28, 4, 18944, 152064, False),
 }
 
 
 def _model(size):
-    layers, hidden, heads, kv_heads, inner, vocabulary, tied, _ = SIZES[size]
+    layers, hidden, heads, kv_heads, inner, vocabulary, tied = SIZES[size]
     return make_model(
         num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv_heads,
         intermediate_size=inner, vocab_size=vocabulary, tie_word_embeddings=tied,
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("qkv_concat", [False, True])
-def test_parameter_count_of_the_model_cards(size, qkv_concat):
-    total = sum(map(math.prod, parameter_shapes(_model(size), qkv_concat).values()))
-    assert total == pytest.approx(SIZES[size][-1], rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +28,9 @@ def test_parameter_count_of_the_model_cards(size, qkv_concat):
     [
         ("qwen3_0_6b", 0.596), ("qwen3_1_7b", 1.72), ("qwen3_4b", 4.02), ("qwen3_8b", 8.19),
         ("qwen3_14b", 14.8), ("qwen3_32b", 32.8), ("llama3_1_8b", 8.03), ("llama3_1_70b", 70.6),
-        ("llama3_2_1b", 1.24), ("llama3_2_3b", 3.21), ("llama3_3_70b", 70.6), ("qwen2_5_7b", 7.61),
+        ("llama3_2_1b", 1.24), ("llama3_2_3b", 3.21), ("llama3_3_70b", 70.6),
+        ("qwen2_5_0_5b", 0.494), ("qwen2_5_1_5b", 1.54), ("qwen2_5_3b", 3.09), ("qwen2_5_7b", 7.61),
+        ("qwen2_5_14b", 14.77), ("qwen2_5_32b", 32.76), ("qwen2_5_72b", 72.7),
     ],
 )  # fmt: skip
 def test_configurations_have_the_parameters_of_their_model_cards(name, billions):

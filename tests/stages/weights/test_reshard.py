@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from stages.base.errors import InputError
 from stages.models.tensor_layout import TensorLayout
-from stages.weights.reshard import reshard_directory
-from stages.weights.split import split_directory
+from stages.weights.split import reshard_directory, split_directory
 from stages.weights.strategy.files import encode_merged
 from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors

@@ -55,30 +55,24 @@ def test_an_index_cannot_leave_its_directory(sharded, path):
         open_directory(sharded)
 
 
-def test_missing_shard(sharded):
-    (sharded / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(InputError, match=r"model-00002-of-00002.safetensors: is missing; .* needs it for "):
-        open_directory(sharded)
+FIRST, SECOND = (f"model-0000{number}-of-00002.safetensors" for number in (1, 2))
+NORM = "model.norm.weight"
 
 
-def test_truncated_shard(sharded):
-    file = sharded / "model-00002-of-00002.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(InputError, match=r"model-00002-of-00002.safetensors: .*: is truncated"):
-        open_directory(sharded)
-
-
-def test_tensor_in_another_file_than_the_index_says(sharded):
-    _edit(sharded, lambda files: files.update({"model.norm.weight": "model-00001-of-00002.safetensors"}))
-    with pytest.raises(
-        InputError, match=r"model.norm.weight=.*: the index places this tensor in a file that lacks it"
-    ):
-        open_directory(sharded)
-
-
-def test_tensor_that_the_index_lacks(sharded):
-    _edit(sharded, lambda files: files.pop("model.norm.weight"))
-    with pytest.raises(InputError, match=r"model-00002-of-00002.safetensors: model.norm.weight: is not in"):
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda files: files.update({NORM: "model-3.safetensors"}), "model-3.safetensors: is missing; "),
+        (
+            lambda files: files.update({NORM: FIRST}),
+            f"{NORM}=.*: the index places this tensor in a file that",
+        ),
+        (lambda files: files.pop(NORM), f"{SECOND}: {NORM}: is not in"),
+    ],
+)
+def test_an_index_that_disagrees_with_its_files(sharded, change, told):
+    _edit(sharded, change)
+    with pytest.raises(InputError, match=told):
         open_directory(sharded)
 
 

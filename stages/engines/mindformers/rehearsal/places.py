@@ -1,7 +1,5 @@
 """The places of mindformers that on_path/grpoflow_cpu stands on."""
 
-from __future__ import annotations
-
 from stages.engines.rehearsal import Place
 
 COMMIT = "051d65f"

@@ -1,7 +1,5 @@
 """What a rehearsed run shows that leaves mindformers' checkpoints."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator

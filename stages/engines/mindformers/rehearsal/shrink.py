@@ -1,7 +1,5 @@
 """run_mindformer.py's recipe, small: what says size becomes small, and nothing else changes."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any
@@ -17,13 +15,7 @@ ROW = 256
 
 
 def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
-    """The plain configuration of the rehearsal of a plain configuration, on one worker.
-
-    Args:
-        config: the run's, whole.
-        model: directory of the small model.
-        script: what the processes' variable names; see shim.write_script.
-    """
+    """The plain configuration of the rehearsal of a plain configuration, on one worker."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
     small["layout"] = whole_layout(config["layout"], workers=1)

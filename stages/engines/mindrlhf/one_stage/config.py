@@ -1,7 +1,5 @@
 """Settings of engine=mindrlhf_one_stage. Defaults: conf/engine/mindrlhf_one_stage.yaml."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ Judged by what its own files declare, not by git: users copy and patch it. Sourc
 2d0e84d (2025-03-21: num_rollouts counts) to before f251809 (2025-03-24), which removed the script.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

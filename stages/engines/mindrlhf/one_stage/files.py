@@ -4,8 +4,6 @@ Source: mindrlhf 32599d0 to 9202c8f, mindrlhf/configs/grpo_configs.py and model_
 differ from upstream's defaults say why.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from stages.engines.mindformers.model_sections import (

@@ -1,7 +1,5 @@
 """One run of grpo_one_stage.py as its settings, and the numbers that follow from them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +49,6 @@ class Job(GrpoJob):
             * train.data_parallel
             * (train.micro_batch_num if train.pipeline_stage > 1 else 1)
         )
-
-    @property
-    def sample_length(self) -> int:
-        """Longest sample: prompt and completion."""
-        return self.tokenize.max_prompt_length + self.rollout.max_tokens
 
     @property
     def seq_length(self) -> int:

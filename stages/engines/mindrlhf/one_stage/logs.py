@@ -5,8 +5,6 @@ Source: mindrlhf 32599d0 to 9202c8f, examples/…/grpo_one_stage.py (main) and t
 lines, which 32599d0 does not print, tell the trial from the first step.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ and transform) and mindrlhf/trainer/grpo_trainer.py (make_experience); 32599d0 k
 on the card while completions are made and scored.
 """
 
-from __future__ import annotations
-
 from stages.engines.mindrlhf.memory import in_transit, train_stages
 from stages.engines.mindrlhf.one_stage.job import Job
 from stages.models import memory

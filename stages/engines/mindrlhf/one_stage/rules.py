@@ -4,8 +4,6 @@ Each source is a place in mindrlhf 32599d0 to 9202c8f. Rules that every engine s
 counts among them, stand in pipeline/config/rules.py.
 """
 
-from __future__ import annotations
-
 import math
 
 from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of

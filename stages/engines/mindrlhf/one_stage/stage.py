@@ -3,8 +3,6 @@
 The script saves weights once, at its end: a run that was stopped begins anew.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How grpo_one_stage.py is started: arguments, environment and files. Pure but for writing."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Completions that ought to earn the reward: the dataset's own answers, said as the reward wants them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

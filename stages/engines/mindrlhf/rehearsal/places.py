@@ -1,7 +1,5 @@
 """The places of mindrlhf that grpoflow_cpu (stages/engines/mindformers/rehearsal/on_path) stands on."""
 
-from __future__ import annotations
-
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.rehearsal import Place
 

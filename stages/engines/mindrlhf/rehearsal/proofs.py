@@ -1,7 +1,5 @@
 """What a rehearsed run of mindrlhf shows: read from what it left, by other means than those that wrote it."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Sequence

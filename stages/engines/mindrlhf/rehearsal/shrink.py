@@ -1,7 +1,5 @@
 """The same recipe, small: what says size becomes small, and nothing else changes."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -40,14 +38,7 @@ def worker_bytes(job: Job) -> int:
 
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
-    """The plain configuration of the rehearsal of a plain configuration.
-
-    Args:
-        config: the run's, whole.
-        workers: one card each.
-        model: directory of the small model.
-        script: what the engine's processes read; see shim.write_script.
-    """
+    """The plain configuration of the rehearsal of a plain configuration."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
     small["layout"] = whole_layout(config["layout"], workers)

@@ -1,7 +1,5 @@
 """The places of upstream that on_path/sitecustomize.py stands on; line numbers of 667a547 are c21465a's."""
 
-from __future__ import annotations
-
 from stages.engines.mindspeed_rl.config import VERSIONS
 from stages.engines.rehearsal import Place
 

@@ -1,7 +1,5 @@
 """What a rehearsal adds to the processes of MindSpeed-RL: a directory on PYTHONPATH and variables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

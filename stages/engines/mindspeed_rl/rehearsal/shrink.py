@@ -1,7 +1,5 @@
 """The same recipe, small: the model and what follows from its size; layout, template and batches stay."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping
@@ -18,12 +16,7 @@ _PER_HEAD, _WIDE = 8, 16
 
 
 def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
-    """The plain configuration of what converts and preprocesses.
-
-    Args:
-        config: the run's, whole and plain.
-        model: directory of a random model of the shape that this returns.
-    """
+    """The plain configuration of what converts and preprocesses."""
     small = copy.deepcopy(dict(config))
     small["model"] |= shape(config["model"], config["layout"]["train"]) | {
         "source": "local",

@@ -45,13 +45,7 @@ class Validated(Exception):
 
 
 def main(home: Path, directories: list[str], nodes: int) -> None:
-    """Validate the train.yaml of every directory.
-
-    Args:
-        home: the checkout.
-        directories: each with a train.yaml.
-        nodes: of the Ray cluster.
-    """
+    """Validate the train.yaml of every directory."""
     answers = os.dup(1)
     os.dup2(2, 1)
     program = _load(home / "cli" / "train_grpo.py")

@@ -1,7 +1,5 @@
 """Starts validate.py in the engine's interpreter, and reads what it says."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -25,13 +23,6 @@ def validate(
     own: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """What upstream says of the train.yaml of every directory.
-
-    Args:
-        python: the engine's interpreter.
-        home: the checkout of MindSpeed-RL.
-        directories: each with a train.yaml.
-        nodes: of the Ray cluster.
-        own: the recipe's engine.env.
 
     Returns:
         Directory -> {"roles": {role: Megatron's arguments}} or {"error": traceback}.

@@ -1,22 +1,13 @@
 """What plan refuses, and which checkouts it takes."""
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
-from stages.base.errors import ConfigError
 from stages.engines.mindformers.start import arguments
 from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
-
-
-def test_a_checkout_of_another_time_is_told_what_it_lacks(tmp_path: Path) -> None:
-    (tmp_path / "run_mindformer.py").write_text("parser.add_argument('--config')")
-    with pytest.raises(ConfigError, match="lacks --auto_trans_ckpt, --load_checkpoint"):
-        job_of(*SEVEN, f"mindformers.home={tmp_path}")
 
 
 def test_the_stand_in_declares_every_argument_that_is_given() -> None:

@@ -13,20 +13,6 @@ assert DEEPSEEK_V3.mindrlhf is not None
 DEEPSEEK = DEEPSEEK_V3.mindrlhf
 
 
-@pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
-def test_versions_are_told_apart_by_their_files(version: str) -> None:
-    assert contract.of(str(HOME / version)) == version
-
-
-def test_no_checkout_means_the_newest() -> None:
-    assert contract.of(None) == "e8a8fc1"
-
-
-def test_another_directory_is_no_checkout(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="must be a checkout of mindspore-ai/mindrlhf"):
-        contract.of(str(tmp_path))
-
-
 def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS

@@ -11,10 +11,7 @@ from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
 from stages.models.config import ModelConfig
 from stages.models.families import family_of
 from stages.models.memory import GIB
-from stages.weights.split import split_directory
-from stages.weights.strategy.stage import write_strategy
 from tests.stages.engines.mindrlhf.jobs import job_of
-from tests.stages.weights.checkpoints import read_bits, write_hf
 from tests.stages.weights.strategy import golden
 
 STARTED = [file for file in golden.cases() if family_of(golden.load(file)[0]).mindrlhf is not None]
@@ -125,22 +122,3 @@ def test_exact_terms_are_what_mindspore_s_own_layouts_hold(file: Path) -> None:
     item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]
     wanted = [expected(count, item) for count in golden.held(model, stages)]
     assert exact(job_with(model, layout)) == wanted
-
-
-@pytest.mark.parametrize("file", STARTED, ids=lambda file: file.stem)
-def test_exact_terms_are_the_bytes_of_split_files(file: Path, tmp_path: Path) -> None:
-    """Each layout that MindSpore wrote, each pipeline stage of it; a real model's width shrunk."""
-    model, layout, _ = golden.load(file)
-    model = replace(model, torch_dtype=model.param_init_type)
-    if model.num_parameters > 10_000_000:
-        model = replace(
-            model, hidden_size=24 * model.num_attention_heads, intermediate_size=480, vocab_size=960
-        )
-    write_hf(tmp_path / "hf", model)
-    write_strategy(model, layout, tmp_path / "strategy")
-    split_directory(tmp_path / "hf", tmp_path / "strategy", tmp_path / "ranks")
-    told = exact(job_with(model, layout))
-    for rank in range(layout.cards):
-        bits = read_bits(tmp_path / "ranks" / f"rank_{rank}" / "model.safetensors").values()
-        size, count = sum(tensor.nbytes for tensor in bits), sum(tensor.size for tensor in bits)
-        assert told[rank * layout.pipeline_stage // layout.cards] == (size, size, 2 * 4 * count)

@@ -12,20 +12,6 @@ def copy_of(version: str, target: Path) -> Path:
     return Path(shutil.copytree(WINDOWS[version], target / "home"))
 
 
-@pytest.mark.parametrize("version", ["05a90d7", "667a547"])
-def test_windows_are_told_apart_by_their_files(version: str) -> None:
-    assert contract.of(str(WINDOWS[version])) == version
-
-
-def test_no_checkout_means_the_newest() -> None:
-    assert contract.of(None) == "05a90d7"
-
-
-def test_another_directory_is_no_checkout(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="must be a checkout of Ascend/MindSpeed-RL: it has no cli/train"):
-        contract.of(str(tmp_path))
-
-
 def test_a_pin_without_the_back_end_is_refused_with_the_reason(tmp_path: Path) -> None:
     home = copy_of("667a547", tmp_path)
     file = home / "mindspeed_rl/config_cls/megatron_config.py"
