@@ -60,10 +60,6 @@ def moved(old: Path, new: Path) -> set[int]:
     return found
 
 
-def result(store: Path) -> dict:
-    return json.loads((artifact(store, "grpo") / "result.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store in which everything before grpo is done; grpo was ended by a dead worker in iteration 3."""

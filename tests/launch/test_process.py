@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -61,33 +62,24 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
     assert failure.value.tail == [str(i) for i in range(80, 100)]
 
 
-def test_timeout_ends_the_whole_tree(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-    with pytest.raises(ProcessTimedOut, match="not finished after 2 s"):
-        child.run(
-            [sys.executable, "-c", TREE, str(pid_file)],
-            job=f"test-timeout-{tmp_path}",
-            log=tmp_path / "log",
-            timeout_s=2,
-            grace_s=0.5,
-        )
-    assert not living(wait_for(pid_file))
+@pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
+def test_a_timeout_and_an_interrupt_end_the_whole_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
+) -> None:
+    pid_file, passed = tmp_path / "pid", [0.0]
+    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed[0])
+    monkeypatch.setattr(child, "time", clock)
 
-
-def test_interrupt_ends_the_whole_tree(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
-
-    def interrupt() -> None:
+    def once_the_tree_stands() -> None:
         if pid_file.exists() and pid_file.read_text():
-            raise KeyboardInterrupt
+            if end is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            passed[0] = 3601
 
-    with pytest.raises(KeyboardInterrupt):
+    tree, job = [sys.executable, "-c", TREE, str(pid_file)], f"test-end-{tmp_path}"
+    with pytest.raises(end, match="not finished after 3600 s" if end is ProcessTimedOut else None):
         child.run(
-            [sys.executable, "-c", TREE, str(pid_file)],
-            job=f"test-interrupt-{tmp_path}",
-            log=tmp_path / "log",
-            grace_s=0.5,
-            on_poll=interrupt,
+            tree, job=job, log=tmp_path / "log", timeout_s=3600, grace_s=0.5, on_poll=once_the_tree_stands
         )
     assert not living(wait_for(pid_file))
 

@@ -27,6 +27,7 @@ from stages.base.files import shown_bytes
 LOOK_S = 1.0
 AGAIN_S = 60.0
 TELL_S = 15.0
+_telling = threading.Lock()
 
 
 class Pusher:
@@ -43,7 +44,8 @@ class Pusher:
     def hear(self, line: dict[str, Any]) -> None:
         """Begin with a run, or end with it."""
         if "end" in line:
-            self.look(last=True)
+            self._again = 0.0  # once more, whenever it was lost; where that is in vain, no second time
+            self.look()
             left = [str(key) for key, run in self._waiting.items() if run == line["end"]]
             whole = [name for name in left if (self._store.root / name).is_dir()]
             if whole:
@@ -55,14 +57,14 @@ class Pusher:
         elif "refused" in line:
             self._refused |= set(line["refused"])
         else:
-            self._told |= line["lost"]
-            self._down |= line["lost"]
+            if line["lost"]:
+                self._told, self._down, self._again = True, True, time.monotonic() + AGAIN_S
             self._waiting |= {Key(stage, fingerprint): line["run"] for stage, fingerprint in line["keys"]}
             self._record(line["run"])
 
-    def look(self, last: bool = False) -> None:
+    def look(self) -> None:
         """Push what has become whole; after the remote did not answer, not at once again."""
-        if not last and time.monotonic() < self._again:
+        if time.monotonic() < self._again:
             return
         whole = [key for key in self._waiting if self._store.problem(key) is None]
         for key in whole if whole and self._answers() else ():
@@ -90,8 +92,8 @@ class Pusher:
             say(f"{key.stage}: pushed, {shown_bytes(total)}", self._waiting[key])
 
     def _answers(self) -> bool:
-        """Whether the remote does, where it lately did not: nobody waits long for it a second time."""
-        if self._down:
+        """Whether the remote does; where it lately did not, it is asked again after a while, and briefly."""
+        if self._down and time.monotonic() >= self._again:
             try:
                 self._brief.list(records.ROOM)
                 self._down = False
@@ -121,7 +123,8 @@ def say(text: str, run: str = "") -> None:
 def tell(**values: str) -> None:
     """A line for the run; nobody may be left to hear it."""
     try:
-        print(json.dumps(values), flush=True)
+        with _telling:
+            print(json.dumps(values), flush=True)
     except BrokenPipeError:
         os._exit(1)
 
@@ -129,7 +132,9 @@ def tell(**values: str) -> None:
 def main() -> None:
     """Push until stdin ends; at once where runs are not settled then, for theirs has been killed."""
     first = json.loads(sys.stdin.readline())
-    pusher = Pusher(Place(first["url"], first["endpoint"], first["timeout_s"]), Store(Path(first["store"])))
+    place = Place(first["url"], first["endpoint"], first["timeout_s"])
+    place.tell(lambda text: say(f"push: {text}"))
+    pusher = Pusher(place, Store(Path(first["store"])))
     heard: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=_read, args=(heard,), daemon=True).start()
     os.nice(5)

@@ -24,6 +24,7 @@ SILENT_TRIES = 2
 TELL_S = 5.0
 FINAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR})
 """What trying again does not mend."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 
 
@@ -71,7 +72,10 @@ class Patience:
                 on_failure(error)
                 if isinstance(error, PermissionError) or getattr(error, "errno", None) in FINAL:
                     break
-        raise RemoteError(f"{self.url}: {_told(last)}") from None  # what is behind it may hold secrets
+        remedy = "; free space there: `grpoflow gc --remote`" if getattr(last, "errno", None) in FULL else ""
+        raise RemoteError(
+            f"{self.url}: {_told(last)}{remedy}"
+        ) from None  # what is behind it may hold secrets
 
     @contextlib.contextmanager
     def _telling(self) -> Iterator[None]:

@@ -30,7 +30,8 @@ ARGUMENTS = (
     "train_dataset_dir", "output_dir", "seed",
 )  # fmt: skip
 """Arguments that are given to it; mindformers 051d65f and 1.6.0 know them."""
-_ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
+ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
+"""Of a program of upstream, as its source declares it."""
 
 _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 
@@ -76,7 +77,7 @@ def _judge(window: str, home: str) -> str:
 def home_fault(home: str) -> Broken:
     """Whether a directory is a checkout whose run_mindformer.py takes our arguments."""
     try:
-        declared = set(_ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
+        declared = set(ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
         return rule, "clone it and give its directory"

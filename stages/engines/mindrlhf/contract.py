@@ -7,17 +7,16 @@ examples/grpo/qwen_grpo_tutorial/main.py.
 """
 
 import ast
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
+from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.models.family import Mindrlhf
 from stages.models.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
-_ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 
 _PARALLEL = (
     "data_parallel model_parallel pipeline_stage expert_parallel use_seq_parallel micro_batch_num "
@@ -123,7 +122,7 @@ def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
         return VERSIONS[0]
     root, main = Path(home), Path(tutorial.main)
     try:
-        declared = _ARGUMENT.findall((root / main).read_text(encoding="utf-8"))
+        declared = ARGUMENT.findall((root / main).read_text(encoding="utf-8"))
         fields = _fields((root / CONFIGS).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         rule = f"must be a checkout of mindspore-ai/mindrlhf: {main} and {CONFIGS} must be readable ({error})"

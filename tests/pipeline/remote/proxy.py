@@ -28,11 +28,13 @@ class Fault:
     random: Random = field(default_factory=lambda: Random(7))
     seen: Counter[str] = field(default_factory=Counter)
     spoiled: int = 0
+    after: int = 0
+    """So many requests pass first."""
 
     def spoils(self, request: str) -> bool:
         """Whether this one is spoiled: the first tries of each are."""
         self.seen[request] += 1
-        hit = self.seen[request] <= self.tries
+        hit = self.seen[request] <= self.tries and self.seen.total() > self.after
         self.spoiled += hit
         return hit
 

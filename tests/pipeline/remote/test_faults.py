@@ -1,16 +1,19 @@
 """What can go wrong between us and a server that speaks S3: what recovers does, the rest is told."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.errors import RemoteError
+from pipeline.store.remote.copies import find
 from pipeline.store.remote.place import Place
 from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
 from tests.pipeline.remote import servers
-from tests.pipeline.remote.conftest import KEY, some_artifact, team_at
+from tests.pipeline.remote.conftest import KEY, Team, some_artifact, team_at
 from tests.pipeline.remote.proxy import Fault, proxy
 from tests.pipeline.remote.test_transfer import contents
 
@@ -49,11 +52,12 @@ def test_what_passes_is_tried_again(kind: str, tries: int, moto: str, tmp_path: 
     with proxy(moto, fault) as address:
         team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
         if kind in ("an answer that does not come", "an answer drop by drop"):
-            team.place = Place(team.place.url, address, timeout_s=0.5)
+            team.place = Place(team.place.url, address, timeout_s=2.0)
         some_artifact(team.mine)
         push(team.place, team.mine, KEY)
         assert pull(team.place, team.theirs, KEY)
     assert fault.spoiled > 10
+    print(f"{kind}: {fault.spoiled} requests spoiled, there and back all the same")
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
 
 
@@ -80,9 +84,51 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(
         with pytest.raises(RemoteError, match=f"(?i){reason}") as told:
             pull(spoiled, team.theirs, KEY)
         assert not any(value in str(told.value) for value in servers.CREDENTIALS.values())
+    print(f"{kind}: {fault.spoiled} requests spoiled, and told")
     assert team.theirs.problem(KEY) == "never run"
     assert pull(team.place, team.theirs, KEY)  # goes on with what is right of what came
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("expired credentials", "ExpiredToken"), ("full", "Internal")])
+def test_what_begins_in_the_middle_is_told_and_all_goes_on_later(
+    kind: str, reason: str, moto: str, tmp_path: Path
+) -> None:
+    """A disk that is full behind an S3 server is an error 500 like any other."""
+    url = f"s3://{servers.BUCKET}/{tmp_path.name}"
+    team = team_at(url, tmp_path, moto)
+    some_artifact(team.mine)
+    fault = {"expired credentials": kind, "full": "500"}[kind]
+    with proxy(moto, Fault(fault, ALWAYS, after=6)) as address, pytest.raises(RemoteError, match=reason):
+        push(Place(url, address), team.mine, KEY)
+    assert not is_there(team.place, KEY)
+    assert 0 < push(team.place, team.mine, KEY) < find(team.place, KEY)[0].bytes
+    with proxy(moto, Fault(fault, ALWAYS, after=4)) as address, pytest.raises(RemoteError, match=reason):
+        pull(Place(url, address), team.theirs, KEY)
+    assert team.theirs.problem(KEY) == "never run"
+    assert pull(team.place, team.theirs, KEY) and team.theirs.problem(KEY, deep=True) is None
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(
+    file_team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some_artifact(file_team.mine)
+    real, synced = os.fsync, []
+
+    def full(descriptor: int) -> None:
+        synced.append(descriptor)
+        if len(synced) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(descriptor)
+
+    with monkeypatch.context() as small:
+        small.setattr(os, "fsync", full)
+        with pytest.raises(RemoteError, match=r"No space left on device; .*grpoflow gc --remote"):
+            push(file_team.place, file_team.mine, KEY)
+    assert not is_there(file_team.place, KEY)
+    assert not list(Path(file_team.place.url.removeprefix("file://")).rglob(".*"))
+    assert push(file_team.place, file_team.mine, KEY) > 0
+    assert pull(file_team.place, file_team.theirs, KEY)
 
 
 def test_credentials_that_are_renewed_in_their_file_are_taken(

@@ -13,7 +13,10 @@ from pipeline.run import pushing
 from pipeline.run.pushing import Pushing
 from pipeline.run.sharing import Connection
 from pipeline.store.remote import asking
+from pipeline.store.remote.__main__ import Pusher
 from pipeline.store.remote.place import Place
+from pipeline.store.remote.push import is_there
+from tests.pipeline.remote.conftest import KEY, Team, some_artifact
 
 
 class Clock:
@@ -60,6 +63,29 @@ def test_who_waits_is_told_so_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert told == [f"file://{tmp_path} has not answered yet, it is waited for"]
 
 
+def test_a_run_that_lost_its_remote_asks_for_it_once_more_at_its_end(
+    file_team: Team, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some_artifact(file_team.mine)
+    pusher, asked, real = Pusher(file_team.place, file_team.mine), [], Place.list
+
+    def silent(place: Place, path: str) -> None:
+        asked.append(path)
+        raise RemoteError("Read timeout")
+
+    monkeypatch.setattr(Place, "list", silent)
+    pusher.hear({"run": "a", "keys": [[KEY.stage, KEY.fingerprint]], "lost": True})
+    pusher.look()
+    assert asked == []
+    pusher.hear({"end": "a"})
+    assert len(asked) == 1
+    assert "`grpoflow push a` brings it later" in capsys.readouterr().out
+    monkeypatch.setattr(Place, "list", real)
+    pusher.hear({"run": "b", "keys": [[KEY.stage, KEY.fingerprint]], "lost": False})
+    pusher.hear({"end": "b"})
+    assert is_there(file_team.place, KEY)
+
+
 def test_after_one_request_has_failed_no_other_is_begun() -> None:
     place, asked, begun = Place("file:///nowhere"), [], threading.Barrier(4)
 
@@ -102,13 +128,13 @@ def test_no_fork_is_made_while_a_thread_writes_to_the_terminal(monkeypatch: pyte
     terminal = threading.Lock()
 
     class Display:
-        def say(self, text: str) -> None:
+        def say(self, text: str, is_own: bool) -> None:
             with terminal:
                 inside.set()
                 leave.wait(0.3)
 
     class Process:
-        stdout = ('{"say": "pushed"}',)
+        stdout = ('{"say": "pushed", "run": "run"}',)
 
     listening = Pushing.__new__(Pushing)
     listening._process, listening._under_way = Process(), {"run": Display()}  # type: ignore[assignment]

@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 API = re.compile(r"/api/v1/(model|dataset)s/([^/]+/[^/]+)/repo(/files|/tree)?")
-PAGE = 200
 
 
 @dataclass

@@ -6,20 +6,18 @@ Judged by what its own files declare, not by git: users copy and patch it. Sourc
 """
 
 import ast
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
+from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.one_stage.config import WINDOWS, Window
 
 ENTRIES = (
     Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py"),  # from 55c9291 (2025-03-06) on
     Path("examples/qwen_grpo_tutorial/grpo_one_stage.py"),
 )
-CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
 TRAINER = Path("mindrlhf/trainer/grpo_trainer.py")
-_ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
 _COMMON = (
     "sft_path_infer sft_path_train vocab_path merges_file_path mind_dataset_dir save_ckpt_dir use_parallel "
     "load_sft_checkpoint_infer load_sft_checkpoint_train load_ref_checkpoint enable_compile_cache"
@@ -62,7 +60,7 @@ def of(home: str | None) -> Window:
         raise ConfigError(
             [Problem("engine.mindrlhf_home", home, rule, "or choose engine=mindrlhf")]
         ) from None
-    declared = frozenset(_ARGUMENT.findall(script))
+    declared = frozenset(ARGUMENT.findall(script))
     counts = _takes(trainer, "make_experience", "num_rollouts")
     for window in WINDOWS:
         if arguments(window) <= declared and counts == (window == "2d0e84d"):
