@@ -23,6 +23,7 @@ from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.packing import MODEL_INPUTS
 from stages.grpo.parallel import Place
+from stages.grpo.worker import give_back_memory
 
 
 class Objective(nn.Cell):
@@ -99,6 +100,8 @@ class Learner:
             sums_BK, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
             sums.append(sums_BK)
             gradients = tuple(map(operator.add, gradients, added)) if gradients else added
+        if self.updates == 0:
+            give_back_memory()  # what compiling took
         rate = learning_rate(self.config, self.updates)
         self.updates += 1
         norm = self.optimizer(Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32), *gradients)

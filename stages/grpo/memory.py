@@ -14,6 +14,9 @@ _OUTPUTS = {"hidden": 23, "heads": 3, "intermediate": 4, "scores": 6, "vocabular
 MindSpore's CPU graphs keep, set to the peaks of the eight shapes of tests/benchmarks/memory.py (least squares
 of relative errors, in whole numbers; mindspore 2.7.0). A change of the model's graph changes them: measure
 again. They say nothing of Ascend."""
+KEPT = 2**26
+"""Probabilities of a micro-batch (tokens x a card's vocabulary) that stay for the backward pass: 256 MiB.
+Of more, it computes those of hidden_size tokens at a time again, as large as the head: token_logits.py."""
 _ERROR = 0.15
 _PROCESS = Term("process", GIB // 4, GIB, "Python, MindSpore and its compiled graphs; estimate")
 
@@ -57,7 +60,10 @@ def _train(
     scores = heads * (answers * (prompt_tokens + rollout.max_tokens) + questions * prompt_tokens)
     layers = model.num_hidden_layers
     kept = _ITEM * layers * ((answers + questions) * per_token + _OUTPUTS["scores"] * scores)
-    logits = memory.logits(model, layout, answers, 1).low * _OUTPUTS["vocabulary"]
+    held_logits = answers
+    if memory.logits(model, layout, answers, 1).low > _ITEM * KEPT:
+        held_logits = min(answers, 2 * model.hidden_size)  # a piece's, and gradients of the head as large
+    logits = memory.logits(model, layout, held_logits, 1).low * _OUTPUTS["vocabulary"]
     return RoleMemory(
         "train",
         0,
@@ -78,7 +84,7 @@ def _train(
             _measured(
                 "logits",
                 logits,
-                f"{answers:,} completion tokens x vocabulary x {_OUTPUTS['vocabulary']} x {_ITEM}",
+                f"{held_logits:,} completion tokens x vocabulary x {_OUTPUTS['vocabulary']} x {_ITEM}",
             ),
         ),
     )

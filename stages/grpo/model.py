@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
 from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
+from stages.grpo.memory import KEPT
 from stages.grpo.operators import (
-    LogSumExp,
+    Lookup,
     collect,
     cut_columns,
     outer,
@@ -35,6 +36,7 @@ from stages.grpo.operators import (
 )
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import parts
+from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
 from stages.models.config import ModelConfig
 from stages.models.families import family_of
 
@@ -189,7 +191,9 @@ class CausalLM(nn.Cell):
         # Taken now: MindSpore puts prefixes before them once this cell becomes part of another.
         self.names = tuple(parameter.name for parameter in self.trainable_params())
         self.cos, self.sin = rotary_table(model, positions, self.layers[0].Q, self.layers[0].K)
-        self.log_sum_exp = LogSumExp(self.H, self.V)
+        self.tied, self.lookup = model.tie_word_embeddings, Lookup()
+        self.kept = KeptProbabilities(self.H, self.V)
+        self.recomputed = RecomputedProbabilities(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
             self.all_gather = AllGather(group)
@@ -210,6 +214,14 @@ class CausalLM(nn.Cell):
             return ops.gather(self.embedding, ids, 0)
         local, here = local_ids(ids, *self.embedding_ids)
         return self.leave(ops.gather(self.embedding, local, 0) * here.expand_dims(1))
+
+    def embed_and_head(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """As `embed`; and the head [V, H] to use with it, so that both have one gradient if tied."""
+        if not self.tied:
+            return self.embed(ids), self.head
+        local, here = local_ids(ids, *self.embedding_ids)
+        x, head = self.lookup(self.embedding, local)
+        return self.leave(x * here.expand_dims(1)) if self.split_embedding else x, head
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Positions [N] to cos and sin [N, (Q+2K)*D]."""
@@ -249,16 +261,16 @@ class CausalLM(nn.Cell):
         Returns:
             logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
         """
-        x = self.hidden(ids, position, length, prompt, completion, slot)
-        found = self.token_logprobs(ops.gather(x, before, 0), target, temperature)
+        x, head = self.hidden(ids, position, length, prompt, completion, slot)
+        found = self.token_logprobs(ops.gather(x, before, 0), target, head, temperature)
         place = token.reshape((-1,))
         logprob, entropy = ops.gather(found[0], place, 0), ops.gather(found[1], place, 0)
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
     def hidden(
         self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
-    ) -> Tensor:
-        """Output of the last layer [N, H] for arguments as of `construct`."""
+    ) -> tuple[Tensor, Tensor]:
+        """Output of the last layer [N, H], and the head, for arguments as of `construct`."""
         P, S = prompt.shape
         G, T = completion.shape[1], completion.shape[2]
         cos, sin = self.rotary(position)
@@ -272,7 +284,7 @@ class CausalLM(nn.Cell):
             -1,
         )
         places = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
-        x = self.embed(ids)
+        x, head = self.embed_and_head(ids)
         for layer in self.layers:
             q, k, v = layer.project(x, cos, sin)
             q_prompt, q = spread(q, *places)
@@ -281,10 +293,12 @@ class CausalLM(nn.Cell):
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             rest = attend_with_prompt(q, k, v, keys, values, beside, G)
             x = layer.finish(x, collect(first, rest, *places))
-        return x
+        return x, head
 
-    def token_logprobs(self, x: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probability of ids [N] after the last layer's output x [N, H], and entropy [N].
+    def token_logprobs(
+        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probability of ids [N] after the last layer's output x [N, H] by the head, and entropy [N].
 
         Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
@@ -292,10 +306,12 @@ class CausalLM(nn.Cell):
         x = rms_norm(x, self.norm, self.epsilon) / temperature
         if self.split_head:
             x = self.enter(x)
-        log_sum, mean, _ = self.log_sum_exp(x, self.head)
-        log_sum, mean = log_sum.reshape((-1,)), mean.reshape((-1,))
         local, here = local_ids(ids, *self.head_ids)
-        chosen = (x * ops.gather(self.head, local, 0)).sum(-1) * here
+        if x.shape[0] * self.V > KEPT:
+            log_sum, chosen, mean, _ = self.recomputed(x, head, local)
+        else:
+            log_sum, chosen, mean, _ = self.kept(x, head, local)
+        log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
             largest = ops.amax(self.all_gather(ops.stop_gradient(log_sum)).reshape((self.cards, -1)), 0)
             share = ops.exp(log_sum - largest)

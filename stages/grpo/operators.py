@@ -6,14 +6,12 @@ Shapes: N tokens, H hidden, V this card's vocabulary.
 from __future__ import annotations
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, nn, ops
 
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
 plain_product = ops.MatMul()
 transposed_product = ops.MatMul(transpose_a=True)
-
-PIECE = 2**19  # logits that are computed at a time: 2 MiB of float32, about one core's cache
+add_rows = ops.TensorScatterAdd()  # one thread: always in the same order
 
 
 def outer(column: Tensor, row: Tensor) -> Tensor:
@@ -113,58 +111,19 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return x * outer(ops.rsqrt(mean + epsilon), weight.reshape((1, H)))
 
 
-class LogSumExp(nn.Cell):
-    """Logarithm of the sum of exp(logits), some rows at a time, so that what is needed stays in the cache.
+class Lookup(nn.Cell):
+    """Rows of an embedding, and the embedding for a head that is tied to it.
 
-    The gradient is two products with the probabilities; logits and their gradient never exist whole.
-    Source of working in pieces: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
+    The rows' gradient is added to what the head gave: two gradients of one weight are both kept to the end
+    and then added to a third of its size.
     """
 
-    def __init__(self, H: int, V: int) -> None:
-        """Take over the hidden size and the card's share of the vocabulary."""
-        super().__init__()
-        self.row, self.column = Tensor(np.ones((1, H), np.float32)), Tensor(np.ones((V, 1), np.float32))
-
-    def construct(self, x: Tensor, head: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-        """Of logits x @ head.T.
-
-        Args:
-            x: [N, H].
-            head: [V, H].
-
-        Returns:
-            log-sums [N, 1]; the logits' mean under their softmax [N, 1], without gradient; and that softmax
-            in pieces of some rows, for the gradient.
-        """
-        sums, means, softmaxes = [], [], []
-        N, rows = x.shape[0], piece_rows(x.shape, head.shape[0])
-        for start in range(0, N, rows):
-            logits = product(x[start : min(start + rows, N)], head)
-            logprobs = ops.log_softmax(logits, -1)
-            softmax = ops.exp(logprobs)
-            sums.append(logits[:, :1] - logprobs[:, :1])
-            means.append(plain_product(softmax * logits, self.column))
-            softmaxes.append(softmax)
-        return ops.concat(sums), ops.concat(means), tuple(softmaxes)
+    def construct(self, embedding: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Embedding [V, H] and ids [N] to rows [N, H] and the embedding."""
+        return ops.gather(embedding, ids, 0), embedding
 
     def bprop(
-        self, x: Tensor, head: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
+        self, embedding: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of x and head from that of the log-sums."""
-        # No calls of functions here: the graph compiler of 2.7.0 loses them in a bprop.
-        weight = plain_product(dout[0], self.row)
-        weighted, rows = x * weight, out[2][0].shape[0]
-        to_x, to_head = [], None
-        for i, softmax in enumerate(out[2]):
-            to_x.append(plain_product(softmax, head))
-            part = transposed_product(softmax, weighted[i * rows : i * rows + softmax.shape[0]])
-            to_head = part if i == 0 else to_head + part
-        return ops.concat(to_x) * weight, to_head
-
-
-def piece_rows(shape: tuple[int, int], vocabulary: int) -> int:
-    """Rows of x [N, H] whose logits have about PIECE elements.
-
-    Not below H, nor so few that there are more than 16 pieces: each adds a gradient of the head's size.
-    """
-    return max(PIECE // vocabulary, shape[1], -(-shape[0] // 16))
+        """Gradients of embedding and ids (none)."""
+        return add_rows(dout[1], ids.reshape((-1, 1)), dout[0]), ops.zeros_like(ids)

@@ -50,7 +50,7 @@ def parts(model: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
-    """A checkpoint's tensors (one card's, or full) by our names, float32.
+    """A checkpoint's tensors (one card's, or full) by our names, float32; not copied where nothing is joined.
 
     Raises:
         InputError: a tensor is missing.
@@ -62,7 +62,8 @@ def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
                 raise InputError(
                     source, None, "the weights lack this tensor", "split the model that conf names"
                 )
-        result[name] = np.concatenate([np.asarray(tensors[source], np.float32) for source in sources])
+        arrays = [np.asarray(tensors[source], np.float32) for source in sources]
+        result[name] = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
     return result
 
 

@@ -30,6 +30,7 @@ from stages.grpo.parameters import fuse
 from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.scoring import score_shared
 from stages.grpo.setup import RoleModel, build
+from stages.grpo.worker import give_back_memory
 from stages.models.config import ModelConfig
 from stages.rewards.config import RewardConfig
 from stages.rewards.score import check_failures
@@ -110,6 +111,13 @@ class Trainer:
         self.world = Gather(self.groups.of(list(range(world))))
         self.policy = self._role("train")
         self.policy.model.load(fuse(job.model, self._shard("train")))
+        self.reference: RoleModel | None = None
+        if job.train.beta > 0:
+            self.reference = self._role("reference")
+            self.reference.model.load(fuse(job.model, self._shard("reference")))
+            self.reference_logprobs = self._logprobs(self.reference, "reference")
+            self.to_reference = Resharded(job.model, self.policy, self.reference, rank, self.groups)
+        give_back_memory()  # before the moments and caches, which must not come on top of what loading took
         # Where both are cut alike there is one copy of the weights, and nothing to carry over.
         shared = cut(job.layout.train) == cut(job.layout.generate)
         generating = self.policy if shared else self._role("generate")
@@ -123,12 +131,6 @@ class Trainer:
             self.policy.split, job.rollout.temperature,
         )  # fmt: skip
         self.old_logprobs = self._logprobs(self.policy, "train")
-        self.reference: RoleModel | None = None
-        if job.train.beta > 0:
-            self.reference = self._role("reference")
-            self.reference.model.load(fuse(job.model, self._shard("reference")))
-            self.reference_logprobs = self._logprobs(self.reference, "reference")
-            self.to_reference = Resharded(job.model, self.policy, self.reference, rank, self.groups)
         self.accuracy = None
         if held_out is not None:
             self.accuracy = GreedyAccuracy(

@@ -8,22 +8,16 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    CancelledError,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from pipeline.errors import NoResult, NotThere, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
 from pipeline.store.remote import disk
-from pipeline.store.remote.copies import Copy, Span, find, lacking, offsets, part_name, spans
+from pipeline.store.remote.content import Content
+from pipeline.store.remote.copies import Copy, find, lacking, offsets, spans
 from pipeline.store.remote.place import Place
 from pipeline.store.store import MANIFEST, Key, Store
 from stages.base.files import shown_bytes
@@ -31,9 +25,13 @@ from stages.base.files import shown_bytes
 LANES = min(4, os.cpu_count() or 1)
 """Files that are compared and written at once: SHA-256 takes one core, whatever else does."""
 LANE_BYTES = 64 << 20
+TOLD_BYTES = 1 << 20
+"""Told at once, for another thread is woken to tell it."""
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
 Told = Callable[[int], None]
+Event = int | Future[list[str]]
+"""So many bytes have come; or a lane has ended."""
 
 
 def pull(
@@ -160,7 +158,7 @@ def damage(place: Place, copy: Copy) -> str | None:
     """
     files = copy.manifest.files
     with place.threads() as pool:
-        content = _Content(place, copy, spans([(0, copy.bytes)]), pool, place.workers, Future())
+        content = Content(place, copy, spans([(0, copy.bytes)]), pool, place.workers, Future())
         for name in sorted(files):
             digest, left = hashlib.sha256(), files[name]["size"]
             while left:
@@ -183,19 +181,20 @@ def _stream(
     for parent in {(directory / name).parent for name in names}:
         parent.mkdir(parents=True, exist_ok=True)
     lanes, stop = _lanes(names, copy), Future[None]()
-    events: SimpleQueue[int | Future[list[str]]] = SimpleQueue()
+    events: SimpleQueue[Event] = SimpleQueue()
 
     def bring(lane: list[str]) -> list[str]:
         had = {} if fresh else {name: disk.begun(directory / name, files[name]) for name in lane}
         sizes = {name: size for name, (size, _) in had.items()}
         ahead = max(1, place.workers // len(lanes))
-        content = _Content(place, copy, spans(_ranges(lane, copy, sizes)), fetching, ahead, stop)
+        content = Content(place, copy, spans(_ranges(lane, copy, sizes)), fetching, ahead, stop)
         appender = disk.Appender(writing)
         wrong: list[str] = []
+        moved = 0
         for name in lane:
             path, left = directory / name, files[name]["size"] - sizes.get(name, 0)
             digest = had[name][1] if name in had else hashlib.sha256()
-            events.put(sizes.get(name, 0))
+            moved += sizes.get(name, 0)
             if left or not path.exists():  # one that is there as a whole is write-protected
                 with appender.to(path):
                     while left:
@@ -203,12 +202,16 @@ def _stream(
                         appender.add(piece)
                         digest.update(piece)
                         left -= len(piece)
-                        events.put(len(piece))
+                        moved += len(piece)
+                        if moved >= TOLD_BYTES:
+                            events.put(moved)
+                            moved = 0
             if digest.hexdigest() != files[name]["sha256"]:
                 wrong.append(name)
             syncing.append(settling.submit(disk.sync, path))
             if len(syncing) > 4 * SYNCS:
                 syncing.popleft().result()
+        events.put(moved)
         return wrong
 
     with (
@@ -219,22 +222,29 @@ def _stream(
     ):
         syncing: deque[Future[None]] = deque()
         try:
-            wrong: list[str] = []
-            left = {working.submit(bring, lane) for lane in lanes}
-            for future in left:
-                future.add_done_callback(events.put)
-            while left:
-                event = events.get()
-                if isinstance(event, Future):
-                    wrong += event.result()
-                    left.remove(event)
-                else:
-                    told(event)
-                    beat()
+            wrong = _follow({working.submit(bring, lane) for lane in lanes}, events, told, beat)
             for settled in syncing:
                 settled.result()
         finally:
             stop.set_result(None)
+    return wrong
+
+
+def _follow(
+    lanes: set[Future[list[str]]], events: SimpleQueue[Event], told: Told, beat: Callable[[], None]
+) -> list[str]:
+    """Tell what comes, in the caller's own thread, until all lanes have ended; returns the wrong files."""
+    wrong: list[str] = []
+    for lane in lanes:
+        lane.add_done_callback(events.put)
+    while lanes:
+        event = events.get()
+        if isinstance(event, Future):
+            wrong += event.result()
+            lanes.remove(event)
+        else:
+            told(event)
+            beat()
     return wrong
 
 
@@ -257,51 +267,3 @@ def _ranges(names: Iterable[str], copy: Copy, sizes: Mapping[str, int]) -> Itera
     begins = offsets(copy.manifest)
     for name in names:
         yield begins[name] + sizes.get(name, 0), begins[name] + copy.manifest.files[name]["size"]
-
-
-class _Content:
-    """Spans of a copy as one stream: fetched several at a time, handed out in order."""
-
-    def __init__(
-        self,
-        place: Place,
-        copy: Copy,
-        wanted: Iterator[Span],
-        pool: ThreadPoolExecutor,
-        ahead: int,
-        stop: Future[None],
-    ) -> None:
-        self._place, self._path, self._wanted, self._pool = place, copy.path, wanted, pool
-        self._ahead, self._stop = ahead, stop
-        self._coming: deque[Future[bytes]] = deque()
-        self._rest = memoryview(b"")
-        self._fetch_ahead()
-
-    def _fetch_ahead(self) -> None:
-        while len(self._coming) < self._ahead:
-            span = next(self._wanted, None)
-            if span is None:
-                return
-            name = part_name(self._path, span.part)
-            self._coming.append(self._pool.submit(self._place.get, name, span.start, span.end))
-
-    def take(self, most: int) -> memoryview:
-        """The next bytes, `most` at most; once nobody wants them any more, it raises and waits for none."""
-        if not self._rest:
-            either: list[Future[Any]] = [self._coming[0], self._stop]
-            wait(either, return_when=FIRST_COMPLETED)
-            try:
-                if self._stop.done():
-                    raise CancelledError
-                self._rest = memoryview(self._coming.popleft().result())
-            except BaseException:
-                self.drop()
-                raise
-            self._fetch_ahead()
-        piece, self._rest = self._rest[:most], self._rest[most:]
-        return piece
-
-    def drop(self) -> None:
-        """No more is wanted."""
-        for future in self._coming:
-            future.cancel()

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,7 +121,11 @@ def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(
     """Whoever is interrupted gives the directory up: somebody else may write there at once."""
     several(file_team)
     copy = find(file_team.place, KEY)[0]
-    waits, answer, real = threading.Event(), threading.Event(), Place.get
+    waits, answer, real, follow = threading.Event(), threading.Event(), Place.get, pull._follow
+
+    def waiting(*values: Any) -> Any:
+        waits.set()
+        return follow(*values)
 
     def silent(place: Place, path: str, *span: int) -> bytes:
         if path.endswith("00000000") and waits.wait(60):
@@ -128,10 +133,11 @@ def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(
         answer.wait(60)
         return real(place, path, *span)
 
+    monkeypatch.setattr(pull, "_follow", waiting)
     monkeypatch.setattr(Place, "get", silent)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
-        pull.fill(file_team.place, copy, tmp_path / "begun", told=lambda count: waits.set())
+        pull.fill(file_team.place, copy, tmp_path / "begun")
     asking = set(threading.enumerate()) - before
     assert 0 < len(asking) <= file_team.place.workers  # those that write are gone
     left = {file: file.read_bytes() for file in (tmp_path / "begun").iterdir()}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from mindspore import ops
 
+from stages.grpo import model
 from stages.grpo.algorithm import grpo
 from stages.grpo.batch import Batch
 from stages.grpo.buckets import Bucket
@@ -37,21 +38,26 @@ def advantages(rewards):
     return grpo.group_advantages(rewards, scale=True).reshape(-1, 1)
 
 
+def make_learner():
+    network = CausalLM(MODEL, positions=S + T + 2 * WIDER)
+    split = [False] * len(network.names)
+    return Learner(network, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), split, 1.0)
+
+
 @pytest.fixture(scope="module")
 def learner():
-    model = CausalLM(MODEL, positions=S + T + 2 * WIDER)
-    return Learner(model, PolicyLoss(CONFIG), CONFIG, SINGLE, Groups(1), [False] * len(model.names), 1.0)
+    return make_learner()
 
 
 def updated(learner, batch, parts):
     """Gradient norm, loss's sums and weights after a first update on so many micro-batches."""
-    model, learner.updates = learner.model, 0
-    model.load(fuse(MODEL, small.weights(MODEL)))
+    network, learner.updates = learner.model, 0
+    network.load(fuse(MODEL, small.weights(MODEL)))
     for moment in (*learner.optimizer.m, *learner.optimizer.v):
         moment.set_data(ops.zeros_like(moment))
     slots = batch.completion_PGT.shape[2]
     update = learner.update(batch, [Bucket(rows, slots) for rows in np.split(np.arange(P), parts)])
-    return update.grad_norm, update.sums, model.weights()
+    return update.grad_norm, update.sums, network.weights()
 
 
 def assert_same(found, wanted):
@@ -90,6 +96,12 @@ def test_padding_changes_nothing(learner, case, whole):
         array = getattr(case[0], name)
         wider[name] = np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, WIDER)], constant_values=value)
     assert_same(updated(learner, replace(case[0], **wider), 1), whole)
+
+
+def test_probabilities_that_are_computed_again_change_nothing(case, whole, monkeypatch):
+    monkeypatch.setattr(model, "KEPT", 0)
+    monkeypatch.setattr(model, "KeptProbabilities", lambda H, V: None)
+    assert_same(updated(make_learner(), case[0], 1), whole)
 
 
 def test_a_constant_added_to_a_group_s_rewards_changes_nothing(learner, case, whole):

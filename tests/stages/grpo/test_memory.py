@@ -48,6 +48,13 @@ def test_activations_and_cache_by_hand():
     assert "checks' cache" not in found["generate"]
 
 
+def test_logits_of_a_large_vocabulary_do_not_grow_with_the_batch():
+    vocabulary, tokens = 2**19, 2 * 2 * 8
+    for completions, held in ((4, 2 * tokens), (8, 4 * tokens), (64, 2 * 192), (256, 2 * 192)):
+        _, found = roles(f"model.vocab_size={vocabulary}", f"rollout.num_generations={completions}")
+        assert found["train"]["logits"].high == int(1.15 * held * vocabulary * 2 * 4)
+
+
 def test_what_an_update_needs_grows_with_workers_and_micro_batches():
     sizes = {}
     for layout, batches in (("dp1_mp1_pp1", 1), ("dp1_mp1_pp1", 2), ("dp2_mp1_pp1", 2)):

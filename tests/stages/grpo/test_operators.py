@@ -1,8 +1,9 @@
 import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import Parameter, Tensor, nn, ops
 
-from stages.grpo.operators import Cut
+from stages.grpo.operators import Cut, Lookup
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -26,3 +27,29 @@ def test_parts_are_neighbours_and_their_gradients_lie_side_by_side(axis):
         np.testing.assert_array_equal(part.asnumpy(), expected)
     expected = [np.full_like(p, f) for p, f in zip(np.split(x, places, axis), factors, strict=True)]
     np.testing.assert_array_equal(ms.grad(loss)(ms.Tensor(x)).asnumpy(), np.concatenate(expected, axis))
+
+
+class Tied(nn.Cell):
+    """A model of an embedding and a head that is the same weight."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.embedding, self.lookup = Parameter(Tensor(table), name="embedding"), Lookup()
+
+    def construct(self, ids):
+        x, head = self.lookup(self.embedding, ids)
+        return (ops.matmul(x, head.T) ** 2).sum()
+
+
+def test_a_tied_head_and_its_embedding_have_one_gradient_that_follows_updates():
+    H = 4
+    table = np.random.default_rng(0).normal(size=(9, H)).astype(np.float32)
+    ids = np.array([3, 5, 3, 8], np.int32)
+    model = Tied(table)
+    gradient = ms.jit(ms.grad(model, None, model.embedding))
+    for factor in (1, 2):
+        model.embedding.set_data(Tensor(table * factor))
+        logits = table[ids] @ table.T
+        wanted = 2 * logits.T @ table[ids]
+        np.add.at(wanted, ids, 2 * logits @ table)
+        np.testing.assert_allclose(gradient(Tensor(ids)).asnumpy(), wanted * factor**3, rtol=1e-4, atol=1e-4)

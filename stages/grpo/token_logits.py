@@ -1,0 +1,106 @@
+"""What log-probabilities need of the logits, which never exist whole: some rows of them at a time.
+
+Shapes: N tokens, H hidden, V this card's vocabulary, n rows of a piece.
+Source: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
+"""
+
+import numpy as np
+from mindspore import Tensor, nn, ops
+
+from stages.grpo.operators import add_rows, plain_product, product, transposed_product
+
+PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
+
+
+class KeptProbabilities(nn.Cell):
+    """Log-sums of exp(logits) and logits of given ids; the softmax stays for the backward pass."""
+
+    def __init__(self, H: int, V: int) -> None:
+        """Take over the hidden size and the card's share of the vocabulary."""
+        super().__init__()
+        self.row, self.column = Tensor(np.ones((1, H), np.float32)), Tensor(np.ones((V, 1), np.float32))
+
+    def construct(
+        self, x: Tensor, head: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Of logits x @ head.T.
+
+        Args:
+            x: [N, H].
+            head: [V, H].
+            ids: [N], int32.
+
+        Returns:
+            log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without
+            gradient; and for the gradient that softmax in pieces [n, V].
+        """
+        rows = piece_rows(x.shape, head.shape[0])
+        sums, chosen, means, softmaxes = in_pieces(x, head, ids, rows, self.column)
+        return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(softmaxes)
+
+    def bprop(
+        self, x: Tensor, head: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of x and head from those of the log-sums and the chosen logits; none of ids."""
+        # No calls of functions here, and no branches that shapes decide: the graph compiler of 2.7.0 loses
+        # them in a bprop. Hence two cells.
+        weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
+        weighted, rows = x * weight, out[3][0].shape[0]
+        to_x, to_head = [], None
+        for i, softmax in enumerate(out[3]):
+            to_x.append(plain_product(softmax, head))
+            part = transposed_product(softmax, weighted[i * rows : i * rows + softmax.shape[0]])
+            to_head = part if i == 0 else to_head + part
+        to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
+        return to_x, add_rows(to_head, ids.reshape((-1, 1)), x * of_chosen), ops.zeros_like(ids)
+
+
+class RecomputedProbabilities(KeptProbabilities):
+    """The same, but the backward pass computes each piece of the softmax again."""
+
+    def construct(
+        self, x: Tensor, head: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """As KeptProbabilities; last come the log-sums again, in pieces [n, 1]."""
+        sums, chosen, means, _ = in_pieces(x, head, ids, x.shape[1], self.column)
+        return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(sums)
+
+    def bprop(
+        self, x: Tensor, head: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As KeptProbabilities; a piece waits for the one before, or all their gradients exist at once."""
+        weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
+        weighted, rows = x * weight, out[3][0].shape[0]
+        to_x, to_head = [], None
+        for i, piece in enumerate(out[3]):
+            start, end = i * rows, i * rows + piece.shape[0]
+            some = x[start:end] if i == 0 else ops.depend(x[start:end], to_head)
+            softmax = ops.softmax(product(some, head), -1)
+            to_x.append(plain_product(softmax, head))
+            part = transposed_product(softmax, weighted[start:end])
+            to_head = part if i == 0 else to_head + part
+        to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
+        return to_x, add_rows(to_head, ids.reshape((-1, 1)), x * of_chosen), ops.zeros_like(ids)
+
+
+def in_pieces(x: Tensor, head: Tensor, ids: Tensor, rows: int, column: Tensor) -> tuple[list[Tensor], ...]:
+    """Log-sums, logits of ids, means [n, 1] and softmaxes [n, V] of `rows` rows of x at a time."""
+    sums, chosen, means, softmaxes = [], [], [], []
+    for start in range(0, x.shape[0], rows):
+        end = min(start + rows, x.shape[0])
+        logits = product(x[start:end], head)
+        logprobs = ops.log_softmax(logits, -1)
+        softmax = ops.exp(logprobs)
+        sums.append(logits[:, :1] - logprobs[:, :1])
+        chosen.append(ops.gather_elements(logits, 1, ids[start:end].reshape((-1, 1))))
+        means.append(plain_product(softmax * logits, column))
+        softmaxes.append(softmax)
+    return sums, chosen, means, softmaxes
+
+
+def piece_rows(shape: tuple[int, int], vocabulary: int) -> int:
+    """Rows of x [N, H] whose logits have about PIECE elements.
+
+    Not below H, nor so few that there are more than 16 pieces: each adds a gradient of the head's size.
+    """
+    return max(PIECE // vocabulary, shape[1], -(-shape[0] // 16))

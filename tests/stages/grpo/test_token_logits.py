@@ -1,0 +1,51 @@
+"""Log-sums, chosen logits, means and their gradients, beside the same by hand in float64."""
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor
+
+from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
+
+N, H, V = 18, 4, 70_001
+
+
+def by_hand(x, head, ids, of_sums, of_chosen):
+    """Log-sums, chosen logits, means, and the gradients of x and head."""
+    logits = x.astype(np.float64) @ head.T.astype(np.float64)
+    log_sums = np.log(np.exp(logits).sum(1))
+    softmax = np.exp(logits - log_sums[:, None])
+    of_logits = softmax * of_sums[:, None]
+    of_logits[np.arange(N), ids] += of_chosen
+    chosen, means = logits[np.arange(N), ids], (softmax * logits).sum(1)
+    return log_sums, chosen, means, of_logits @ head, of_logits.T @ x
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces"),
+    [
+        (KeptProbabilities, [(7, V), (7, V), (4, V)]),
+        (RecomputedProbabilities, [(4, 1)] * 4 + [(2, 1)]),
+    ],
+)
+def test_logits_and_gradients_by_hand(kind, pieces):
+    random = np.random.default_rng(0)
+    x, head = (random.normal(size=(rows, H)).astype(np.float32) for rows in (N, V))
+    ids = random.integers(0, 9, N).astype(np.int32)  # some of them twice
+    of_sums, of_chosen = random.normal(size=(2, N)).astype(np.float32)
+    cell = kind(H, V)
+    weights = [Tensor(array[:, None]) for array in (of_sums, of_chosen)]
+
+    def total(x, head, ids):
+        log_sums, chosen, means, _ = cell(x, head, ids)
+        return (log_sums * weights[0] + chosen * weights[1]).sum(), log_sums, chosen, means
+
+    @ms.jit
+    def both(x, head, ids):
+        return cell(x, head, ids)[3], ms.value_and_grad(total, (0, 1), has_aux=True)(x, head, ids)
+
+    left, ((_, *values), gradients) = both(*map(Tensor, (x, head, ids)))
+    assert [piece.shape for piece in left] == pieces
+    wanted = by_hand(x, head, ids, of_sums, of_chosen)
+    for found, right in zip((*values, *gradients), wanted, strict=True):
+        np.testing.assert_allclose(found.asnumpy().reshape(right.shape), right, rtol=1e-4, atol=1e-5)
