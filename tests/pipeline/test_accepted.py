@@ -139,11 +139,11 @@ def begin_grpo(context: Context, workers: int) -> None:
     training, _ = hold_out(prompts, job.train)
     P, G, T = job.train.prompts_per_step, job.rollout.num_generations, job.rollout.max_tokens
     assert len(PromptOrder(len(training), job.seed).take(0, P)) == P
-    lengths = np.ones((P, G), np.int64)
+    slots, lengths = (training.ids.shape[1], T), np.ones((P, G), np.int64)
     for role, parts in (("train", job.layout.train.micro_batch_num), ("reference", 1), ("generate", 1)):
         for rank in range(workers):
             place = Place.of(job.layout.role(role), rank)  # type: ignore[arg-type]
-            assert len(buckets(lengths, T, place, parts)) == parts
+            assert len(buckets(training.lengths[:P], lengths, slots, place, parts)) == parts
     _rates(job.train)
     loaded = ["train", *(["reference"] if job.train.beta > 0 else [])]
     if "sft" not in str(context.inputs["weights"]):  # which writes all roles

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from pipeline.errors import NoResult, NotThere, RemoteError, StoreError
 from pipeline.store.attempt import Attempt, attempt
@@ -29,6 +29,8 @@ TOLD_BYTES = 1 << 20
 """Told at once, for another thread is woken to tell it."""
 SYNCS = 16
 """Files that are written to the disk at once: file systems put what waits into one transaction."""
+AWAKE_S = 0.5
+"""Longest wait in which a signal may go unheard, and without a sign of life."""
 Told = Callable[[int], None]
 Event = int | Future[list[str]]
 """So many bytes have come; or a lane has ended."""
@@ -238,7 +240,11 @@ def _follow(
     for lane in lanes:
         lane.add_done_callback(events.put)
     while lanes:
-        event = events.get()
+        try:  # a signal that comes just before a wait does not end it
+            event = events.get(timeout=AWAKE_S)
+        except Empty:
+            beat()
+            continue
         if isinstance(event, Future):
             wrong += event.result()
             lanes.remove(event)
