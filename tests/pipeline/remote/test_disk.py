@@ -4,12 +4,10 @@ import errno
 import fcntl
 import os
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -121,23 +119,21 @@ def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(
     """Whoever is interrupted gives the directory up: somebody else may write there at once."""
     several(file_team)
     copy = find(file_team.place, KEY)[0]
-    waits, answer, real, follow = threading.Event(), threading.Event(), Place.get, pull._follow
-
-    def waiting(*values: Any) -> Any:
-        waits.set()
-        return follow(*values)
+    asked, answer, real = threading.Event(), threading.Event(), Place.get
 
     def silent(place: Place, path: str, *span: int) -> bytes:
-        if path.endswith("00000000") and waits.wait(60):
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        asked.set()
         answer.wait(60)
         return real(place, path, *span)
 
-    monkeypatch.setattr(pull, "_follow", waiting)
+    def interrupt() -> None:
+        assert asked.wait(60)
+        raise KeyboardInterrupt
+
     monkeypatch.setattr(Place, "get", silent)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
-        pull.fill(file_team.place, copy, tmp_path / "begun")
+        pull.fill(file_team.place, copy, tmp_path / "begun", beat=interrupt)
     asking = set(threading.enumerate()) - before
     assert 0 < len(asking) <= file_team.place.workers  # those that write are gone
     left = {file: file.read_bytes() for file in (tmp_path / "begun").iterdir()}
