@@ -1,7 +1,12 @@
 import pytest
 
-from stages.rewards import accuracy_reward, answer_format_reward, format_reward, qwen_accuracy_reward
-from stages.rewards.functions import thought
+from stages.rewards.functions import (
+    accuracy_reward,
+    answer_format_reward,
+    format_reward,
+    qwen_accuracy_reward,
+    thought,
+)
 
 # Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
 ACCURACY = [

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from stages.rewards import knights_reward
-from stages.rewards.knights import knights
+from stages.rewards.knights import knights, knights_reward
 from tests.stages.fetch.settings import ROOT
 
 CASES = json.loads((ROOT / "tests" / "data" / "knights.json").read_text())["cases"]
