@@ -119,22 +119,3 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(store, tmp_path
             told = done.stderr
         assert (job.returncode if requeue else done.exit_code) == 0, told
     resumed_and_whole(store)
-
-
-@pytest.mark.long
-@pytest.mark.slurm
-def test_a_job_on_two_machines_that_slurm_starts_again_goes_on(store, tmp_path_factory):
-    slurm = ["launcher=slurm", "launcher.cards_per_node=1", MEET, "+engine.env.STANDIN_ONCE=1"]
-    made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
-    with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
-        job = begin(store, *slurm)
-        wait_for_hanging(job, store, 2)
-        shown = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True)
-        subprocess.run(["scontrol", "requeue", shown.stdout.strip()], check=True)
-        out, told = job.communicate(timeout=300)
-        assert job.returncode == 0, told
-    (logs,) = store.glob(".logs/grpo-*/attempt_*")  # one attempt of ours, two starts by Slurm
-    assert "goes on from checkpoint 0_6" in "".join(log.read_text() for log in logs.glob("slurm-*.log"))
-    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
-    assert "result " in out
-    resumed_and_whole(store)

@@ -166,8 +166,9 @@ def test_a_cluster_that_is_there_is_used_and_left_running(foreign, tmp_path):
 @pytest.mark.long
 def test_a_node_that_is_missing_is_named(tmp_path):
     settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
+    begun = start(tmp_path, 2)
     with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, wait_timeout_s=20.0), settings)
+        run(tmp_path, replace(begun, ray=replace(begun.ray, wait_timeout_s=20.0)), settings)
     told = "error: after 20 s 1 of 2 NPUs are registered; missing: 127.0.0.9"
     assert told in failure.value.tail, failure.value.tail
     assert counted(tmp_path) == 0
