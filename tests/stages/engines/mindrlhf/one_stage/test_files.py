@@ -1,11 +1,7 @@
 """The rendered files, for layouts of notes that people follow too: train dp1 mp4 pp2, generate dp2 mp4."""
 
-from __future__ import annotations
-
 import ast
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -29,7 +25,7 @@ GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
 AXES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 
 
-def fields(version: str) -> set[str]:
+def fields(version):
     """Of the stand-in's dataclass: written down apart from the code under test."""
     source = ast.parse((HOME / version / "mindrlhf/configs/grpo_configs.py").read_text())
     (cls,) = (node for node in source.body if isinstance(node, ast.ClassDef))
@@ -41,14 +37,14 @@ def fields(version: str) -> set[str]:
 
 
 @pytest.mark.parametrize("version", WINDOWS)
-def test_every_hyper_parameter_is_one_of_the_version_s(version: str) -> None:
+def test_every_hyper_parameter_is_one_of_the_version_s(version):
     one_batch = "train.prompts_per_step=2"
     job = job_of(*SEVEN, f"engine.contract={version}", one_batch)
     assert hyper_parameters(job).keys() <= fields(version)
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> dict[str, Any]:
+def runs(draw):
     """Every layout of 2 to 64 cards that mindformers accepts of a Qwen2.5, and a step that fills it."""
     size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, tied = SIZES[size]
@@ -68,7 +64,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(runs())
-def test_every_size_and_layout(run: dict[str, Any]) -> None:
+def test_every_size_and_layout(run):
     dp, mp, pp, cp, version = (run[key] for key in ("dp", "mp", "pp", "cp", "version"))
     layers, heads, kv_heads, tied = SIZES[run["size"]]
     job = job_of(
@@ -105,7 +101,7 @@ def test_every_size_and_layout(run: dict[str, Any]) -> None:
     check_updates(hyper_parameters(job), trained, infer["parallel_config"], version)
 
 
-def check_updates(values: dict[str, Any], train: dict[str, int], infer: dict[str, int], version: str) -> None:
+def check_updates(values, train, infer, version):
     """Samples of a step fill whole updates; counted from the files alone."""
     batches = values["num_rollouts"] if version == "2d0e84d" else 1
     samples = batches * values["chunk_size"] * infer["data_parallel"] * values["num_generations"]
@@ -115,7 +111,7 @@ def check_updates(values: dict[str, Any], train: dict[str, int], infer: dict[str
     assert values["end_lr"] < values["start_lr"]
 
 
-def test_files_that_people_use_stay_as_they_are(tmp_path: Any) -> None:
+def test_files_that_people_use_stay_as_they_are(tmp_path):
     job, places = job_of(*SEVEN), PLACES.__class__(tmp_path, PLACES.dataset, PLACES.tokenizer, PLACES.weights)
     write_configs(job, places)
     for golden in sorted(GOLDEN.iterdir()):
@@ -124,7 +120,7 @@ def test_files_that_people_use_stay_as_they_are(tmp_path: Any) -> None:
     assert len(list(GOLDEN.iterdir())) == 3
 
 
-def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tmp_path: Path) -> None:
+def test_what_a_run_leaves_comes_home_and_nothing_changes_without_its_version(tmp_path):
     job, output, work = job_of(*SEVEN), tmp_path / "output", tmp_path / "work"
     config = load(["engine=mindrlhf_one_stage", "model.path=/models/qwen", *SEVEN]).plain()
     (work / "configs").mkdir(parents=True)
