@@ -8,7 +8,7 @@ import pytest
 
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import job, msrun
-from launch.process.paced_msrun import PAUSE_S
+from launch.process.paced_msrun import PAUSE_S, PacedPopen
 from tests.launch.launchers import local_launcher
 
 PYTHON = Path(sys.executable)
@@ -94,3 +94,20 @@ def test_the_failing_worker_is_shown_first(tmp_path):
         job.run([str(program), "1"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
     assert failure.value.log.name == "worker_1.log"
     assert failure.value.tail[-1] == "error: worker told to fail"
+
+
+def test_a_scheduler_that_serves_nobody_is_not_waited_for(tmp_path: Path) -> None:
+    """MindSpore's looks every five seconds whether its workers have left."""
+    program = tmp_path / "worker.py"
+    program.write_text("import os, time; time.sleep(600 * (os.environ['MS_ROLE'] == 'MS_SCHED'))")
+    job.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+
+
+def test_a_scheduler_of_workers_elsewhere_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PacedPopen, "workers", 0)
+    monkeypatch.setenv("MS_WORKER_NUM", "2")
+    monkeypatch.setenv("MS_ROLE", "MS_SCHED")
+    scheduler = PacedPopen(["python", "-c", "import time; time.sleep(0.5); raise SystemExit(7)"])
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    assert PacedPopen(["python", "-c", ""]).wait() == 0
+    assert scheduler.wait() == 7
