@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
-from launch.diagnose import diagnosis
+from launch.diagnose.diagnosis import diagnose
 from launch.errors import ProcessFailed
 from launch.process import child, msrun
 from launch.process.child import Outcome
@@ -49,7 +49,7 @@ def run(
             on_poll=on_poll,
         )
     except ProcessFailed as error:
-        culprit = diagnosis.culprit(log_dir) if workers > 1 else None
+        culprit = diagnose(log_dir).culprit if workers > 1 else None
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error

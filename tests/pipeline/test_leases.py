@@ -1,14 +1,11 @@
 """Locks of files: who has one, who waits, and what ends it."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
@@ -18,11 +15,11 @@ from pipeline.store import leases
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / ".locks" / "it.lock"
 
 
-def test_a_lock_is_had_once_also_beside_earlier_versions(file: Path) -> None:
+def test_a_lock_is_had_once_also_beside_earlier_versions(file):
     with leases.locked(file, file.parent):
         with pytest.raises(leases.Taken):
             leases.locked(file, file.parent, wait=False)
@@ -34,10 +31,10 @@ def test_a_lock_is_had_once_also_beside_earlier_versions(file: Path) -> None:
         pass
 
 
-def test_who_waits_has_it_as_soon_as_it_is_given_back(file: Path) -> None:
+def test_who_waits_has_it_as_soon_as_it_is_given_back(file):
     held, order = leases.locked(file, file.parent).__enter__(), []
 
-    def wait() -> None:
+    def wait():
         with leases.locked(file, file.parent):
             order.append("waiter")
 
@@ -50,9 +47,9 @@ def test_who_waits_has_it_as_soon_as_it_is_given_back(file: Path) -> None:
     assert order == ["holder", "waiter"]
 
 
-def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file: Path) -> None:
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file):
     removed = leases.locked(file, file.parent).__enter__()
-    got: list[object] = []
+    got = []
     waiter = threading.Thread(target=lambda: got.append(leases.locked(file, file.parent).__enter__()))
     waiter.start()
     waiter.join(0.2)
@@ -66,7 +63,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file: Path) -> No
         pass
 
 
-def test_children_do_not_keep_it(file: Path) -> None:
+def test_children_do_not_keep_it(file):
     held = leases.locked(file, file.parent).__enter__()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         held.release()
@@ -75,7 +72,7 @@ def test_children_do_not_keep_it(file: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_others_of_the_group_may_lock_it_too(file: Path) -> None:
+def test_others_of_the_group_may_lock_it_too(file):
     before = os.umask(0o077)
     try:
         with leases.locked(file, file.parent):
@@ -85,8 +82,8 @@ def test_others_of_the_group_may_lock_it_too(file: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o664
 
 
-def test_without_flock_the_file_itself_is_the_lock(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> None:
+def test_without_flock_the_file_itself_is_the_lock(file, monkeypatch):
+    def none(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(fcntl, "flock", none)
@@ -98,7 +95,7 @@ def test_without_flock_the_file_itself_is_the_lock(file: Path, monkeypatch: pyte
         pass
 
 
-def test_a_lock_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_lock_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
         leases.locked(tmp_path / "file" / "it.lock", tmp_path)

@@ -1,33 +1,18 @@
 """A run with nothing to do: what it tells and records, and what it does without."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from pipeline.plan.graph import Plan
 from pipeline.plan.target import WHOLE
 from pipeline.run.run import begin, prepare_plan
 from pipeline.store import history
-from pipeline.store.store import Store
 from tests.pipeline.artifacts import commit_spec
 
-HEAVY = (
-    "luigi",
-    "hydra",
-    "omegaconf",
-    "numpy",
-    "filelock",
-    "yaml",
-    "psutil",
-    "importlib.metadata",
-    "asyncio",
-)
+HEAVY = ("luigi", "hydra", "numpy", "filelock", "yaml", "psutil", "importlib.metadata", "asyncio")
 PROGRAM = f"""
 import sys
 from pipeline.cli import main
@@ -38,7 +23,7 @@ sys.exit(code)
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(tmp_path, monkeypatch):
     """A finished one, whose configuration was composed before."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     plan, store = prepare_plan([f"store={tmp_path / 'store'}"])
@@ -49,12 +34,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def ended(*command: str) -> tuple[int, str, str]:
+def ended(*command):
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     return done.returncode, re.sub(r"run=[\w-]+", "run=ID", done.stdout), done.stderr
 
 
-def test_it_loads_what_it_needs_and_tells_what_luigi_would(store: Store) -> None:
+def test_it_loads_what_it_needs_and_tells_what_luigi_would(store):
     place = f"store={store.root}"
     code, out, heavy = ended("-c", PROGRAM, "run", place)
     assert (code, heavy) == (0, "[]\n")
@@ -65,14 +50,14 @@ def test_it_loads_what_it_needs_and_tells_what_luigi_would(store: Store) -> None
     assert states == ["finished", "finished"]
 
 
-def test_what_goes_away_after_it_was_planned_is_missed(store: Store) -> None:
+def test_what_goes_away_after_it_was_planned_is_missed(store):
     run = begin([f"store={store.root}"], None, WHOLE)
     assert run.is_done()
     store.quarantine(run.plan.spec("split").key)
     assert not run.is_done()
 
 
-def test_a_run_that_lacks_something_is_one_run_with_luigi_too(tmp_path: Path) -> None:
+def test_a_run_that_lacks_something_is_one_run_with_luigi_too(tmp_path):
     place = f"store={tmp_path}"
     for expected in ("done", "cached"):
         code, out, err = ended("-m", "pipeline.cli", "run", place, "--only", "strategy")
@@ -80,11 +65,11 @@ def test_a_run_that_lacks_something_is_one_run_with_luigi_too(tmp_path: Path) ->
     assert [run.state for run in history.runs(tmp_path).values()] == ["finished", "finished"]
 
 
-def test_invalid_input_is_told_without_luigi() -> None:
+def test_invalid_input_is_told_without_luigi():
     code, out, err = ended("-c", PROGRAM, "run", "layout=dp3_mp1_pp1", "cards=2")
     assert (code, out) == (2, "") and err.startswith("error: ") and "luigi" not in err
 
 
-def plan_of(store: Store) -> Plan:
+def plan_of(store):
     plan, _ = prepare_plan([f"store={store.root}"])
     return plan
