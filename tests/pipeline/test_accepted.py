@@ -154,8 +154,8 @@ def begin_evaluate(context):
     """What is counted at its end."""
     from stages.grpo.config import EvaluateConfig
     from stages.grpo.evaluate import pass_at_k
-    from stages.rewards import score
     from stages.rewards.config import RewardConfig
+    from stages.rewards.score import score
 
     config, reward = context.section(EvaluateConfig, "evaluate"), context.section(RewardConfig, "reward")
     if config.sample_prompts:

@@ -71,6 +71,15 @@ def test_the_content_of_every_config_file_counts(tmp_path):
     assert compose_cached(overrides, own.parent)["dataset"]["train_rows"] == 30
 
 
+def test_the_code_that_composes_counts(composed, tmp_path, monkeypatch):
+    assert {"compose.py", "layout_names.py", "version.py"} <= {file.name for file in compose_cache._code()}
+    monkeypatch.setattr(compose_cache, "_code", lambda: [tmp_path / "code.py"])
+    for text in ("one", "two", "two"):
+        (tmp_path / "code.py").write_text(text)
+        compose_cached([])
+    assert len(composed) == 2
+
+
 def test_groups_behind_links_count(tmp_path):
     """Hydra follows links to directories and to files; a directory that links to itself ends nowhere."""
     real, own = tmp_path / "real", tmp_path / "own"

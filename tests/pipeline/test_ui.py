@@ -19,7 +19,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from pipeline.cli import main
-from pipeline.cli import run as command
 from pipeline.store import history, ui_address
 from pipeline.store.ui_address import Place
 
@@ -239,7 +238,7 @@ def test_a_run_says_why_when_the_scheduler_gives_it_nothing(ui, case, reason, tm
         raise SystemExit(1)
 
     monkeypatch.setattr(luigi.cmdline, "luigi_run", ends_with_nothing)
-    monkeypatch.setattr(command.ui_address, "address", lambda root, cards: ui.place)
+    monkeypatch.setattr(ui_address, "address", lambda root, cards: ui.place)
     assert main(["run", "--ui", f"store={tmp_path}", "layout=dp2_mp1_pp1"]) == 1
     error = capsys.readouterr().err
     assert "fetch was not built" in error and reason in error
