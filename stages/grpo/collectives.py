@@ -1,9 +1,9 @@
 """The collectives of a run: sums and gathers over the workers of a group.
 
-Workers of one machine without accelerators talk over links of their own (links.py). Where they are on several,
-MindSpore's CPU kernels know the group of all workers only ("AllReduce only support mccl_world_group on
-CPU", 2.7.0). There a smaller group talks through the world: every group of the same partition has a slot of
-its own in what is sent, so all workers must call at the same time, which one program on all of them does.
+Workers of one machine without accelerators talk over links of their own (links.py). Where they are on
+several, MindSpore's CPU kernels know the group of all workers only ("AllReduce only support mccl_world_group
+on CPU", 2.7.0). There a smaller group talks through the world: every group of the same partition has a slot
+of its own in what is sent, so all workers must call at the same time, which one program on all of them does.
 """
 
 from __future__ import annotations

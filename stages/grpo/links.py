@@ -40,7 +40,9 @@ class Links:
             world: number of workers.
             tell: int32 numbers [n] of each worker to [world, n] on all of them.
         """
-        directory = Path(tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp"))  # a short path, for this user alone
+        directory = Path(
+            tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp")
+        )  # a short path, for this user alone
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 path = str(directory / "s").encode()
@@ -93,7 +95,7 @@ class Links:
     def _swap(
         self, x: Array, ranks: Sequence[int], call: int, take: Callable[[int, int, Sequence[Array]], None]
     ) -> None:
-        """Hand some elements after the others to the other ranks; `take` gets all ranks' from `start` to `end`."""
+        """Hand some elements after the others to the other ranks; `take` gets those of all ranks."""
         flat, others = np.ascontiguousarray(x).reshape(-1), [rank for rank in ranks if rank != self.rank]
         self._agree(others, call, flat.nbytes)
         step = CHUNK // flat.itemsize
@@ -101,7 +103,7 @@ class Links:
         for start in range(0, flat.size, step):
             own = flat[start : start + step]
             for rank in others:
-                self.peers[rank].sendall(own)
+                self.peers[rank].sendall(own.data)
             for rank in others:
                 fill(self.peers[rank], parts[rank][: own.size])
             held = [own if rank == self.rank else parts[rank][: own.size] for rank in ranks]
@@ -130,7 +132,7 @@ def fill(peer: socket.socket, array: Array) -> None:
     Raises:
         ConnectionError: the peer has ended.
     """
-    left = memoryview(array).cast("B")
+    left = array.data.cast("B")
     while left:
         count = peer.recv_into(left)
         if not count:
