@@ -50,11 +50,6 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
     return int(get_rank()), int(get_group_size())
 
 
-def neighbours() -> bool:
-    """Whether all workers are processes of this machine."""
-    return os.environ.get("MS_SCHED_HOST") in rendezvous.LOOPBACK
-
-
 def take_cores() -> int | None:
     """Stay on this worker's cores where several share this machine; before MindSpore starts its threads.
 
@@ -65,7 +60,7 @@ def take_cores() -> int | None:
         Threads for its kernels; None: MindSpore's choice.
     """
     workers = int(os.environ.get("MS_WORKER_NUM", "1"))
-    if role() != "MS_WORKER" or workers == 1 or not neighbours():
+    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in rendezvous.LOOPBACK:
         return None
     allowed = os.sched_getaffinity(0)
     limit = cores.quota()
