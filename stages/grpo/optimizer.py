@@ -96,17 +96,23 @@ class AdamW(nn.Cell):
         root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
         scale = root / (1 - ops.pow(config.adam_beta1, step))
         for i in range(self.count):
-            gradient = gradients[i] if config.max_grad_norm is None else gradients[i] * factor
-            self.advance(
+            gradient = gradients[i]
+            if config.max_grad_norm is not None:
+                gradient = gradient * factor
+            done = self.advance(
                 self.parameters[i], self.m[i], self.v[i], rate * scale, Tensor(config.adam_beta1, ms.float32),
                 Tensor(config.adam_beta2, ms.float32), root * config.adam_epsilon, self.decays[i] / scale,
                 gradient,
             )  # fmt: skip
+            factor = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
         return norm
 
 
 def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
-    zeros = [Tensor(np.zeros(shape, np.float32)) for shape in shapes]
+    # One after the other: a parameter copies its tensor, and glibc keeps on its heap what is freed later.
     return ParameterTuple(
-        [Parameter(zero, name=f"{name}_{i}", requires_grad=False) for i, zero in enumerate(zeros)]
+        [
+            Parameter(Tensor(np.zeros(shape, np.float32)), name=f"{name}_{i}", requires_grad=False)
+            for i, shape in enumerate(shapes)
+        ]
     )
