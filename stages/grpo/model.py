@@ -212,7 +212,7 @@ class CausalLM(nn.Cell):
         """Ids [N] to [N, H], and the head [V, H] to use with it, so that both have one gradient if tied."""
         local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, None)
         if self.tied:
-            # Read once: MindSpore copies a parameter for each place in a graph that reads it, if they are two.
+            # Read once: MindSpore copies a parameter for each place of a graph that reads it, if two do.
             x, head = self.lookup(self.embedding.reshape(self.embedding.shape), local)
         else:
             x, head = ops.gather(self.embedding, local, 0), self.head
