@@ -4,6 +4,7 @@
 start nothing (plan, show, ...) import it without Luigi, which takes longer to import than they run.
 """
 
+import gc
 import sys
 from typing import Any
 
@@ -22,4 +23,8 @@ def __getattr__(name: str) -> Any:
 
 
 if "luigi" in sys.modules:
+    gc.freeze()  # what Luigi has imported is no garbage, and takes long to look through
+    gc.disable()
     import pipeline.tasks  # noqa: F401
+
+    gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import shlex
@@ -12,15 +13,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import luigi
+from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 
-from pipeline.errors import REPORTED, ConfigError, Exit
+from pipeline.errors import REPORTED, Exit
 from pipeline.plan.graph import StageSpec
 from pipeline.plan.target import WHOLE, Target
 from pipeline.run import signals
 from pipeline.run.progress import count
-from pipeline.run.run import Run, prepare_plan
-from pipeline.store import ui_address
+from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
 
 TELL_EVERY_S = 1.0
@@ -85,6 +86,7 @@ _runs: dict[tuple[str, str | None, Target], Run] = {}
 def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
     """Let the task of these parameters, and of the run's target, be `run`, which is prepared already."""
     _runs[overrides, config_dir, run.plan.target] = run
+    get_config().set("resources", "cards", str(run.plan.config.cards))
 
 
 def adopted() -> list[Run]:
@@ -93,23 +95,17 @@ def adopted() -> list[Run]:
 
 
 def prepare(overrides: str, config_dir: str | None, target: Target = WHOLE) -> Run:
-    """Compose and plan once per process and parameters; ends the process on invalid input."""
+    """Begin once per process and parameters; ends the process on invalid input."""
     if (overrides, config_dir, target) not in _runs:
-        signals.install()
-        try:
-            parsed = json.loads(overrides)
-            plan, store = prepare_plan(parsed, Path(config_dir) if config_dir else None, target=target)
-            run = Run(plan, store, parsed)
-        except ConfigError as error:
-            for problem in error.problems:
-                print(f"error: {problem}", file=sys.stderr)
-            sys.exit(Exit.INVALID)
-        except REPORTED as error:
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(Exit.INVALID)
+        run = begin(json.loads(overrides), Path(config_dir) if config_dir else None, target)
         adopt(overrides, config_dir, run)
-        get_config().set("resources", "cards", str(plan.config.cards))
     return _runs[overrides, config_dir, target]
+
+
+def _is_typed(family: str) -> bool:
+    """Whether this process is a command line that names the task, and has a scheduler of its own."""
+    typed = CmdlineParser.get_instance()
+    return bool(typed and typed.known_args.root_task == family and luigi.interface.core().local_scheduler)
 
 
 class StageTask(luigi.Task):
@@ -166,6 +162,8 @@ class StageTask(luigi.Task):
 
     def run(self) -> None:
         """Build the artifact."""
+        from pipeline.store import ui_address  # here: a run with nothing to do has no page
+
         pages = ui_address.tracking_url(self._run.store.root)
         if pages is not None:
             self.set_tracking_url(pages + self._run.id)
@@ -287,6 +285,10 @@ class RunGRPO(luigi.Task):
         target = Target.of(self.until, [self.only], [self.force])
         self._prepared = prepare(self.overrides, self.config_dir, target)
         self._told = False
+        if _is_typed(self.task_family) and self._prepared.is_done():
+            self.run()
+            gc.freeze()  # else the interpreter looks through all that was imported before it ends
+            sys.exit(Exit.DONE)  # nothing is left to a worker, and to set one up takes as long as the rest
 
     def requires(self) -> list[StageTask]:
         """Every stage, not only the last: a whole report must not hide a damaged upstream."""

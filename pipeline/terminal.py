@@ -45,8 +45,7 @@ class Table(rich.table.Table):
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         for column in self.columns:
             column.overflow = "fold"
-        needed = Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum
-        if options.max_width >= NARROW or needed <= options.max_width:
+        if options.max_width >= NARROW or self._needed(console, options) <= options.max_width:
             yield from super().__rich_console__(console, options)
             return
         if self.title:
@@ -60,6 +59,10 @@ class Table(rich.table.Table):
                     block.add_row(column.header, cell)
             yield block
             yield Text()
+
+    def _needed(self, console: rich.console.Console, options: ConsoleOptions) -> int:
+        """Columns in which every word has room."""
+        return Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum
 
 
 def elapsed(seconds: float) -> str:

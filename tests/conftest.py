@@ -1,12 +1,9 @@
 """What every test finds as the first one did, and how `make test` deals the tests out to its processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,7 +25,7 @@ MAKER = "tests/e2e/test_chain.py"
 """The file that makes the finished run of tests/e2e/conftest.py; the others that look at it come later."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Let msrun rest while it waits, in whatever process a test starts, and let no process take both cores.
 
     HYPOTHESIS_PROFILE=thorough: more examples, and new ones each time.
@@ -45,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+def pytest_xdist_make_scheduler(config, log):
     """A file's tests stay together, and with them what they share; so do those that share the network.
 
     By groups this cannot be said: with pytest 9.2, --dist=loadgroup of pytest-xdist 3.8 deals out each test
@@ -54,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
             together = (shared.pattern for shared in (MACHINES, UPSTREAM_RUNS) if shared.search(file))
             return next(together, file)
@@ -62,12 +59,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The machines' tests first, then what takes long; of this last what waits for another file's run."""
     files = {item: item.nodeid.partition("::")[0] for item in items}
     shared = {files[item] for item in items if "finished" in getattr(item, "fixturenames", ())} - {MAKER}
 
-    def place(item: pytest.Item) -> tuple[bool, bool, bool]:
+    def place(item):
         file = files[item]
         return not MACHINES.search(file), not LONGEST.search(file), file in shared
 
@@ -75,12 +72,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_columns(monkeypatch):
     """Text is as wide as where neither a terminal nor whoever runs the tests says how wide."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
-def pytest_runtest_teardown() -> None:
+def pytest_runtest_teardown():
     """Give back what libraries take from a process that many tests share.
 
     How processes are started: MindSpore's transform_checkpoints forks, and needs to. Hypothesis (6.170,

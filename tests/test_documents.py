@@ -18,19 +18,19 @@ from pipeline.cli import main, make_parser
 from pipeline.config.load import load
 from pipeline.config.plain import flat
 from pipeline.store import history
-from tests.documents import FENCE, ROOT, Command, all_commands, pages
+from tests.documents import FENCE, ROOT, all_commands, pages
 
 COMMANDS = all_commands()
 TYPED = [one for one in COMMANDS if not one.mark]
 MARK = re.compile(r"run by: (tests/\S+)::(test_\w+)|not run: .{10,}")
 
 
-def read(file: Path) -> str:
+def read(file):
     return file.read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     """What the commands name, in a directory of its own: a model, questions, and a store with two runs."""
     (tmp_path / "HF_DIR").mkdir()
     shape = load(["model=qwen2_5_7b"]).plain()["model"]
@@ -47,9 +47,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(one.page for one in TYPED))
-def test_the_commands_of_a_page_do_what_it_says(
-    page: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_a_page_do_what_it_says(page, place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
     for command in TYPED:
@@ -60,7 +58,7 @@ def test_the_commands_of_a_page_do_what_it_says(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[f"{one.page}: {one.text}" for one in COMMANDS])
-def test_what_is_not_run_here_says_why_and_is_understood(command: Command) -> None:
+def test_what_is_not_run_here_says_why_and_is_understood(command):
     said = MARK.fullmatch(command.mark) if command.mark else None
     assert said or not command.mark, command.mark
     if said and said[1]:
@@ -70,7 +68,7 @@ def test_what_is_not_run_here_says_why_and_is_understood(command: Command) -> No
         assert all("=" in word for word in rest)
 
 
-def test_every_shell_block_has_its_commands_behind_a_prompt() -> None:
+def test_every_shell_block_has_its_commands_behind_a_prompt():
     for name, file in {"README.md": ROOT / "README.md", **pages()}.items():
         for block in FENCE.finditer(read(file)):
             assert block["kind"] != "sh", name
@@ -78,7 +76,7 @@ def test_every_shell_block_has_its_commands_behind_a_prompt() -> None:
     assert len(COMMANDS) > 60 and len(TYPED) > 25
 
 
-def test_examples_of_help_are_understood() -> None:
+def test_examples_of_help_are_understood():
     parser = make_parser()
     for name, one in generated.parsers().items():
         text = "\n".join(generated.examples(one)).replace("\\\n", " ")
@@ -88,7 +86,7 @@ def test_examples_of_help_are_understood() -> None:
             assert all("=" in word for word in rest), (name, line)
 
 
-def test_every_failure_is_told_in_both_languages_with_the_same_groups() -> None:
+def test_every_failure_is_told_in_both_languages_with_the_same_groups():
     chinese = yaml.safe_load(read(ROOT / "docs/zh/failures.yaml"))
     assert [*chinese] == [one.name for one in failures() if one is not TOLD]
     signs = [f"`{one.sign}`" for one in failures() if one is not TOLD]
@@ -97,7 +95,7 @@ def test_every_failure_is_told_in_both_languages_with_the_same_groups() -> None:
         assert [sign for sign in signs if sign not in told] == []
 
 
-def test_references_have_every_key_and_every_command() -> None:
+def test_references_have_every_key_and_every_command():
     text = generated.configuration("en")
     roles = re.compile(r"^layout\.(generate|reference)\.")
     keys = {key for key in flat(load([]).plain()) if not roles.match(key)}
@@ -107,7 +105,7 @@ def test_references_have_every_key_and_every_command() -> None:
     assert re.findall(r"^## grpoflow (\S+)$", generated.commands("en"), re.MULTILINE) == [*cli.COMMANDS]
 
 
-def test_links_of_built_pages_are_checked(tmp_path: Path) -> None:
+def test_links_of_built_pages_are_checked(tmp_path):
     (tmp_path / "a.html").write_text('<p id="here"><a href="b.html#there">x</a><a href="#here">x</a>')
     (tmp_path / "b.html").write_text('<p id="there"><a href="https://example.com/x">x</a>')
     assert links.broken(tmp_path) == []
@@ -122,7 +120,7 @@ def test_links_of_built_pages_are_checked(tmp_path: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is missing: apt-get install chromium")
-def test_a_picture_is_of_the_top_of_a_page(tmp_path: Path) -> None:
+def test_a_picture_is_of_the_top_of_a_page(tmp_path):
     (tmp_path / "page.html").write_text("<h1>here</h1>")
     pictures.shoot(tmp_path / "page.html", tmp_path / "page.png", 720)
     assert struct.unpack(">II", (tmp_path / "page.png").read_bytes()[16:24]) == (pictures.WIDTH, 720)

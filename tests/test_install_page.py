@@ -20,17 +20,17 @@ PAGE = (Path(__file__).parents[1] / "docs" / "install.md").read_text(encoding="u
 PARTS = dict(re.findall(r"## engine=(\w+)\n(.*?)(?=\n## |\Z)", PAGE, re.DOTALL))
 
 
-def rows(engine: str) -> list[list[str]]:
+def rows(engine):
     lines = [line for line in PARTS[engine].splitlines() if line.startswith("|") and "---" not in line]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def columns() -> dict[str, dict[str, str]]:
+def columns():
     names, *values = zip(*rows("mindspeed_rl"), strict=True)
     return {column[0]: dict(zip(names, column, strict=True)) for column in values}
 
 
-def test_every_contract_of_every_engine_is_there() -> None:
+def test_every_contract_of_every_engine_is_there():
     assert [row[0] for row in rows("mindrlhf")[1:]] == list(MINDRLHF)
     assert [row[0] for row in rows("mindrlhf_one_stage")[1:]] == list(ONE_STAGE)
     assert list(columns()) == list(MINDSPEED_RL)
@@ -40,7 +40,7 @@ def test_every_contract_of_every_engine_is_there() -> None:
 
 
 @pytest.mark.parametrize("contract", MINDSPEED_RL)
-def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
+def test_mindspeed_rl_gets_what_doctor_asks_for(contract):
     pins = columns()[contract]
     asked = {name: wanted for name, wanted, _ in mindspeed_rl.KNOWN[contract].packages}
     assert [name for name in PINNED if pins[name] not in SpecifierSet(asked[name])] == []
@@ -48,13 +48,13 @@ def test_mindspeed_rl_gets_what_doctor_asks_for(contract: str) -> None:
     assert pins["VLLM_VERSION"] == variables["VLLM_VERSION"]
 
 
-def test_mindrlhf_gets_what_doctor_asks_for() -> None:
+def test_mindrlhf_gets_what_doctor_asks_for():
     for name, wanted, _ in mindrlhf.KNOWN.packages:
         assert f"{name}{wanted}" in PARTS["mindrlhf"]
     assert "vllm-0.8.4.dev0" in PARTS["mindrlhf"] and "vllm_mindspore-0.3.0" in PARTS["mindrlhf"]
 
 
-def test_the_commands_install_the_first_contract_of_each_table() -> None:
+def test_the_commands_install_the_first_contract_of_each_table():
     for engine, first in [(name, rows(name)[1]) for name in ("mindrlhf", "mindrlhf_one_stage")]:
         assert f"mindrlhf={first[2]}\nmindformers={first[3]}\n" in PARTS[engine]
     pins = columns()["05a90d7"]
@@ -64,7 +64,7 @@ def test_the_commands_install_the_first_contract_of_each_table() -> None:
     assert [installed[name] for name in PINNED] == [pins[name] for name in PINNED]
 
 
-def test_bash_can_read_the_commands() -> None:
+def test_bash_can_read_the_commands():
     for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL):
         done = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True, timeout=30)
         assert (done.returncode, done.stderr) == (0, "")

@@ -2,7 +2,6 @@
 
 import re
 import struct
-from pathlib import Path
 
 import pytest
 
@@ -11,23 +10,23 @@ from tests.documents import FENCE, ROOT, commands, pairs
 PAIRS = pairs()
 
 
-def read(file: Path) -> str:
+def read(file):
     return file.read_text(encoding="utf-8")
 
 
-def sections(text: str) -> list[str]:
+def sections(text):
     """The text cut at its headings."""
     return re.split(r"^#+ ", FENCE.sub("", text), flags=re.MULTILINE)
 
 
-def shapes(text: str) -> list[tuple[int, ...]]:
+def shapes(text):
     """Per section: rows of tables, points, steps, indented lines and pictures."""
     marks = (r"^\|", r"^- ", r"^\d+\. ", r"^    \S", r"!\[")
     return [tuple(len(re.findall(mark, one, re.MULTILINE)) for mark in marks) for one in sections(text)]
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_english_and_chinese_have_the_same_commands_and_shape(name: str) -> None:
+def test_english_and_chinese_have_the_same_commands_and_shape(name):
     english, chinese = map(read, PAIRS[name])
     same = [[(one.text, one.mark) for one in commands(name, text)] for text in (english, chinese)]
     assert same[0] == same[1]
@@ -39,7 +38,7 @@ def test_english_and_chinese_have_the_same_commands_and_shape(name: str) -> None
         assert before == after, title[:60]
 
 
-def test_both_readmes_name_the_same_keys() -> None:
+def test_both_readmes_name_the_same_keys():
     for english, chinese in zip(*(sections(read(file)) for file in PAIRS["README.md"]), strict=True):
         told = [set(re.findall(r"`([^`]+)`", re.sub(r"\s*\n\s*", " ", text))) for text in (english, chinese)]
         assert told[0] == told[1], english[:60]
@@ -47,7 +46,7 @@ def test_both_readmes_name_the_same_keys() -> None:
 
 
 @pytest.mark.parametrize("file", [one for pair in PAIRS.values() for one in pair], ids=str)
-def test_links_lead_somewhere_and_pictures_are_small(file: Path) -> None:
+def test_links_lead_somewhere_and_pictures_are_small(file):
     places = re.findall(r"\]\(([^)]+)\)", FENCE.sub("", read(file)))
     for place in places:
         if "://" in place:
@@ -59,7 +58,7 @@ def test_links_lead_somewhere_and_pictures_are_small(file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["report.png", "sweep.png"])
-def test_the_pages_that_runs_and_sweeps_leave_are_shown(name: str) -> None:
+def test_the_pages_that_runs_and_sweeps_leave_are_shown(name):
     shown = [re.findall(rf"^!\[.{{10,}}\]\((\S*{name})\)$", read(f), re.M) for p in PAIRS.values() for f in p]
     assert sum(map(len, shown)) == 2, "once in each language"
     data = (ROOT / "docs" / name).read_bytes()

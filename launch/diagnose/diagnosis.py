@@ -5,7 +5,6 @@ that only tells of waiting (a peer is gone, a collective timed out) points elsew
 earliest counts. What is not known is said to be unknown, with the first error that stands there.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -219,13 +218,3 @@ def _stamps(text: str) -> Iterator[float]:
         except ValueError:
             continue
         yield moment.timestamp()
-
-
-def as_json(diagnosis: Diagnosis) -> str:
-    """JSON text."""
-    return json.dumps(diagnosis.to_json(), indent=1)
-
-
-def culprit(place: Path) -> Path | None:
-    """The log that tells the cause of a failed run, or None."""
-    return diagnose(place).culprit

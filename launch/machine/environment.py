@@ -3,10 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-from packaging.specifiers import SpecifierSet
 
 RULES = (
     ("mindspore", "==2.7.0", "the trainer is built and measured on 2.7.0"),
@@ -17,6 +14,8 @@ RULES = (
 
 def installed(package: str) -> str | None:
     """The installed version of a distribution, or None."""
+    from importlib.metadata import PackageNotFoundError, version  # here: a plan of what is done asks for none
+
     try:
         return version(package)
     except PackageNotFoundError:
@@ -29,6 +28,8 @@ def problems(installed: Callable[[str], str | None] = installed) -> list[str]:
     Args:
         installed: how to learn a version, so that rules can be tested without installing.
     """
+    from packaging.specifiers import SpecifierSet
+
     lacking = []
     for package, wanted, reason in RULES:
         have = installed(package)

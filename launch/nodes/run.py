@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
-from launch.diagnose import diagnosis
+from launch.diagnose.diagnosis import diagnose
 from launch.errors import LaunchError, ProcessFailed, ProcessSilent
 from launch.nodes import fan_out, ray, slurm
 from launch.nodes.scripts import CHECK, Node, last_line, script, write_scripts
@@ -113,7 +113,7 @@ def run(
             on_poll=poll,
         )
     except ProcessFailed as error:
-        culprit = diagnosis.culprit(logs)
+        culprit = diagnose(logs).culprit
         if culprit is None:
             raise
         lost = [line for line in child.tail(log) if line.startswith("error: ")]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from launch.config import LauncherConfig
-from launch.diagnose import diagnosis
+from launch.diagnose.diagnosis import diagnose
 from launch.errors import ProcessFailed
 from launch.process import child, msrun
 from launch.process.child import Outcome
@@ -40,7 +40,7 @@ def run(
     log = log_dir / "stage.log"
     try:
         return child.run(
-            describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
+            msrun.describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
             job=job,
             log=log,
             env=msrun.environment(python, {**os.environ, **(env or {})}),
@@ -49,7 +49,7 @@ def run(
             on_poll=on_poll,
         )
     except ProcessFailed as error:
-        culprit = diagnosis.culprit(log_dir) if workers > 1 else None
+        culprit = diagnose(log_dir).culprit if workers > 1 else None
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
@@ -58,19 +58,3 @@ def run(
 def end_leftovers(job: str) -> list[int]:
     """End what still runs of an earlier attempt whose parent was killed; returns the process ids."""
     return child.end_job(job, grace_s=0.0)
-
-
-def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:
-    """The command line that `run` would start now."""
-    python = Path(sys.executable)
-    if workers == 1:
-        return [str(python), *program]
-    port = msrun.find_port(launcher.master_addr, launcher.master_port)
-    return msrun.command(
-        program,
-        python=python,
-        workers=workers,
-        master_addr=launcher.master_addr,
-        master_port=port,
-        log_dir=log_dir,
-    )

@@ -1,12 +1,30 @@
-"""Several workers on this machine through MindSpore's msrun."""
+"""The command line of a job: several workers on this machine start through MindSpore's msrun."""
 
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.config import LauncherConfig
 from launch.errors import LaunchError
+
+
+def describe(program: Sequence[str], *, workers: int, log_dir: Path, launcher: LauncherConfig) -> list[str]:
+    """The command line that `job.run` would start now."""
+    python = Path(sys.executable)
+    if workers == 1:
+        return [str(python), *program]
+    port = find_port(launcher.master_addr, launcher.master_port)
+    return command(
+        program,
+        python=python,
+        workers=workers,
+        master_addr=launcher.master_addr,
+        master_port=port,
+        log_dir=log_dir,
+    )
 
 
 def command(

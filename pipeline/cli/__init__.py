@@ -1,6 +1,8 @@
 """The `grpoflow` command: what people type. Each module holds its commands' parser, help and body."""
 
 import argparse
+import atexit
+import gc
 import importlib
 import os
 import signal
@@ -22,6 +24,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (pipeline.errors.Exit)."""
+    if arguments is None:  # this process is ours: what it imports and plans is hardly garbage
+        gc.set_threshold(100_000)
+        atexit.register(gc.freeze)  # else the interpreter looks through all of it once more when it ends
     try:
         try:
             return _run(arguments)

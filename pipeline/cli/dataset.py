@@ -11,10 +11,8 @@ from pipeline.errors import ConfigError, Exit, Problem
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
-from stages.rewards import probe as rewards
 from stages.rewards.config import RewardConfig
 from stages.tokenize.config import TokenizeConfig
-from stages.tokenize.stage import make_encoder, tokenize_path
 
 
 def register(commands: Commands) -> None:
@@ -40,6 +38,8 @@ def register(commands: Commands) -> None:
 
 def tokenize(options: Namespace) -> int:
     """Write one file of questions, instructions, conversations or text as MindRecord."""
+    from stages.tokenize.stage import make_encoder, tokenize_path  # here and below: help need not load it
+
     values = values_of(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
@@ -54,6 +54,8 @@ def tokenize(options: Namespace) -> int:
 
 def probe(options: Namespace) -> int:
     """Tell whether the configured reward can be earned with this prompt and dataset."""
+    from stages.rewards import probe as rewards
+
     values = values_of(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")

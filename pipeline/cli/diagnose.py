@@ -1,5 +1,6 @@
 """`grpoflow diagnose`: what the logs of a failed run say. Needs no store and no configuration."""
 
+import json
 from argparse import Namespace
 from pathlib import Path
 
@@ -29,5 +30,5 @@ def diagnose(options: Namespace) -> int:
     if not diagnosis.logs:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
-    print(logs.as_json(diagnosis) if options.json else "\n".join(diagnosis.lines()))
+    print(json.dumps(diagnosis.to_json(), indent=1) if options.json else "\n".join(diagnosis.lines()))
     return Exit.DONE if diagnosis.known else Exit.FAILED

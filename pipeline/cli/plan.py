@@ -10,7 +10,7 @@ from launch.machine import environment
 from pipeline import engines
 from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.errors import Exit, RemoteError
-from pipeline.plan import brought, cautions, explain
+from pipeline.plan import cautions, explain
 from pipeline.plan.graph import Plan
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
@@ -43,10 +43,14 @@ def plan(options: Namespace) -> int:
     planned, store = prepare_plan(
         options.overrides, options.config_dir, options.deep, target=target_of(options)
     )
-    taken = brought.fitting([planned], options.brought) if options.brought else {}
-    places = {spec.key: directory for directory, spec in taken.items()}
+    places = {}
+    if options.brought:
+        from pipeline.plan import brought
+
+        places = {spec.key: place for place, spec in brought.fitting([planned], options.brought).items()}
     shared = _look(planned, store)
-    rows = explain.explain(planned, store, environment.problems(), places, shared)
+    is_done = all(store.problem(spec.key) is None for spec in planned.asked)
+    rows = explain.explain(planned, store, () if is_done else environment.problems(), places, shared)
     roles = engines.of(planned.config.engine.name).memory(planned.config)
     warnings = cautions.warnings(planned, store, roles)
     if options.json:

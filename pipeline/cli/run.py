@@ -1,19 +1,25 @@
 """`grpoflow run`: one code path with `luigi --module pipeline RunGRPO`."""
 
+from __future__ import annotations
+
 import functools
 import json
 import logging
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 from warnings import filterwarnings
 
 from pipeline.cli.command import Commands, add_configuration, add_target, target_of
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, Exit, Problem
-from pipeline.plan import brought
-from pipeline.run.run import prepare_plan
-from pipeline.store import ui_address
+from pipeline.run.run import begin, prepare_plan
+
+if TYPE_CHECKING:
+    from pipeline.plan.target import Target
+    from pipeline.run.run import Run
+    from pipeline.store.ui_address import Place
 
 
 def register(commands: Commands) -> None:
@@ -38,25 +44,23 @@ def register(commands: Commands) -> None:
 
 
 def run(options: Namespace) -> int:
-    """Run through Luigi's own command line: one code path with `luigi --module pipeline RunGRPO`."""
+    """Build what is missing through Luigi's own command line: one path with `luigi --module pipeline`."""
     if options.dry_run:
         return dry_run(options)
     target = target_of(options)
     if options.brought:
         planned, store = prepare_plan(options.overrides, options.config_dir, target=target)
+        from pipeline.plan import brought
+
         for told in brought.take_in(store, [planned], options.brought):
             print(told, file=sys.stderr, flush=True)
-    from luigi.cmdline import luigi_run
-
-    # pipeline itself is imported already, without its tasks
-    arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
-    arguments += [f"--{option}={names}" for option, names in target.options().items() if names]
-    arguments.append(f"--workers={options.workers}")
-    if options.config_dir is not None:
-        arguments.append(f"--config-dir={options.config_dir}")
     place = _use_ui(options) if options.ui else None
     try:
-        luigi_run(arguments)
+        begun = begin(options.overrides, options.config_dir, target) if place is None else None
+        if begun is not None and begun.is_done():
+            begun.report()  # all that Luigi would do, which takes as long to import as this run takes
+        else:
+            _build(options, target, begun)
     except SystemExit as exit:
         code = int(exit.code or 0)
         if code != Exit.DONE:
@@ -65,7 +69,25 @@ def run(options: Namespace) -> int:
     return Exit.DONE
 
 
-def _use_ui(options: Namespace) -> ui_address.Place:
+def _build(options: Namespace, target: Target, begun: Run | None) -> None:
+    """Let Luigi build what is missing, of the run that has begun where one has."""
+    from luigi.cmdline import luigi_run
+
+    from pipeline import tasks
+
+    config_dir = None if options.config_dir is None else str(options.config_dir)
+    if begun is not None:
+        tasks.adopt(json.dumps(options.overrides), config_dir, begun)
+    # pipeline itself is imported already, without its tasks
+    arguments = ["--module", "pipeline.tasks", "RunGRPO", f"--overrides={json.dumps(options.overrides)}"]
+    arguments += [f"--{option}={names}" for option, names in target.options().items() if names]
+    arguments.append(f"--workers={options.workers}")
+    if config_dir is not None:
+        arguments.append(f"--config-dir={config_dir}")
+    luigi_run(arguments)
+
+
+def _use_ui(options: Namespace) -> Place:
     """Let Luigi ask the scheduler of the store's ui, with the key that it takes.
 
     Raises:
@@ -73,6 +95,8 @@ def _use_ui(options: Namespace) -> ui_address.Place:
     """
     import luigi.rpc
     from luigi.configuration import get_config
+
+    from pipeline.store import ui_address
 
     config = load(options.overrides, options.config_dir)
     place = ui_address.address(Path(config.store).absolute(), config.cards)
@@ -90,8 +114,11 @@ def _use_ui(options: Namespace) -> ui_address.Place:
     return place
 
 
-def _tell_what_luigi_left(place: ui_address.Place | None) -> None:
+def _tell_what_luigi_left(place: Place | None) -> None:
     """Why a run ends without what it was to build, where no stage of it has failed."""
+    if "luigi" not in sys.modules:  # it was not asked
+        return
+    from pipeline.store import ui_address
     from pipeline.tasks import adopted
 
     for run in adopted():

@@ -8,8 +8,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.terminal import console
@@ -17,10 +15,6 @@ from stages.base.layout import ROLES, RoleLayout
 from stages.base.reader import read
 from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
-from stages.weights.complete import merge_directory
-from stages.weights.convert import convert_directory
-from stages.weights.split import reshard_directory, split_directory
-from stages.weights.strategy.stage import write_strategy
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
@@ -88,6 +82,8 @@ def add_dtype(parser: argparse.ArgumentParser) -> None:
 
 def strategy(options: Namespace) -> int:
     """Write strategy files of one role."""
+    from stages.weights.strategy.stage import write_strategy  # here and below: help need not load it
+
     values = values_of(options)
     model = read(ModelConfig, values["model"], "model")
     path = f"layout.{options.role}"
@@ -101,6 +97,8 @@ def strategy(options: Namespace) -> int:
 
 def convert(options: Namespace) -> int:
     """Write a Hugging Face directory under mindformers' names."""
+    from stages.weights.convert import convert_directory
+
     with shown_bytes("convert") as tell:
         convert_directory(
             options.source, options.out, options.qkv_concat, options.dtype, tell, options.format
@@ -110,6 +108,8 @@ def convert(options: Namespace) -> int:
 
 def split(options: Namespace) -> int:
     """Cut a complete checkpoint into rank directories."""
+    from stages.weights.split import split_directory
+
     ranks = parse_ranks(options.ranks)
     with shown_bytes("split") as tell:
         split_directory(
@@ -120,6 +120,8 @@ def split(options: Namespace) -> int:
 
 def merge(options: Namespace) -> int:
     """Put rank directories together."""
+    from stages.weights.complete import merge_directory
+
     with shown_bytes("merge") as tell:
         merge_directory(options.source, options.strategy, options.out, options.dtype, tell)
     return Exit.DONE
@@ -127,6 +129,8 @@ def merge(options: Namespace) -> int:
 
 def reshard(options: Namespace) -> int:
     """Turn rank directories of one layout into another's."""
+    from stages.weights.split import reshard_directory
+
     strategies = (options.source_strategy, options.target_strategy)
     ranks = parse_ranks(options.ranks)
     with shown_bytes("reshard") as tell:
@@ -159,6 +163,8 @@ def parse_ranks(text: str | None) -> Sequence[int] | None:
 @contextlib.contextmanager
 def shown_bytes(name: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar in bytes on a terminal, nothing elsewhere."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     columns = (TextColumn(name), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
     out = console(stderr=True)
     with Progress(*columns, console=out, disable=not out.is_terminal) as bar:

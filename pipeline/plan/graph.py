@@ -21,7 +21,6 @@ from stages.base.graph import Program, Stage
 from stages.base.identity import field_types, identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.report.artifacts import READS
-from stages.rewards import user_code
 from stages.rewards.config import BUILTIN, RewardConfig
 
 Digest = Callable[[Path], str]
@@ -123,6 +122,8 @@ def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
     """A stage that runs the user's own reward functions, whose source is part of what it reads."""
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
         return stage  # export only names them
+    from stages.rewards import user_code  # here: who has none of their own need not load it
+
     return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launch.config import LauncherConfig
-from launch.process import job
+from launch.process import msrun
 from pipeline.plan.graph import StageSpec
 from pipeline.store.store import Store
 from stages.base.files import shown_bytes
@@ -32,11 +32,13 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
     """The command line that would start a stage's work now."""
     if spec.program is not None:
-        from pipeline.engines import program  # here: engine=local need not load it
+        from pipeline.engines import program as outside  # here: engine=local need not load it
 
-        return program.command(spec, store, launcher)
+        return outside.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
-    return job.describe(stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher)
+    return msrun.describe(
+        stage_command(spec.name, logs), workers=spec.workers, log_dir=logs, launcher=launcher
+    )
 
 
 def write_spec(

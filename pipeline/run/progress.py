@@ -3,21 +3,24 @@
 Everything here goes to stderr; stdout belongs to the summary and the result line.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.filesize import decimal
-from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from pipeline.terminal import NARROW, console
 from stages.base.files import open_regular, parse_json
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 PLAIN_EVERY_S = 15.0
 Listener = Callable[[Mapping[str, Any]], None]
@@ -55,6 +58,8 @@ class Display:
         """A stage has begun."""
         self._rows[stage] = {"state": "running", "since": time.monotonic()}
         if self._is_live():
+            from rich.live import Live  # here and below: a run with nothing to do needs none of it
+
             self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         else:
@@ -97,6 +102,8 @@ class Display:
         sys.stderr.flush()
 
     def _table(self) -> Table:
+        from rich.progress_bar import ProgressBar
+
         table = Table.grid(padding=(0, 2))
         for name, row in self._rows.items():
             line = row.get("line") or {}

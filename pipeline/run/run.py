@@ -15,12 +15,12 @@ from pipeline import engines
 from pipeline.config.compose import Composer
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.load import load_noted, without_places
-from pipeline.errors import REPORTED, ConfigError, RemoteError, StoreError
+from pipeline.errors import REPORTED, ConfigError, Exit, RemoteError, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
 from pipeline.plan.graph import Plan, StageSpec, anew, plan
 from pipeline.plan.target import Target
-from pipeline.run import notify, summary
+from pipeline.run import notify, signals, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
 from pipeline.store.store import Key, Store
@@ -91,6 +91,20 @@ def _names(overrides: Sequence[str], compose: Callable[[Sequence[str]], dict[str
         return {}
     values = compose(others)
     return {section: str(values[section]["name"]) for section in ("model", "dataset")}
+
+
+def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:
+    """Compose, plan and begin a run; ends the process on invalid input."""
+    signals.install()
+    try:
+        planned, store = prepare_plan(overrides, config_dir, target=target)
+        return Run(planned, store, overrides)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"error: {problem}", file=sys.stderr)
+    except REPORTED as error:
+        print(f"error: {error}", file=sys.stderr)
+    sys.exit(Exit.INVALID)
 
 
 class Run:
@@ -179,6 +193,10 @@ class Run:
         """Whether the stage's artifact is whole, or is on the remote and nothing here reads it whole."""
         stays = self.sharing is not None and stage in self.sharing.shared.stays
         return stays or self.store.problem(self.plan.spec(stage).key) is None
+
+    def is_done(self) -> bool:
+        """Whether all that is asked for is there, which nobody removes as long as this process lives."""
+        return all(self.is_complete(spec.name) for spec in self.plan.asked)
 
     def build(self, stage: str, listener: Listener | None = None) -> None:
         """Pull or run one stage, and tell its progress and its end; `listener` hears the progress too."""

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +92,7 @@ class Record:
 
 def new_run_id() -> str:
     """YYYYMMDD-HHMMSS-xxxx (UTC): sorts by time, unique enough for several people in one second."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{uuid.uuid4().hex[:4]}"
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}"
 
 
 def record(store: Path, run: str, event: str, **values: Any) -> float:

@@ -5,10 +5,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import Timeout
-
 from pipeline.errors import StoreError
-from pipeline.store.leases import locked
+from pipeline.store.leases import Taken, locked
 from pipeline.store.store import DIGITS, Store
 
 ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
@@ -27,8 +25,8 @@ def alone(place: Path) -> Iterator[None]:
         StoreError: another one does, or it cannot be written.
     """
     try:
-        lock = locked(place / "lock", place, timeout_s=0)
-    except Timeout:
+        lock = locked(place / "lock", place, wait=False)
+    except Taken:
         raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
     with lock:
         yield

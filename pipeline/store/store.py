@@ -16,18 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from filelock import Timeout
-
 from pipeline.errors import NoResult, StoreError
 from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
-from pipeline.store.leases import locked
+from pipeline.store.leases import Taken, locked
 from stages.base.files import read_json
 from stages.must_hold import lacking
 
@@ -134,7 +132,7 @@ class Store:
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".probe-{uuid.uuid4().hex[:8]}"
+            probe = self.root / f".probe-{os.urandom(4).hex()}"
             probe.touch()
             probe.unlink()
         except OSError as error:
@@ -251,8 +249,8 @@ class Store:
         """
         file = self.root / ".locks" / f"{key.flat}.lock"
         try:
-            lock = locked(file, self.root, timeout_s=0)
-        except Timeout:
+            lock = locked(file, self.root, wait=False)
+        except Taken:
             on_wait()
             lock = locked(file, self.root)
         with lock:
@@ -293,7 +291,7 @@ class Store:
 
     def quarantine_path(self, path: Path, name: str) -> Path | None:
         """Move a damaged directory out of the way, under a name that tells what it was."""
-        target = self.root / ".quarantine" / f"{name}-{uuid.uuid4().hex[:8]}"
+        target = self.root / ".quarantine" / f"{name}-{os.urandom(4).hex()}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.rename(target)

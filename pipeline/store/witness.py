@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import uuid
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def bear(history: Path) -> None:
                 return
         digest.update(file.read())
         values = {"bytes": file.tell(), "sha256": digest.hexdigest()}
-    temporary = history.with_name(f"{FILE}.{uuid.uuid4().hex[:8]}")
+    temporary = history.with_name(f"{FILE}.{os.urandom(4).hex()}")
     temporary.write_text(json.dumps(values), encoding="utf-8")
     temporary.replace(history.with_name(FILE))
 

@@ -62,6 +62,12 @@ class Context:
         """What this stage computes on; CPU for stages whose config part does not say."""
         return str(self.config.get("engine", {}).get("device_target", "CPU"))
 
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write result.json, which the report and the next stages read."""
+        text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
+        file = self.output / "result.json"
+        file.write_text(text, encoding="utf-8", errors="backslashreplace")  # JSON's way for half a character
+
     def progress(self, step: float, total: float, message: str = "", unit: str = "") -> None:
         """Tell the pipeline how far this stage is; one append, so a few times a second at most."""
         with self.progress_file.open("a", encoding="utf-8") as file:

@@ -87,11 +87,6 @@ def dump(values: Mapping[str, Any]) -> str:
     return text
 
 
-def write_result(output: Path, result: Mapping[str, Any]) -> None:
-    """Write result.json."""
-    (output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
 def bring_ranks(files: Sequence[Path], output: Path) -> None:
     """Trained weights, a file of each rank, into the artifact."""
     for rank, source in enumerate(files):
@@ -123,7 +118,7 @@ def bring_home(context: Context, resumed_from: Any, checkpoint: str, contract: s
         "checkpoint": checkpoint,
         "contract": contract,
     }
-    write_result(context.output, {**result, **more})
+    context.write_result({**result, **more})
 
 
 class Steps:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ def run(context: Context) -> None:
         fetch = context.section(FetchConfig, "fetch")
         progress = to_context(context, dataset.name)
         result = fetch_dataset(dataset, context.output, fetch=fetch, work=context.work, progress=progress)
-    (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    context.write_result(result)
 
 
 def fetch_dataset(

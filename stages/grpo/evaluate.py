@@ -30,7 +30,7 @@ from stages.weights.transfer import read_tensor
 if TYPE_CHECKING:
     from stages.grpo.data import Prompts, Vocabulary
     from stages.grpo.rollout import Decoder
-    from stages.rewards import RewardScores
+    from stages.rewards.score import RewardScores
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,8 @@ def answer(
 ) -> Answers:
     """Greedy completions of all prompts, and sampled ones of the first."""
     from stages.grpo.sampling import uniforms
-    from stages.rewards import score
     from stages.rewards.functions import accuracy_reward
-    from stages.rewards.score import check_failures
+    from stages.rewards.score import check_failures, score
 
     texts, tokens = complete(decoder, prompts, vocabulary, None)
     scores = score(reward, texts, prompts.solutions, tokens)

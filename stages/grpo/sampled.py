@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stages.grpo.algorithm import dapo
 from stages.grpo.data import Prompts
 from stages.grpo.rollout import Completions
-from stages.rewards import RewardScores
+from stages.rewards.score import RewardScores
 
 Array = NDArray[Any]
 

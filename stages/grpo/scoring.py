@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.collectives import Gather
-from stages.rewards import RewardConfig, RewardScores, score
-from stages.rewards.score import MOST_SAID, weighted
+from stages.rewards.config import RewardConfig
+from stages.rewards.score import MOST_SAID, RewardScores, score, weighted
 
 BYTES = 4 * MOST_SAID  # a character has at most four
 

@@ -6,16 +6,11 @@ import ctypes
 import functools
 import os
 import sys
-import time
-from pathlib import Path
 
 import psutil
 
 from stages.base.errors import ConfigError, Problem
-from stages.grpo import cores
-
-LISTENING = "0A"  # state of a socket in /proc/net/tcp (Linux, include/net/tcp_states.h)
-LOOPBACK = ("127.0.0.1", "localhost")
+from stages.grpo import cores, rendezvous
 
 
 def role() -> str | None:
@@ -51,8 +46,7 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
     use_device(device_target)
     if role() is None:
         return 0, 1
-    wait_for_scheduler(os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]), timeout_s=60.0)
-    init()
+    rendezvous.meet(init, os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]))
     return int(get_rank()), int(get_group_size())
 
 
@@ -66,7 +60,7 @@ def take_cores() -> int | None:
         Threads for its kernels; None: MindSpore's choice.
     """
     workers = int(os.environ.get("MS_WORKER_NUM", "1"))
-    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
+    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in rendezvous.LOOPBACK:
         return None
     allowed = os.sched_getaffinity(0)
     limit = cores.quota()
@@ -114,21 +108,3 @@ def use_device(target: str) -> None:
         rule = f"MindSpore {ms.__version__} refuses: {str(error).partition(' Please check')[0].strip()}"
         remedy = "set engine.device_target=CPU, or install what the device needs (for Ascend: CANN)"
         raise ConfigError([Problem("engine.device_target", target, rule, remedy)]) from error
-
-
-def wait_for_scheduler(host: str, port: int, timeout_s: float) -> None:
-    """Wait until the scheduler listens, where that can be seen.
-
-    A worker that knocks too early is sent into several rounds of half-second waits, 8 s altogether
-    (mindspore 2.7.0, ccsrc/distributed/cluster/topology/compute_graph_node.cc). On another host's
-    scheduler, or after the timeout, MindSpore's own way is left to it.
-    """
-    table = Path("/proc/net/tcp")
-    if host not in LOOPBACK or not table.is_file():
-        return
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        rows = [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
-        if any(row[1].endswith(f":{port:04X}") and row[3] == LISTENING for row in rows):
-            return
-        time.sleep(0.02)

@@ -1,12 +1,12 @@
 """The data card: tokenize's result.json as tables, small histograms and decoded samples."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stages.report.artifacts import mapping
-from stages.report.tables import MAX_ROWS, plain
+from stages.report.tables import MAX_ROWS, leaves, plain
 from stages.report.text import figure, number, percent, shorten, words
 
 MAX_FILES, MAX_BARS = 12, 40
@@ -52,7 +52,7 @@ def data_card(result: Mapping[str, Any], text_limit: int) -> DataCard:
     lengths, samples = [], []
     for file, card in files.items():
         plainly = {key: value for key, value in card.items() if key not in ("lengths", "samples")}
-        for what, shown in leaves(plainly):
+        for what, shown in _rows(plainly):
             counts.setdefault(what, {})[file] = shown
         lengths += [_length(file, column, mapping(v)) for column, v in mapping(card.get("lengths")).items()]
         rows = card.get("samples")
@@ -61,7 +61,7 @@ def data_card(result: Mapping[str, Any], text_limit: int) -> DataCard:
             texts = tuple((words(str(key)), shorten(str(value), text_limit)) for key, value in fields)
             samples.append((file, texts))
     table = [(what, *(values.get(file, "–") for file in files)) for what, values in counts.items()]
-    rest = leaves({key: value for key, value in result.items() if key != "files" or not files})
+    rest = _rows({key: value for key, value in result.items() if key != "files" or not files})
     return DataCard(tuple(files), tuple(table[:MAX_ROWS]), tuple(lengths[:40]), tuple(samples), tuple(rest))
 
 
@@ -74,9 +74,9 @@ def _length(file: str, column: str, values: Mapping[str, Any]) -> Length:
     return Length(file, str(column), shown, tuple(bar / top for bar in bars[:MAX_BARS]))
 
 
-def leaves(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A nested mapping as (phrase, value) rows, numbers written for people, at most 400."""
-    return [(words(key), _shown(key, value)) for key, value in list(_walk(values, ""))[:MAX_ROWS]]
+def _rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A nested mapping as (phrase, value) rows, numbers written for people."""
+    return [(words(key), _shown(key, value)) for key, value in leaves(values, " · ")]
 
 
 def _shown(key: str, value: object) -> str:
@@ -88,11 +88,3 @@ def _shown(key: str, value: object) -> str:
     if isinstance(value, list) and len(value) > 6 and all(number(item) is not None for item in value):
         return f"{len(value):,} values, {figure(min(value))} to {figure(max(value))}"
     return "none" if value in ({}, [], None) else plain(value)
-
-
-def _walk(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _walk(value, f"{prefix}{key} · ")
-        else:
-            yield f"{prefix}{key}", value

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,22 @@ class Sample:
     verdict: str
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A nested mapping as (dotted key, value) rows, at most 400."""
-    rows: list[tuple[str, str]] = []
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict) and value and len(rows) < MAX_ROWS:
-            rows += flat(value, f"{name}.")
-        else:
-            rows.append((name, plain(value)))
-    return rows[:MAX_ROWS]
+    return [(name, plain(value)) for name, value in leaves(values, ".")]
+
+
+def leaves(values: Mapping[str, Any], between: str) -> Iterator[tuple[str, object]]:
+    """The first 400 values of a nested mapping, each with its keys, joined."""
+
+    def walk(part: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
+        for key, value in part.items():
+            if isinstance(value, dict) and value:
+                yield from walk(value, f"{prefix}{key}{between}")
+            else:
+                yield f"{prefix}{key}", value
+
+    return islice(walk(values, ""), MAX_ROWS)
 
 
 def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:

@@ -1,19 +1,4 @@
-"""Reward functions: how good is a completion, given the ground truth?
+"""Reward functions: how good is a completion, given the ground truth? `score` weighs several.
 
-Each `*_reward` takes (completions, solutions) and returns one number each; `score` weighs several.
+The modules are imported one by one: a plan asks for the settings alone.
 """
-
-from stages.rewards.config import RewardConfig
-from stages.rewards.functions import (
-    accuracy_reward,
-    answer_format_reward,
-    format_reward,
-    qwen_accuracy_reward,
-)
-from stages.rewards.knights import knights_reward
-from stages.rewards.score import RewardScores, score
-
-__all__ = [
-    "RewardConfig", "RewardScores", "accuracy_reward", "answer_format_reward", "format_reward",
-    "knights_reward", "qwen_accuracy_reward", "score",
-]  # fmt: skip

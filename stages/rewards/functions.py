@@ -1,4 +1,4 @@
-"""The built-in reward functions, each for one completion and as a batch.
+"""The built-in reward functions, each for one completion.
 
 The first three behave as mindrlhf's of the same name, quirks included, wherever mindrlhf returns a
 value. Source: mindrlhf e8a8fc1, mindrlhf/reward/reward_fn.py:22-121.
@@ -92,31 +92,12 @@ ITEM_REWARDS: dict[str, ItemReward] = {
 }
 
 
-def _batch(item: ItemReward, completions: list[str], solutions: list[str]) -> list[float]:
+def accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
+    """`accuracy` of each completion; 0.0 where the solution holds no number."""
     rewards = []
     for completion, solution in zip(completions, solutions, strict=True):
         try:
-            rewards.append(item(completion, solution))
+            rewards.append(accuracy(completion, solution))
         except UnscorableError:
             rewards.append(0.0)
     return rewards
-
-
-def accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
-    """`accuracy` of each completion; 0.0 where the solution holds no number."""
-    return _batch(accuracy, completions, solutions)
-
-
-def qwen_accuracy_reward(completions: list[str], solutions: list[str]) -> list[float]:
-    """`qwen_accuracy` of each completion; 0.0 where the solution holds no number."""
-    return _batch(qwen_accuracy, completions, solutions)
-
-
-def format_reward(completions: list[str], solutions: list[str] | None = None) -> list[float]:
-    """`think_format` of each completion; solutions are not looked at."""
-    return _batch(think_format, completions, solutions or [""] * len(completions))
-
-
-def answer_format_reward(completions: list[str], solutions: list[str] | None = None) -> list[float]:
-    """`answer_format` of each completion; solutions are not looked at."""
-    return _batch(answer_format, completions, solutions or [""] * len(completions))

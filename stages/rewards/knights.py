@@ -1,12 +1,12 @@
 """Knights and knaves: who of the islanders tells the truth?
 
-Behaves as mindrlhf's kk_reward. Source: mindrlhf e8a8fc1, mindrlhf/reward/kk_reward_fn.py:22-231.
+Behaves as mindrlhf's kk_reward does with what follows the header of the assistant's turn. Source: mindrlhf
+e8a8fc1, mindrlhf/reward/kk_reward_fn.py:22-231.
 """
 
 import re
 from collections.abc import Sequence
 
-HEADERS = ("Assistant:", "<|im_start|>assistant")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 NAMED = re.compile(r"\b([A-Za-z]+)\b.*?\b(knight|knave)\b", re.IGNORECASE)
@@ -26,32 +26,6 @@ def knights(completion: str, solution: str) -> float:
     """
     found = list(ANSWER.finditer(completion))
     return _score(completion, found[-1].group(1).strip() if found else "", solution)
-
-
-def knights_reward(
-    completions: list[str], solutions: list[str], prompts: Sequence[str] | None = None
-) -> list[float]:
-    """`knights` of each completion.
-
-    Args:
-        completions: texts.
-        solutions: ground truths.
-        prompts: as mindrlhf hands them over: what stands behind the first header of an assistant in
-            prompt and completion together is scored, and nothing is found without one (mindrlhf decodes
-            prompts without special tokens, so ChatML's header is gone there). None: the completions are
-            scored as they stand.
-    """
-    if prompts is None:
-        return [knights(*pair) for pair in zip(completions, solutions, strict=True)]
-    rewards = []
-    for prompt, completion, solution in zip(prompts, completions, solutions, strict=True):
-        whole = prompt + completion
-        header = next((header for header in HEADERS if header in whole), None)
-        if header is None:
-            rewards.append(_score(whole, "", solution))
-        else:
-            rewards.append(knights(whole.partition(header)[2], solution))
-    return rewards
 
 
 def _score(text: str, answer: str, solution: str) -> float:

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig, DatasetConfig
 from stages.fetch.jsonl import Row
+from stages.fetch.records import BadLine
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.text import MARKER, Turn, columns, ground_truth, system_turns, user_text
@@ -31,14 +32,6 @@ class EncodedRow:
     solution: list[int]
     answer: list[int]
     """The whole answer (empty unless asked for)."""
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """A row that is left out, and why."""
-
-    line: int
-    reason: str
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
@@ -102,7 +95,7 @@ class Encoder:
             raise InputError(self.template.path, None, str(error), remedy) from error
         return self.batch_parts([self.template.split(text) for text in rendered])
 
-    def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[Dropped]]:
+    def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[BadLine]]:
         """Encode rows, at full length.
 
         Args:
@@ -116,9 +109,9 @@ class Encoder:
         for row in rows:
             text = ground_truth(row, self.dataset, self.config)
             if not (text if self.compat else text.strip()):
-                dropped.append(Dropped(row.line, NO_TRUTH))
+                dropped.append(BadLine(row.line, NO_TRUTH))
             elif not self.compat and not row.prompt.strip():
-                dropped.append(Dropped(row.line, "the prompt is blank"))
+                dropped.append(BadLine(row.line, "the prompt is blank"))
             else:
                 usable.append(row)
                 texts.append(text)

@@ -1,7 +1,6 @@
 """Stage tokenize: train, test and supervised examples as MindRecord files, with a data card."""
 
 import dataclasses
-import json
 import os
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ from stages.tokenize.packing import tokenize_text
 from stages.tokenize.source import DROPPED, Read
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
-from stages.tokenize.tokenizer import build, load, special_ids
+from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
 
 OTHER_KINDS = {
     "alpaca": tokenize_conversations,
@@ -44,16 +43,13 @@ def run(context: Context) -> None:
         context.inputs["fetch_dataset"], dataset, encoder.columns
     )
 
-    def progress(done: int, total: int) -> None:
-        context.progress(done, total, unit="rows")
-
     files = tokenize_file(
         encoder,
         train,
         context.output / "train.mindrecord",
         dataset.train_rows,
         sft=None if examples else context.output / "sft.mindrecord",
-        progress=progress,
+        progress=partial(context.progress, unit="rows"),
         read=read_train,
     )
     if examples:
@@ -61,8 +57,7 @@ def run(context: Context) -> None:
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
-    text = json.dumps({"files": files, "tokenizer": size}, indent=1, ensure_ascii=False) + "\n"
-    (context.output / "result.json").write_text(text, encoding="utf-8")
+    context.write_result({"files": files, "tokenizer": size})
 
 
 def both_splits(
@@ -106,10 +101,9 @@ def make_encoder(
     """
     RULES.demand(config)
     tokenizer = build(directory, drop_hash_merges=True) if config.compat == "mindrlhf" else load(directory)
-    added = tokenizer.get_added_tokens_decoder()
-    special = {token.content: index for index, token in added.items() if token.special}
-    thinking = config.enable_thinking
-    template = load_template(directory, special, thinking) if config.chat_template else None
+    template = None
+    if config.chat_template:
+        template = load_template(directory, special_tokens(tokenizer), config.enable_thinking)
     return Encoder(tokenizer, special_ids(directory, model), dataset, config, template)
 
 

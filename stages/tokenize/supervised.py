@@ -13,7 +13,7 @@ from typing import Any
 
 from stages.fetch.records import BadLine, encoding_fault, read_records, text_fault
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
-from stages.tokenize.encode import IGNORED, Dropped, Encoder, pad
+from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
 from stages.tokenize.text import Turn, system_turns
@@ -122,7 +122,7 @@ def _turn(message: Mapping[str, Any]) -> Turn | str:
     return fault or Turn(ROLES[name] or name, text)
 
 
-def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[Dropped]]:
+def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example], list[BadLine]]:
     """Encode conversations, at full length: the usable ones in order, and the others with reasons."""
     template = encoder.template
     assert isinstance(template, ChatTemplate)  # its rules require one for these kinds
@@ -134,7 +134,7 @@ def encode(encoder: Encoder, rows: Sequence[Conversation]) -> tuple[list[Example
         try:
             pieces = template.pieces([*first, *row.turns])
         except TemplateRefusalError as error:
-            dropped.append(Dropped(row.line, str(error)))
+            dropped.append(BadLine(row.line, str(error)))
             continue
         for piece in pieces:
             spans.append((row.line, len(parts), piece.learnt))

@@ -225,6 +225,12 @@ def _checked_ids(where: object, key: str, value: Any, rows: Any) -> tuple[int, .
     return tuple(listed)
 
 
+def special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """Text -> id of the tokens that no text is split into."""
+    added = tokenizer.get_added_tokens_decoder()
+    return {token.content: index for index, token in added.items() if token.special}
+
+
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
     """Added token -> id, from tokenizer_config.json where it lists them (cheap), else from tokenizer.json.
 

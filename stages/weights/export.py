@@ -85,12 +85,8 @@ def _sources(
                 where, None, "the model config has no such tensor", "export weights without optimizer states"
             )
         if tensors[name].shape != expected[name].shape:
-            raise InputError(
-                where,
-                list(tensors[name].shape),
-                f"the model config asks for {list(expected[name].shape)}",
-                "give its own reference",
-            )
+            rule = f"the model config asks for {list(expected[name].shape)}"
+            raise InputError(where, list(tensors[name].shape), rule, "give its own reference")
     for name, weight in expected.items():
         if name not in tensors:
             raise InputError(
@@ -98,12 +94,8 @@ def _sources(
             )
         for part in weight.parts:
             if part not in stored:
-                raise InputError(
-                    f"{reference}: {part}",
-                    None,
-                    "this tensor is missing",
-                    "give the reference of these weights",
-                )
+                rule = "this tensor is missing"
+                raise InputError(f"{reference}: {part}", None, rule, "give the reference of these weights")
     return {name: tensors[name] for name in expected}
 
 

@@ -107,20 +107,12 @@ def _header_bytes(length_bytes: bytes, stream: Any, size: int, file: Path) -> by
             file, None, "is a Git LFS pointer, not the weights", "run `git lfs pull` in its directory"
         )
     if len(length_bytes) < 8:
-        raise InputError(
-            file,
-            f"{size} bytes",
-            "is not a safetensors file: shorter than its length field",
-            "download it again",
-        )
+        rule = "is not a safetensors file: shorter than its length field"
+        raise InputError(file, f"{size} bytes", rule, "download it again")
     (length,) = struct.unpack("<Q", length_bytes)
     if length > _MAX_HEADER_BYTES:
-        raise InputError(
-            file,
-            length,
-            "is not a safetensors file: its header length is impossible",
-            "give a safetensors file",
-        )
+        rule = "is not a safetensors file: its header length is impossible"
+        raise InputError(file, length, rule, "give a safetensors file")
     if 8 + length > size:
         raise InputError(
             file, f"{size} bytes", f"is truncated within its header of {length} bytes", "download it again"
@@ -156,12 +148,8 @@ def _tensor(name: str, entry: Any, file: Path, start: int) -> StoredTensor:
         raise InputError(where, entry, "must have dtype, shape and data_offsets", "download the file again")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
-        raise InputError(
-            where,
-            dtype,
-            f"unknown dtype; known: {', '.join(ITEM_BYTES)}",
-            "convert the weights to a known dtype",
-        )
+        rule = f"unknown dtype; known: {', '.join(ITEM_BYTES)}"
+        raise InputError(where, dtype, rule, "convert the weights to a known dtype")
     if not _naturals(shape):
         raise InputError(
             where, shape, "shape must be a list of non-negative whole numbers", "download the file again"
@@ -193,9 +181,5 @@ def _check_cover(tensors: Any, start: int, size: int, file: Path) -> None:
             rule = f"is truncated: this tensor ends at byte {position}, the file at {size}"
             raise InputError(f"{file}: {tensor.name}", None, rule, "download the file again")
     if position != size:
-        raise InputError(
-            file,
-            f"{size} bytes",
-            f"has {size - position} bytes that belong to no tensor",
-            "download it again",
-        )
+        rule = f"has {size - position} bytes that belong to no tensor"
+        raise InputError(file, f"{size} bytes", rule, "download it again")

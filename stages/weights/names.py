@@ -127,21 +127,13 @@ def _check(
 ) -> None:
     for name, size in expected.items():
         if name not in stored:
-            raise InputError(
-                f"{source}: {name}",
-                None,
-                "this tensor is missing",
-                "download the model again, or mend the model config",
-            )
+            remedy = "download the model again, or mend the model config"
+            raise InputError(f"{source}: {name}", None, "this tensor is missing", remedy)
         check_float(stored[name])
         if stored[name].shape != size:
             rule = f"the model config asks for {list(size)}"
-            raise InputError(
-                f"{stored[name].file}: {name}",
-                list(stored[name].shape),
-                rule,
-                "give the config of these weights",
-            )
+            remedy = "give the config of these weights"
+            raise InputError(f"{stored[name].file}: {name}", list(stored[name].shape), rule, remedy)
     for name, tensor in stored.items():
         if name in expected or name.endswith("rotary_emb.inv_freq"):  # a buffer of old exports
             continue
@@ -149,12 +141,8 @@ def _check(
         repeats = family.repeated(shape).get(name)
         left = family.untrained is not None and name.startswith(family.untrained(shape)[0])
         if not left and (repeats is None or not same_data(tensor, stored[repeats])):
-            raise InputError(
-                f"{tensor.file}: {name}",
-                None,
-                "the model config has no such tensor",
-                "give the config of these weights",
-            )
+            rule = "the model config has no such tensor"
+            raise InputError(f"{tensor.file}: {name}", None, rule, "give the config of these weights")
 
 
 def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
@@ -163,12 +151,9 @@ def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
         return whole(parts[0], weight.name)
     dtypes = {part.dtype for part in parts}
     if len(dtypes) > 1:
-        raise InputError(
-            f"{parts[0].file}: {weight.name}",
-            sorted(dtypes),
-            "its parts must have one dtype to be fused",
-            "give weights of one dtype" if weight.stacked else "set qkv_concat=false",
-        )
+        rule = "its parts must have one dtype to be fused"
+        remedy = "give weights of one dtype" if weight.stacked else "set qkv_concat=false"
+        raise InputError(f"{parts[0].file}: {weight.name}", sorted(dtypes), rule, remedy)
     tail = tuple(slice(0, size) for size in weight.shape[1:])
     if weight.stacked:
         parts = [replace(part, shape=(1, *part.shape)) for part in parts]

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from stages.base.errors import InputError
 from stages.base.files import shown_bytes
@@ -123,9 +122,7 @@ class OutputFiles:
     def __enter__(self) -> OutputFiles:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self.files:
             file.close()
 

@@ -33,11 +33,8 @@ def slice_of(
         InputError: a dimension is not divisible by its number of slices, or the ranks differ.
     """
     if len(shape) != len(layout.tensor_map):
-        raise InputError(
-            name,
-            list(shape),
-            f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy",
-        )
+        rule = f"must have {len(layout.tensor_map)} dimensions as its tensor_map in the strategy"
+        raise InputError(name, list(shape), rule)
     coordinates = _coordinates(rank % layout.cards, layout.dev_matrix)
     slices = []
     for size, axis in zip(shape, layout.tensor_map, strict=True):
@@ -85,11 +82,7 @@ def _coordinates(card: int, dev_matrix: Sequence[int]) -> list[int]:
 
 def _part(size: int, parts: int, part: int, name: str, shape: Sequence[int]) -> slice:
     if size % parts:
-        raise InputError(
-            name,
-            list(shape),
-            f"{size} is not divisible into {parts} slices",
-            "the strategy belongs to another model",
-        )
+        rule = f"{size} is not divisible into {parts} slices"
+        raise InputError(name, list(shape), rule, "the strategy belongs to another model")
     length = size // parts
     return slice(part * length, (part + 1) * length)

@@ -99,12 +99,8 @@ def _join_headers(headers: Iterable[Header]) -> dict[str, StoredTensor]:
     for header in headers:
         for name, stored in header.tensors.items():
             if name in result:
-                raise InputError(
-                    f"{header.file}: {name}",
-                    None,
-                    f"stands in {result[name].file} too",
-                    "remove one of the two files",
-                )
+                rule = f"stands in {result[name].file} too"
+                raise InputError(f"{header.file}: {name}", None, rule, "remove one of the two files")
             result[name] = stored
     return result
 
@@ -115,12 +111,8 @@ def _indexed(index: Path) -> dict[str, StoredTensor]:
     headers = {file: read_header(index.parent / file) for file in sorted(set(files.values()))}
     for name, file in files.items():
         if name not in headers[file].tensors:
-            raise InputError(
-                f"{index}: {name}",
-                file,
-                "the index places this tensor in a file that lacks it",
-                "download both again",
-            )
+            rule = "the index places this tensor in a file that lacks it"
+            raise InputError(f"{index}: {name}", file, rule, "download both again")
     result = _join_headers(headers.values())
     for name, stored in result.items():
         if name not in files:
@@ -139,12 +131,8 @@ def read_weight_map(index: Path) -> dict[str, str]:
         raise InputError(index, None, "must map tensor names to file names", "download it again")
     for name, file in files.items():
         if Path(file).name != file or file in ("", ".", "..") or len(file.encode("utf-8", "replace")) > 255:
-            raise InputError(
-                f"{index}: {name}",
-                file,
-                "must be a file name within the index's own directory",
-                "do not use this index",
-            )
+            rule = "must be a file name within the index's own directory"
+            raise InputError(f"{index}: {name}", file, rule, "do not use this index")
         if not (index.parent / file).is_file():
             pickle = file.endswith((".bin", ".pt"))
             remedy = "save the model as safetensors" if pickle else "download the missing shard"
@@ -203,12 +191,8 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
     strategy = plain_strategy(strategy)
     ranks = {rank: open_rank(path) for rank, path in rank_directories(root).items()}
     if max(ranks) >= strategy.ranks:
-        raise InputError(
-            root,
-            f"rank_{max(ranks)}",
-            f"the strategy has {strategy.ranks} ranks",
-            "give the strategy of these weights",
-        )
+        rule = f"the strategy has {strategy.ranks} ranks"
+        raise InputError(root, f"rank_{max(ranks)}", rule, "give the strategy of these weights")
     pieces: dict[str, dict[tuple[tuple[int, int], ...], Piece]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for rank, header in ranks.items():
@@ -217,12 +201,8 @@ def open_ranks(root: Path, strategy: Strategy) -> dict[str, Tensor]:
             shape = shapes.setdefault(name, full_shape(layout, stored.shape or (1,)))
             box = slice_of(layout, shape, rank, f"{stored.file}: {name}")
             if tuple(extent.stop - extent.start for extent in box) != (stored.shape or (1,)):
-                raise InputError(
-                    f"{stored.file}: {name}",
-                    list(stored.shape),
-                    "its shape differs from the other ranks'",
-                    "mix no runs",
-                )
+                rule = "its shape differs from the other ranks'"
+                raise InputError(f"{stored.file}: {name}", list(stored.shape), rule, "mix no runs")
             # Replicas hold the same bytes: the first rank that has them serves.
             pieces.setdefault(name, {}).setdefault(
                 tuple((extent.start, extent.stop) for extent in box), Piece(stored, box)
@@ -257,12 +237,8 @@ def _layout_of(name: str, stored: StoredTensor, strategy: Strategy) -> TensorLay
             0,
             tuple(range(strategy.stages)),
         )
-    raise InputError(
-        f"{stored.file}: {name}",
-        None,
-        "the strategy does not list this tensor",
-        "give the strategy of these weights",
-    )
+    rule = "the strategy does not list this tensor"
+    raise InputError(f"{stored.file}: {name}", None, rule, "give the strategy of these weights")
 
 
 def full_shape(layout: TensorLayout, slice_shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -282,18 +258,10 @@ def full_shape(layout: TensorLayout, slice_shape: tuple[int, ...]) -> tuple[int,
 def _assemble(name: str, shape: tuple[int, ...], pieces: tuple[Piece, ...], root: Path) -> Tensor:
     dtypes = {piece.stored.dtype for piece in pieces}
     if len(dtypes) > 1:
-        raise InputError(
-            root,
-            name,
-            f"its slices have different dtypes: {', '.join(sorted(dtypes))}",
-            "mix no runs in one directory",
-        )
+        rule = f"its slices have different dtypes: {', '.join(sorted(dtypes))}"
+        raise InputError(root, name, rule, "mix no runs in one directory")
     covered = sum(math.prod(extent.stop - extent.start for extent in piece.box) for piece in pieces)
     if covered != math.prod(shape):
-        raise InputError(
-            root,
-            name,
-            f"only {covered} of {math.prod(shape)} elements are present",
-            "give all rank directories",
-        )
+        rule = f"only {covered} of {math.prod(shape)} elements are present"
+        raise InputError(root, name, rule, "give all rank directories")
     return Tensor(name, dtypes.pop(), shape, pieces, scalar=not pieces[0].stored.shape)

@@ -112,22 +112,14 @@ def _check(tensors: Mapping[str, Tensor], strategy: Strategy, root: Path) -> Non
     for name, tensor in tensors.items():
         if name not in strategy.tensors and tensor.shape != (1,):
             where = f"{tensor.pieces[0].stored.file}: {name}"
-            raise InputError(
-                where,
-                None,
-                f"the strategy for {root.name} does not list this tensor",
-                "write the strategy of this model",
-            )
+            rule = f"the strategy for {root.name} does not list this tensor"
+            raise InputError(where, None, rule, "write the strategy of this model")
     if all(is_clone(name) or tensor.shape == (1,) for name, tensor in tensors.items()):
         return  # an optimizer's checkpoint, without the parameters themselves
     for name in strategy.tensors:
         if name not in tensors and not is_clone(name):
-            raise InputError(
-                root,
-                name,
-                "the strategy lists this tensor, the weights lack it",
-                "write the strategy of this model",
-            )
+            rule = "the strategy lists this tensor, the weights lack it"
+            raise InputError(root, name, rule, "write the strategy of this model")
 
 
 def split_directory(

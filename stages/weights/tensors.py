@@ -72,12 +72,8 @@ def slices_of(full: Mapping[str, Array], strategy: Strategy, rank: int) -> dict[
     for name, array in full.items():
         if name not in strategy.tensors:
             if array.size != 1:
-                raise InputError(
-                    name,
-                    list(array.shape),
-                    "the strategy does not list this tensor",
-                    "give the strategy of this model",
-                )
+                rule = "the strategy does not list this tensor"
+                raise InputError(name, list(array.shape), rule, "give the strategy of this model")
             result[name] = array
         elif strategy.holds(name, rank):
             result[name] = array[slice_of(strategy.tensors[name], array.shape, rank, name)]

@@ -148,12 +148,8 @@ class _Descriptors:
         while view:
             count = os.preadv(self._open[stored.file], [view], offset)
             if count == 0:
-                raise InputError(
-                    f"{stored.file}: {stored.name}",
-                    None,
-                    "ended while being read",
-                    "let nothing change it meanwhile",
-                )
+                remedy = "let nothing change it meanwhile"
+                raise InputError(f"{stored.file}: {stored.name}", None, "ended while being read", remedy)
             view, offset = view[count:], offset + count
 
     def __enter__(self) -> _Descriptors:

@@ -1,5 +1,6 @@
 """How long nothing takes: a finished graph asked again, beside DVC and Snakemake on the same shape.
 
+noop is `luigi --module pipeline RunGRPO`, noop_run `grpoflow run`, which needs no Luigi for that.
 Peers are options, each in an environment of its own: --dvc PATH and --snakemake PATH (default: PATH's).
 """
 
@@ -41,17 +42,19 @@ def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]
     _fill(plan, store)
     env = {"XDG_CACHE_HOME": str(root / "cache")}
     overrides = f"store={store.root}"
-    run = partial(
+    by_luigi = partial(
         wall_s, [str(BIN / "luigi"), "--module", "pipeline", "RunGRPO", "--overrides", overrides], root, env
     )
+    run = partial(wall_s, [str(BIN / "grpoflow"), "run", overrides], root, env)
     planned = partial(wall_s, [str(BIN / "grpoflow"), "plan", overrides], root, env)
     figures = []
-    dvc_ratio = snakemake_ratio = None
+    dvc_ratio = run_ratio = snakemake_ratio = None
     if dvc:
         peer = _dvc_project(root / "dvc", plan, dvc)
-        ours, theirs = paired_medians(RUNS, run, peer)
-        dvc_ratio = ours / theirs
-        figures += [Figure("noop_s", ours, "s"), Figure("noop_dvc_s", theirs, "s")]
+        ours, typed, theirs = paired_medians(RUNS, by_luigi, run, peer)
+        dvc_ratio, run_ratio = ours / theirs, typed / theirs
+        figures += [Figure("noop_s", ours, "s"), Figure("noop_run_s", typed, "s")]
+        figures += [Figure("noop_dvc_s", theirs, "s")]
     if snakemake:
         peer = _snakemake_project(root / "snakemake", plan, snakemake)
         ours, theirs = paired_medians(RUNS, planned, peer)
@@ -59,6 +62,7 @@ def _measure(root: Path, dvc: str | None, snakemake: str | None) -> list[Figure]
         figures += [Figure("plan_s", ours, "s"), Figure("plan_snakemake_s", theirs, "s")]
     return [
         at_most("noop_dvc_ratio", dvc_ratio, DVC_BAR),
+        at_most("noop_run_dvc_ratio", run_ratio, DVC_BAR),
         at_most("plan_snakemake_ratio", snakemake_ratio, SNAKEMAKE_BAR),
         *figures,
     ]

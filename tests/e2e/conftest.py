@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,51 +47,42 @@ class Finished:
     stderr: str
 
     @property
-    def result(self) -> dict[str, str]:
+    def result(self):
         """The last line of stdout, taken apart."""
         word, *pairs = self.stdout.strip().splitlines()[-1].split()
         assert word == "result", self.stdout + self.stderr
         return dict(pair.split("=", 1) for pair in pairs)
 
     @property
-    def started(self) -> list[str]:
+    def started(self):
         """Stages that were started, in order."""
         return [line.split(":")[0] for line in self.stderr.splitlines() if line.endswith(": started")]
 
 
-def luigi(store: Path, *overrides: str, task: str = "RunGRPO") -> list[str]:
+def luigi(store, *overrides, task="RunGRPO"):
     """The command that a user types."""
     program = str(Path(sys.executable).parent / "luigi")
-    return [
-        program,
-        "--module",
-        "pipeline",
-        task,
-        "--overrides",
-        json.dumps([f"store={store}", *overrides]),
-    ]
+    return [program, "--module", "pipeline", task, "--overrides", json.dumps([f"store={store}", *overrides])]
 
 
-def command(store: Path, *overrides: str) -> list[str]:
+def command(store, *overrides):
     """The same with the cheap settings."""
     return luigi(store, *CHEAP, *overrides)
 
 
-def run_plain(store: Path, *overrides: str, task: str = "RunGRPO") -> Finished:
+def run_plain(store, *overrides, task="RunGRPO"):
     """Type it without the cheap settings, and wait."""
     line = luigi(store, *overrides, task=task)
     done = subprocess.run(line, capture_output=True, text=True, timeout=500, cwd=store.parent)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def run(store: Path, *overrides: str) -> Finished:
+def run(store, *overrides):
     """Type it with them, and wait."""
     return run_plain(store, *CHEAP, *overrides)
 
 
-def once(
-    factory: pytest.TempPathFactory, name: str, build: Callable[[Path], Finished]
-) -> tuple[Path, Finished]:
+def once(factory, name, build):
     """A store that one of pytest-xdist's processes makes for all, and how the run that made it ended.
 
     Nobody may change it: a test that runs something in it takes a copy.
@@ -108,7 +98,7 @@ def once(
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+def finished(tmp_path_factory):
     """One finished run."""
     store, ended = once(tmp_path_factory, "finished", run)
     assert ended.exit_code == 0, ended.stderr
@@ -116,16 +106,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, Finished], tmp_path: Path) -> Path:
+def copy(finished, tmp_path):
     """A copy of the finished store that a test may change."""
     return Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
 
 
 @pytest.fixture
-def without(copy: Path) -> Callable[..., Path]:
+def without(copy):
     """The copy without the artifacts of some stages."""
 
-    def remove(*stages: str) -> Path:
+    def remove(*stages):
         for stage in stages:
             shutil.rmtree(copy / stage)
         shutil.rmtree(copy / ".logs")  # old logs would look like signs of life
@@ -134,23 +124,23 @@ def without(copy: Path) -> Callable[..., Path]:
     return remove
 
 
-def to_build(store: Path, *overrides: str) -> list[str]:
+def to_build(store, *overrides):
     """Stages that a plan with the cheap settings would run."""
     rows = explain(*prepare_plan([*CHEAP, f"store={store}", *overrides]))
     return [row.stage for row in rows if row.state != "CACHED"]
 
 
-def manifests(store: Path) -> dict[str, float]:
+def manifests(store):
     """Stage -> time of its commit (one artifact per stage)."""
     return {file.parent.parent.name: os.stat(file).st_mtime for file in store.glob("[!.]*/*/manifest.json")}
 
 
 @pytest.fixture(scope="session")
-def mindrlhf_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mindrlhf_prepared(tmp_path_factory):
     """A store in which everything before grpo is done; grpo was ended by a dead worker at step 0."""
     from tests.e2e import mindrlhf, outside
 
-    def build(store: Path) -> Finished:
+    def build(store):
         done = mindrlhf.run(store, mindrlhf.standin("die@0:1"), *outside.surrounded(store.parent))
         for left in (".logs", ".work"):  # how far the other worker came is chance
             shutil.rmtree(store / left, ignore_errors=True)
@@ -162,6 +152,6 @@ def mindrlhf_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def mindrlhf_store(mindrlhf_prepared: Path, tmp_path: Path) -> Path:
+def mindrlhf_store(mindrlhf_prepared, tmp_path):
     """A copy that a test may change."""
     return Path(shutil.copytree(mindrlhf_prepared, tmp_path / "store", symlinks=True))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ import pytest
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import Finished, command, run
+from tests.e2e.conftest import command, run
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path):
     """A file system of 2 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -35,9 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("left_kib", [0, 100, 400])
-def test_a_disk_that_fills_while_grpo_trains(
-    finished: tuple[Path, Finished], small_disk: Path, left_kib: int
-) -> None:
+def test_a_disk_that_fills_while_grpo_trains(finished, small_disk, left_kib):
     """It ends with the cause, wherever the disk is full, and the same command goes on once there is room."""
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     store = Path(shutil.copytree(finished[0], small_disk / "store", symlinks=True))
@@ -57,7 +54,7 @@ def test_a_disk_that_fills_while_grpo_trains(
     assert list(verify(Store(store), deep=True)) == []
 
 
-def test_a_full_disk(small_disk: Path) -> None:
+def test_a_full_disk(small_disk):
     failed = run(small_disk / "store", "dataset.train_rows=6000")
     assert failed.exit_code == 1
     assert "free space" in failed.stderr
@@ -81,7 +78,7 @@ sys.exit(main(["run", *sys.argv[1:]]))
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o700])
-def test_a_store_of_somebody_else(mode: int) -> None:
+def test_a_store_of_somebody_else(mode):
     """Root ignores modes, so another user tries."""
     if os.getuid() != 0:
         pytest.skip("needs root, to become another user")
@@ -103,7 +100,7 @@ def test_a_store_of_somebody_else(mode: int) -> None:
         assert not any(path.is_dir() for path in store.iterdir())
 
 
-def test_a_port_in_use(without: Callable[..., Path]) -> None:
+def test_a_port_in_use(without):
     store = without("report", "export", "evaluate", "grpo")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -116,7 +113,7 @@ def test_a_port_in_use(without: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(("package", "version"), [("numpy", "2.1.0"), ("safetensors", "0.8.0")])
-def test_a_package_that_is_known_to_break(tmp_path: Path, package: str, version: str) -> None:
+def test_a_package_that_is_known_to_break(tmp_path, package, version):
     """What pip would have installed, seen as pip's metadata tells it."""
     shadow = tmp_path / "shadow" / f"{package}-{version}.dist-info"
     shadow.mkdir(parents=True)
@@ -133,14 +130,14 @@ def test_a_package_that_is_known_to_break(tmp_path: Path, package: str, version:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_clock_that_goes_backwards(copy: Path) -> None:
+def test_a_clock_that_goes_backwards(copy):
     for file in copy.rglob("*"):
         os.utime(file, (time.time() + 10**6,) * 2, follow_symlinks=False)
     assert run(copy).started == []
     assert run(copy, "report.title=later").started == ["report"]
 
 
-def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path: Path) -> None:
+def test_the_digests_of_user_files_do_not_trust_a_restored_time(tmp_path):
     """An editor that keeps the modification time still changes the inode or the size."""
     data = tmp_path / "data"
     data.mkdir()

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +10,14 @@ import pytest
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash
-from tests.e2e.conftest import Finished, manifests, run, to_build
+from tests.e2e.conftest import manifests, run, to_build
 from tests.pipeline.stage_digests import check
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]
 
 
-def test_the_whole_chain_runs(finished: tuple[Path, Finished]) -> None:
+def test_the_whole_chain_runs(finished):
     store, first = finished
     assert first.exit_code == 0, first.stderr
     assert sorted(first.started) == sorted(CHAIN)
@@ -33,13 +32,13 @@ def test_the_whole_chain_runs(finished: tuple[Path, Finished]) -> None:
     assert sorted(manifests(store)) == sorted(CHAIN)
 
 
-def test_sft_and_evaluate_write_nothing_else_without_its_version(finished: tuple[Path, Finished]) -> None:
+def test_sft_and_evaluate_write_nothing_else_without_its_version(finished):
     for stage in ("sft", "evaluate"):
         (artifact,) = (finished[0] / stage).glob("[0-9a-f]*")
         check(stage, artifact, finished[0], exact=False)
 
 
-def test_split_really_splits_and_generate_really_differs(finished: tuple[Path, Finished]) -> None:
+def test_split_really_splits_and_generate_really_differs(finished):
     from stages.weights.header import read_header
 
     store = finished[0]
@@ -55,9 +54,7 @@ def test_split_really_splits_and_generate_really_differs(finished: tuple[Path, F
         assert generate.shape == full
 
 
-def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(
-    finished: tuple[Path, Finished], copy: Path
-) -> None:
+def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(finished, copy):
     before = manifests(copy)
     again = run(copy)
     assert again.exit_code == 0
@@ -67,7 +64,7 @@ def test_in_a_store_that_moved_nothing_is_started_and_the_result_still_told(
     assert manifests(copy) == before
 
 
-def test_what_a_run_had_finished_is_told_as_coming_from_the_store(copy: Path) -> None:
+def test_what_a_run_had_finished_is_told_as_coming_from_the_store(copy):
     changed = run(copy, "report.title=again")
     assert changed.exit_code == 0, changed.stderr
     assert changed.started == ["report"]
@@ -82,9 +79,7 @@ def test_what_a_run_had_finished_is_told_as_coming_from_the_store(copy: Path) ->
         ("layout=dp2_mp1_pp1", ["strategy", "split", "sft", "grpo", "evaluate", "export", "report"]),
     ],
 )
-def test_a_change_reruns_what_reads_it_and_what_follows_only(
-    finished: tuple[Path, Finished], override: str, stages: list[str]
-) -> None:
+def test_a_change_reruns_what_reads_it_and_what_follows_only(finished, override, stages):
     assert to_build(finished[0], override) == stages
 
 
@@ -97,15 +92,11 @@ def test_a_change_reruns_what_reads_it_and_what_follows_only(
         if stage != "grpo"
     ],
 )
-def test_a_killed_stage_is_built_again_and_nothing_else(
-    finished: tuple[Path, Finished], tmp_path: Path, stage: str, share: float
-) -> None:
+def test_a_killed_stage_is_built_again_and_nothing_else(finished, tmp_path, stage, share):
     crash.trial(finished[0], tmp_path, stage, share)
 
 
-def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(
-    finished: tuple[Path, Finished], without: Callable[..., Path]
-) -> None:
+def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(finished, without):
     store = without("grpo")
     process = crash.start(store, "grpo", ".work/grpo-*/checkpoints/step_*/state.json")
     crash.kill_everything(process, store)
@@ -134,7 +125,7 @@ def test_a_grpo_killed_with_all_its_workers_goes_on_to_the_same_last_bit(
 @pytest.mark.parametrize(  # SIGTERM in the default suite: test_sweep.py
     ("number", "exit_code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
 )
-def test_a_signal_stops_the_whole_tree(without: Callable[..., Path], number: int, exit_code: int) -> None:
+def test_a_signal_stops_the_whole_tree(without, number, exit_code):
     store = without("grpo")
     process = crash.start(store, "grpo", ".logs/grpo-*/worker_1.log")
     os.kill(process.pid, number)
@@ -145,7 +136,7 @@ def test_a_signal_stops_the_whole_tree(without: Callable[..., Path], number: int
     assert crash.jobs_of(store) == set()
 
 
-def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path: Path) -> None:
+def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "train.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\nnot json\n')
@@ -158,7 +149,7 @@ def test_a_failing_stage_is_told_once_and_ends_with_one(tmp_path: Path) -> None:
     assert not list((tmp_path / "store" / "fetch_dataset").glob("[0-9a-f]*"))
 
 
-def test_the_orchestrator_imports_no_accelerator_framework() -> None:
+def test_the_orchestrator_imports_no_accelerator_framework():
     code = (
         "import sys, pipeline, pipeline.cli, pipeline.cli.run, launch.process.job\n"
         "print(sorted({'mindspore', 'mindformers', 'torch', 'ray'} & sys.modules.keys()))"

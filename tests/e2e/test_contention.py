@@ -4,15 +4,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import contention
-from tests.e2e.conftest import Finished
 
 GRAPHS = ([], [], ["report.title=other"], ["report.samples=3"])
 
 
 @pytest.mark.parametrize("locks", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_processes_that_want_the_same_at_once(
-    finished: tuple[Path, Finished], tmp_path: Path, locks: bool
-) -> None:
+def test_processes_that_want_the_same_at_once(finished, tmp_path, locks):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     for stage in ("fetch_dataset", "tokenize", "strategy", "split", "report"):
         shutil.rmtree(store / stage)

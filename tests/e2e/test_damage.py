@@ -1,8 +1,6 @@
 """Every kind of artifact, damaged: it is named, and exactly that one is built again."""
 
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +21,7 @@ KINDS = {
 }
 
 
-def flip(file: Path, position: int) -> None:
+def flip(file, position):
     """Turn one bit round, of a file that is protected against writing."""
     file.chmod(0o644)
     with file.open("r+b") as stream:
@@ -33,7 +31,7 @@ def flip(file: Path, position: int) -> None:
         stream.write(bytes([byte[0] ^ 16]))
 
 
-def files_of(artifact: Path) -> list[Path]:
+def files_of(artifact):
     return [
         file
         for file in sorted(artifact.rglob("*"))
@@ -42,7 +40,7 @@ def files_of(artifact: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("stage", CHAIN)
-def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy: Path, stage: str) -> None:
+def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy, stage):
     store = Store(copy)
     (artifact,) = (copy / stage).glob("[0-9a-f]*")
     files = files_of(artifact)
@@ -62,7 +60,7 @@ def test_damage_to_any_file_is_found_and_costs_that_stage_alone(copy: Path, stag
     assert to_build(copy) == [stage]
 
 
-def test_a_damaged_input_is_not_computed_with(without: Callable[..., Path]) -> None:
+def test_a_damaged_input_is_not_computed_with(without):
     store = without("split")
     (artifact,) = (store / "fetch").glob("[0-9a-f]*")
     weights = max(files_of(artifact), key=lambda file: file.stat().st_size)

@@ -1,11 +1,7 @@
 """A model from a loopback hub through the pipeline: real child processes, the real client, the real store."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +14,6 @@ from stages.fetch.config import TOKENIZER_FILES
 from stages.fetch.stage import build_model
 from stages.models.config import ModelConfig
 from tests.stages.fetch import hub_server
-from tests.stages.fetch.hub_server import Hub
 from tests.stages.fetch.settings import model_values
 
 TOKEN = "ms-0123456789-secret"
@@ -26,7 +21,7 @@ SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 
 
 @pytest.fixture(scope="module")
-def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def content(tmp_path_factory):
     """Files of a small model."""
     root = tmp_path_factory.mktemp("model")
     config = read(ModelConfig, model_values(**SMALL))
@@ -35,7 +30,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+def hub(content, monkeypatch):
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("MODELSCOPE_CACHE", raising=False)
@@ -46,7 +41,7 @@ def hub(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield served
 
 
-def overrides(store: Path, *more: str) -> list[str]:
+def overrides(store, *more):
     shape = {key: value for key, value in model_values(**SMALL).items() if key in read_keys()}
     return [
         f"store={store}",
@@ -58,19 +53,17 @@ def overrides(store: Path, *more: str) -> list[str]:
     ]
 
 
-def read_keys() -> set[str]:
+def read_keys():
     return {*SMALL, "num_attention_heads", "num_key_value_heads", "vocab_size", "rope_theta", "rms_norm_eps"}
 
 
-def fetch(arguments: list[str]) -> Path:
+def fetch(arguments):
     plan, store = prepare_plan(arguments)
     Run(plan, store, arguments).build("fetch")
     return store.path(plan.spec("fetch").key)
 
 
-def test_a_model_is_fetched_once_and_then_no_request_is_made(
-    hub: Hub, tmp_path: Path, content: dict[str, bytes]
-) -> None:
+def test_a_model_is_fetched_once_and_then_no_request_is_made(hub, tmp_path, content):
     arguments = overrides(tmp_path / "store")
     artifact = fetch(arguments)
     for name, expected in content.items():
@@ -91,7 +84,7 @@ def test_a_model_is_fetched_once_and_then_no_request_is_made(
     assert TOKEN.encode() not in told
 
 
-def test_how_a_model_is_fetched_does_not_change_what_it_is(hub: Hub, tmp_path: Path) -> None:
+def test_how_a_model_is_fetched_does_not_change_what_it_is(hub, tmp_path):
     base = prepare_plan(overrides(tmp_path))[0].spec("fetch").key
     for change in ("fetch.offline=true", f"fetch.cache_dir={tmp_path}", "fetch.endpoint=http://mirror"):
         assert prepare_plan(overrides(tmp_path, change))[0].spec("fetch").key == base
@@ -100,7 +93,7 @@ def test_how_a_model_is_fetched_does_not_change_what_it_is(hub: Hub, tmp_path: P
     assert not hub.requests
 
 
-def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub: Hub, tmp_path: Path) -> None:
+def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub, tmp_path):
     with pytest.raises(StageFailed) as offline:
         fetch(overrides(tmp_path / "store", "fetch.offline=true"))
     assert "fetch.offline=true, and me/tiny@v1 is not there" in str(offline.value)
@@ -118,7 +111,7 @@ def test_a_failure_tells_the_reason_and_a_run_offline_what_is_missing(hub: Hub, 
     assert TOKEN.encode() not in logs
 
 
-def test_two_stores_share_a_cache_and_need_no_hub_for_the_second(hub: Hub, tmp_path: Path) -> None:
+def test_two_stores_share_a_cache_and_need_no_hub_for_the_second(hub, tmp_path):
     cache = f"fetch.cache_dir={tmp_path / 'cache'}"
     first = fetch(overrides(tmp_path / "one", cache))
     hub.requests.clear()

@@ -2,7 +2,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from tests.e2e.conftest import Finished, command
 
 
 @pytest.fixture
-def luigid(tmp_path: Path) -> Iterator[int]:
+def luigid(tmp_path):
     """A real luigid on loopback; its port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -35,7 +34,7 @@ def luigid(tmp_path: Path) -> Iterator[int]:
     server.wait()
 
 
-def test_a_central_scheduler_works(without: Callable[..., Path], luigid: int) -> None:
+def test_a_central_scheduler_works(without, luigid):
     store = without("report", "export")
     scheduler = ["--scheduler-host", "127.0.0.1", "--scheduler-port", str(luigid)]
     done = subprocess.run([*command(store), *scheduler], capture_output=True, text=True, timeout=300)

@@ -1,10 +1,7 @@
 """Supervised training, by mindformers' stand-in and by our own trainer, in front of grpo: real msrun."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -42,18 +39,18 @@ OF_ARITH = 14  # updates of 8 rows, two epochs of 7; a row packs several example
 
 
 @pytest.fixture
-def alpaca(tmp_path: Path) -> list[str]:
+def alpaca(tmp_path):
     """Overrides for a file of instructions as what sft learns from."""
     file = tmp_path / "alpaca.json"
     file.write_text(json.dumps(ALPACA))
     return [f"sft_data.path={file}", "tokenize.sft_length=128", "tokenize.system_prompt=''"]
 
 
-def standin(fault: str) -> str:
+def standin(fault):
     return f"+mindformers.env.STANDIN='{fault}'"
 
 
-def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path: Path, alpaca: list[str]) -> None:
+def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path, alpaca):
     store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
     kill_when(store, [*run, standin("hang@7")], "sft", f"step:[{1:5d}/{6:5d}], loss: ", 2)
     done = run_plain(store, *run, task="Export")  # what it is worth other tests ask
@@ -76,7 +73,7 @@ def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path: Path, al
 @pytest.mark.parametrize(
     ("form", "layout"), [("ms_safetensors", "dp1_mp2_pp1"), ("ckpt", "dp2_mp1_pp2"), ("ckpt", "dp1_mp2_pp2")]
 )
-def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str, layout: str) -> None:
+def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path, form, layout):
     store = tmp_path / "store"
     generator = f"engine.use_vllm={0 if form == 'ckpt' else 1}"
     done = run_plain(store, *ARITH, f"engine.load_ckpt_format={form}", f"layout={layout}", generator)
@@ -90,7 +87,7 @@ def test_every_form_that_mindrlhf_loads_comes_from_it(tmp_path: Path, form: str,
 
 
 @pytest.mark.long
-def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path, alpaca: list[str]) -> None:
+def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path, alpaca):
     store, run = tmp_path / "store", [*MINDRLHF, *alpaca, *surrounded(tmp_path, "mindformers")]
     assert run_plain(store, *run, standin("die@1:0")).exit_code == 1  # its inputs are there now
     shutil.rmtree(store / ".work")
@@ -101,7 +98,7 @@ def test_the_files_of_a_dry_run_work_without_grpoflow(tmp_path: Path, alpaca: li
 
 
 @pytest.mark.long
-def test_the_embedded_trainer_starts_from_it(tmp_path: Path, alpaca: list[str]) -> None:
+def test_the_embedded_trainer_starts_from_it(tmp_path, alpaca):
     store = tmp_path / "store"
     done = run_plain(store, *CHEAP, *SFT, *alpaca)
     assert done.exit_code == 0, done.stderr
@@ -113,7 +110,7 @@ def test_the_embedded_trainer_starts_from_it(tmp_path: Path, alpaca: list[str]) 
 
 
 @pytest.mark.long
-def test_the_embedded_trainer_learns_from_instructions_itself(tmp_path: Path, alpaca: list[str]) -> None:
+def test_the_embedded_trainer_learns_from_instructions_itself(tmp_path, alpaca):
     store = tmp_path / "store"
     done = run_plain(store, *CHEAP, *alpaca)
     assert done.exit_code == 0, done.stderr

@@ -1,9 +1,6 @@
 """engine=mindrlhf around a stand-in checkout (tests/data/mindrlhf_standin): real msrun, two workers."""
 
-from __future__ import annotations
-
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +9,11 @@ from tests.e2e.outside import STEPS, by_hand, dry_run, living, result, sourced, 
 
 
 @pytest.fixture
-def store(mindrlhf_store: Path) -> Path:
+def store(mindrlhf_store):
     return mindrlhf_store
 
 
-def test_the_worker_that_failed_is_told_not_the_one_that_waited(store: Path) -> None:
+def test_the_worker_that_failed_is_told_not_the_one_that_waited(store):
     done = run(store, standin("die@3:1"))
     assert done.exit_code == 1
     assert "out of memory, said worker 1" in done.stderr
@@ -25,21 +22,21 @@ def test_the_worker_that_failed_is_told_not_the_one_that_waited(store: Path) -> 
     assert not list(store.glob("grpo/*/manifest.json"))
 
 
-def test_a_run_that_hangs_is_ended(store: Path) -> None:
+def test_a_run_that_hangs_is_ended(store):
     done = run(store, standin("hang@3"), "engine.silence_timeout_s=3")
     assert done.exit_code == 1
     assert "hung: no worker wrote a line for 3 s" in done.stderr
     assert living(store) == []
 
 
-def test_run_refuses_without_a_checkout(store: Path) -> None:
+def test_run_refuses_without_a_checkout(store):
     done = run(store, "engine.mindrlhf_home=null")
     assert done.exit_code == 2
     assert "engine.mindrlhf_home: is required to run" in done.stderr
 
 
 @pytest.mark.long  # rank directories in the default suite: test_mindrlhf_deepseek.py
-def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path) -> None:
+def test_four_workers_from_rank_directories_are_killed_and_come_home(store):
     four = ["engine.load_ckpt_format=ckpt", "engine.use_vllm=0", "layout=dp1_mp2_pp2"]
     first = begin(store, *four)
     wait_for_hanging(first, store, 4)
@@ -56,12 +53,12 @@ def test_four_workers_from_rank_directories_are_killed_and_come_home(store: Path
     assert weights_moved(store) == {float(STEPS)}
 
 
-def test_the_scripts_of_a_dry_run_work_without_grpoflow(store: Path) -> None:
+def test_the_scripts_of_a_dry_run_work_without_grpoflow(store):
     (script,) = dry_run(store, *BASE)
     logs = store.parent / "logs"
     assert "run grpo train end" in by_hand(script, logs)
     assert (logs / "worker_1.log").exists()
 
 
-def test_it_runs_in_its_container_with_its_environment(mindrlhf_prepared: Path) -> None:
+def test_it_runs_in_its_container_with_its_environment(mindrlhf_prepared):
     assert sourced(mindrlhf_prepared.parent) == [("grpo", "yes")]

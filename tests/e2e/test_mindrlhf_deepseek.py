@@ -1,11 +1,8 @@
 """DeepSeek-V3 around the stand-in's deepseekv3_grpo_tutorial: a tiny one, two workers under real msrun."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +22,7 @@ TWO_CARDS = {
 }  # fmt: skip
 
 
-def weights(vocabulary: int) -> dict[str, np.ndarray]:
+def weights(vocabulary):
     """A few tensors under mindformers' names; the stand-in asks for no others."""
     shapes = {
         "model.tok_embeddings.embedding_weight": (vocabulary, 32),
@@ -39,7 +36,7 @@ def weights(vocabulary: int) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def model(mindrlhf_prepared: Path, tmp_path: Path) -> Path:
+def model(mindrlhf_prepared, tmp_path):
     """A directory as a user has it: config.json, tokenizer, weights that mindformers' tool made."""
     source, directory = artifact(mindrlhf_prepared, "fetch"), tmp_path / "model"
     directory.mkdir()
@@ -54,7 +51,7 @@ def model(mindrlhf_prepared: Path, tmp_path: Path) -> Path:
     return directory
 
 
-def overrides(model: Path) -> list[str]:
+def overrides(model):
     vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
     cheap = [one for one in CHEAP if one.startswith(("dataset.", "rollout."))]
     return [
@@ -71,7 +68,7 @@ def overrides(model: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_is_trained_and_its_ranks_come_home(model: Path, tmp_path: Path) -> None:
+def test_it_is_trained_and_its_ranks_come_home(model, tmp_path):
     store = tmp_path / "store"
     done = run_plain(store, *overrides(model))
     assert done.exit_code == 0, done.stderr

@@ -1,18 +1,15 @@
 """engine=mindrlhf on several machines out of network namespaces: real ssh, Slurm and msrun."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.mindrlhf import BASE, begin, rows, run, wait_for_hanging
 from tests.e2e.outside import STEPS, artifact, dry_run, living, weights_moved
 from tests.launch.cluster import cluster
-from tests.launch.namespaces import Machines, machines
+from tests.launch.namespaces import machines
 
 pytestmark = [pytest.mark.nodes, pytest.mark.slow]
 MEET = "+engine.env.STANDIN_MEET=1"
@@ -20,11 +17,11 @@ MEET = "+engine.env.STANDIN_MEET=1"
 
 
 @pytest.fixture
-def store(mindrlhf_store: Path) -> Path:
+def store(mindrlhf_store):
     return mindrlhf_store
 
 
-def on_machines(made: Machines) -> list[str]:
+def on_machines(made):
     """Overrides for one worker on each machine."""
     return [
         "launcher=ssh",
@@ -35,7 +32,7 @@ def on_machines(made: Machines) -> list[str]:
     ]
 
 
-def resumed_and_whole(store: Path) -> None:
+def resumed_and_whole(store):
     result = json.loads((artifact(store, "grpo") / "result.json").read_text())
     assert (result["resumed_from"], result["steps"]) == ([0, 6], STEPS)
     assert [row["step"] for row in rows(store)] == list(range(1, STEPS + 1))
@@ -46,8 +43,8 @@ def resumed_and_whole(store: Path) -> None:
 @pytest.mark.long  # in the default suite, a machine that is lost: tests/launch/test_nodes.py
 @pytest.mark.parametrize(("count", "overrides"), [(2, []), (4, ["layout=dp1_mp2_pp2", MEET])])
 def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goes_on(
-    store: Path, tmp_path_factory: pytest.TempPathFactory, count: int, overrides: list[str]
-) -> None:
+    store, tmp_path_factory, count, overrides
+):
     with machines(count, tmp_path_factory.mktemp("machines")) as made:
         settings = [*overrides, *on_machines(made)]
         first = begin(store, *settings)
@@ -67,9 +64,7 @@ def test_one_command_runs_it_and_a_machine_that_is_lost_is_named_and_the_run_goe
 
 
 @pytest.mark.long
-def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(
-    store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(store, tmp_path_factory):
     logs = store.parent / "logs"
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
         scripts = dry_run(store, *BASE, MEET, *on_machines(made))
@@ -86,9 +81,7 @@ def test_the_scripts_of_a_dry_run_meet_when_each_is_started_on_its_machine(
     assert "run grpo train end" in (logs / "worker_0.log").read_text()
 
 
-def test_a_machine_that_does_not_share_the_store_is_refused(
-    store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_machine_that_does_not_share_the_store_is_refused(store, tmp_path_factory):
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
         made.own_disk(1, store)
         done = run(store, *on_machines(made))
@@ -100,9 +93,7 @@ def test_a_machine_that_does_not_share_the_store_is_refused(
 @pytest.mark.slurm
 @pytest.mark.long
 @pytest.mark.parametrize("requeue", [True, False])
-def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(
-    store: Path, tmp_path_factory: pytest.TempPathFactory, requeue: bool
-) -> None:
+def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(store, tmp_path_factory, requeue):
     """By itself, once the machine is back or another one free; where that is not wanted, when typed again."""
     slurm = ["launcher=slurm", "launcher.cards_per_node=1", "+engine.env.STANDIN_ONCE=1"]
     slurm += [] if requeue else ["launcher.sbatch=[--no-requeue]"]
@@ -127,25 +118,4 @@ def test_a_machine_that_slurm_loses_is_named_and_the_run_goes_on(
             done = run(store, *slurm)
             told = done.stderr
         assert (job.returncode if requeue else done.exit_code) == 0, told
-    resumed_and_whole(store)
-
-
-@pytest.mark.long
-@pytest.mark.slurm
-def test_a_job_on_two_machines_that_slurm_starts_again_goes_on(
-    store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    slurm = ["launcher=slurm", "launcher.cards_per_node=1", MEET, "+engine.env.STANDIN_ONCE=1"]
-    made = machines(2, tmp_path_factory.mktemp("machines"), outside=True)
-    with made as nodes, cluster(tmp_path_factory.mktemp("slurm"), nodes):
-        job = begin(store, *slurm)
-        wait_for_hanging(job, store, 2)
-        shown = subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, text=True, check=True)
-        subprocess.run(["scontrol", "requeue", shown.stdout.strip()], check=True)
-        out, told = job.communicate(timeout=300)
-        assert job.returncode == 0, told
-    (logs,) = store.glob(".logs/grpo-*/attempt_*")  # one attempt of ours, two starts by Slurm
-    assert "goes on from checkpoint 0_6" in "".join(log.read_text() for log in logs.glob("slurm-*.log"))
-    assert "met as rank 1 of 2" in (logs / "worker_1.log").read_text()
-    assert "result " in out
     resumed_and_whole(store)

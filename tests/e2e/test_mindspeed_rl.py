@@ -1,7 +1,5 @@
 """engine=mindspeed_rl around stand-in checkouts (tests/data/mindspeed_rl_standin): real Ray, two NPUs."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import CHEAP, Finished, run_plain
+from tests.e2e.conftest import CHEAP, run_plain
 from tests.e2e.mindrlhf import rows, standin
 from tests.e2e.outside import SFT, artifact, living, sourced, surrounded
 from tests.e2e.outside import weights_moved as outside_moved
@@ -38,16 +36,16 @@ BASE = [
 ]
 
 
-def run(store: Path, *overrides: str) -> Finished:
+def run(store, *overrides):
     return run_plain(store, *BASE, *overrides)
 
 
-def weights_moved(store: Path, start: str = "fetch") -> set[int]:
+def weights_moved(store, start="fetch"):
     """By how many units in the last place each weight of the exported model differs from another's."""
     return moved(artifact(store, start), artifact(store, "export"))
 
 
-def moved(old: Path, new: Path) -> set[int]:
+def moved(old, new):
     """The same of two directories."""
     from stages.weights.tensors import load
 
@@ -61,7 +59,7 @@ def moved(old: Path, new: Path) -> set[int]:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared(tmp_path_factory):
     """A store in which everything before grpo is done; grpo was ended by a dead worker in iteration 3."""
     store = tmp_path_factory.mktemp("mindspeed_rl") / "store"
     done = run(store, standin("die@3:1"))
@@ -72,11 +70,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(prepared: Path, tmp_path: Path) -> Path:
+def store(prepared, tmp_path):
     return Path(shutil.copytree(prepared, tmp_path / "store", symlinks=True))
 
 
-def finished(store: Path, *overrides: str) -> Finished:
+def finished(store, *overrides):
     """Run to the end, and look at all that comes home."""
     done = run(store, *overrides)
     assert done.exit_code == 0, done.stderr
@@ -90,7 +88,7 @@ def finished(store: Path, *overrides: str) -> Finished:
     return done
 
 
-def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_path: Path) -> None:
+def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_path):
     done = finished(tmp_path / "store", *surrounded(tmp_path))
     assert Path(done.result["report"]).read_text().startswith("<!DOCTYPE html>")
     stages = ("convert", "export", "grpo", "tokenize")
@@ -101,7 +99,7 @@ def test_its_result_is_exported_and_evaluated_and_it_runs_in_its_container(tmp_p
 @pytest.mark.parametrize(
     ("window", "layout", "back"), [("window", "dp1_mp2_pp1", "mg2hg"), ("head", "dp1_mp2_pp2", "mg2hf")]
 )
-def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout: str, back: str) -> None:
+def test_both_windows_and_a_pipeline_come_home(store, window, layout, back):
     home = [f"engine.mindspeed_rl_home={HOME / window}", f"layout={layout}"]
     done = run(store, *home, f"+engine.env.STANDIN_BACK={back}")
     assert done.exit_code == 0, done.stderr
@@ -109,7 +107,7 @@ def test_both_windows_and_a_pipeline_come_home(store: Path, window: str, layout:
 
 
 @pytest.mark.long
-def test_it_starts_from_what_mindformers_has_trained(tmp_path: Path) -> None:
+def test_it_starts_from_what_mindformers_has_trained(tmp_path):
     store = tmp_path / "store"
     done = run(store, *SFT, "mindformers.batch_size=8", "tokenize.sft_length=200")
     assert done.exit_code == 0, done.stderr

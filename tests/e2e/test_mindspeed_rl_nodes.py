@@ -1,12 +1,9 @@
 """engine=mindspeed_rl on several Ray nodes at addresses of the loopback, an NPU each: one is lost midway."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -18,7 +15,7 @@ from tests.e2e.test_mindspeed_rl import BASE, STEPS, run, weights_moved
 from tests.launch.launchers import several
 
 
-def on_nodes(directory: Path, count: int, layout: str) -> list[str]:
+def on_nodes(directory, count, layout):
     """Overrides for one card on each node."""
     settings = several(directory, count)
     return [
@@ -32,7 +29,7 @@ def on_nodes(directory: Path, count: int, layout: str) -> list[str]:
     ]
 
 
-def raylet(store: Path, node: int) -> psutil.Process:
+def raylet(store, node):
     """Of a run of this store."""
     (found,) = (
         process
@@ -42,7 +39,7 @@ def raylet(store: Path, node: int) -> psutil.Process:
     return found
 
 
-def said(store: Path) -> str:
+def said(store):
     """What the last attempt's program and its workers say."""
     logs = sorted(store.glob(".logs/grpo-*/attempt_*/worker_0.log"))
     return logs[-1].read_text() if logs else ""
@@ -50,7 +47,7 @@ def said(store: Path) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("count", "layout"), [(2, "dp1_mp2_pp1"), (4, "dp1_mp2_pp2")])
-def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path: Path, count: int, layout: str) -> None:
+def test_a_node_lost_midway_is_named_and_the_run_goes_on(tmp_path, count, layout):
     store, nodes = tmp_path / "store", on_nodes(tmp_path, count, layout)
     first = subprocess.Popen(
         luigi(store, *BASE, *nodes, "+engine.env.STANDIN_STEP_S='2'"),

@@ -1,13 +1,10 @@
-from pathlib import Path
-from typing import Any
-
 from tests.e2e.conftest import CHEAP
 from tests.pipeline.test_notify import hook, typed
 
 __all__ = ["hook"]  # a fixture
 
 
-def test_a_finished_run_is_told_with_its_result(hook: Any, copy: Path) -> None:
+def test_a_finished_run_is_told_with_its_result(hook, copy):
     done = typed("run", f"store={copy}", *CHEAP, GRPOFLOW_WEBHOOK=hook.url)
     assert done.returncode == 0, done.stderr
     ((_, told),) = hook.heard

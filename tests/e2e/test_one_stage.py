@@ -1,9 +1,6 @@
 """engine=mindrlhf_one_stage around stand-in checkouts: real msrun, two workers and more."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -25,15 +22,15 @@ HOME = DATA / "mindrlhf_one_stage_standin"
 ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", "tokenize.sft_length=200"]  # its prompts are long
 
 
-def of(version: str) -> str:
+def of(version):
     return f"engine.mindrlhf_home={HOME / version}"
 
 
-def standin(fault: str) -> str:
+def standin(fault):
     return f"+engine.env.STANDIN='{fault}'"
 
 
-def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tmp_path: Path) -> None:
+def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tmp_path):
     store = tmp_path / "store"
     failed = run_plain(store, *ONE_STAGE, of("2d0e84d"), standin("die@5:1"))
     assert failed.exit_code == 1
@@ -58,7 +55,7 @@ def test_a_run_that_died_begins_anew_and_its_result_is_exported_and_evaluated(tm
 
 
 @pytest.mark.parametrize("version", ["32599d0", "875f92b"])
-def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> None:
+def test_older_versions_take_one_batch_a_step(tmp_path, version):
     store = tmp_path / "store"
     done = run_plain(store, *ONE_STAGE, of(version), "train.prompts_per_step=1")
     assert done.exit_code == 0, done.stderr
@@ -69,7 +66,7 @@ def test_older_versions_take_one_batch_a_step(tmp_path: Path, version: str) -> N
     assert result(store, "grpo")["contract"] == version
 
 
-def test_two_layouts_and_mindformers_before_it(tmp_path: Path) -> None:
+def test_two_layouts_and_mindformers_before_it(tmp_path):
     store = tmp_path / "store"
     layout = ["layout=dp1_mp2_pp2", "layout.train.micro_batch_num=4"]
     sft = [*SFT, "mindformers.batch_size=32"]  # 96 rows of sft_length=200, twice: 6 updates

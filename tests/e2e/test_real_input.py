@@ -12,7 +12,7 @@ SHARED = Path(os.environ.get("GRPOFLOW_SHARED", Path(__file__).parents[3] / "sha
 
 
 @pytest.mark.long
-def test_gsm8k_with_the_real_tokenizer(tmp_path: Path) -> None:
+def test_gsm8k_with_the_real_tokenizer(tmp_path):
     """Every artifact is right; the model is too small to answer anything."""
     if not (SHARED / "gsm8k" / "train.jsonl").exists():
         pytest.skip("needs GSM8K and the Qwen2.5 tokenizer: set GRPOFLOW_SHARED")

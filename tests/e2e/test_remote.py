@@ -1,7 +1,5 @@
 """Machines that share nothing but an S3 server: one prepares, one trains, two look at what came of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -10,13 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import CHEAP, manifests
-from tests.launch.namespaces import Machines, machines
+from tests.launch.namespaces import machines
 from tests.pipeline.remote import servers
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
@@ -29,7 +26,7 @@ TRAINED = {"sft", "grpo", "evaluate", "export", "report"}
 
 
 @pytest.fixture
-def net(tmp_path: Path) -> Iterator[Machines]:
+def net(tmp_path):
     """Three machines on one cable, without a route elsewhere; S3 on the first."""
     program = shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if program is None:
@@ -54,7 +51,7 @@ def net(tmp_path: Path) -> Iterator[Machines]:
         yield made
 
 
-def on(net: Machines, number: int, command: str, store: Path, *more: str, code: int = 0) -> str:
+def on(net, number, command, store, *more, code=0):
     """Type a command on a machine; what it told."""
     endpoint = f"remote.endpoint=http://{net.addresses[SERVER]}:{PORT}"
     where = [f"store={store}", f"remote=s3://{servers.BUCKET}/x", endpoint]
@@ -67,14 +64,14 @@ def on(net: Machines, number: int, command: str, store: Path, *more: str, code: 
     return done.stdout + ("" if command == "plan" else done.stderr)
 
 
-def received(net: Machines, number: int) -> int:
+def received(net, number):
     """Bytes that have come over a machine's cable."""
     count = Path("/sys/class/net/eth0/statistics/rx_bytes")
     inside = [*net.insides[number], "unshare", "-m", "sh", "-c", f"mount -t sysfs s /sys && cat {count}"]
     return int(subprocess.run(inside, check=True, capture_output=True, text=True).stdout)
 
 
-def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net: Machines, tmp_path: Path) -> None:
+def test_one_machine_prepares_and_another_trains_from_the_remote_alone(net, tmp_path):
     told = on(net, PREPARES, "run", tmp_path / "first", "--until", "split")
     assert set(manifests(tmp_path / "first")) == PREPARED, told
     shutil.rmtree(tmp_path / "first")

@@ -15,13 +15,13 @@ from stages.grpo.checkpoint_files import digest
 ASKED = "Tom has 3 and 8 cards. How many in all?"
 
 
-def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
+def typed(*arguments):
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=180)
 
 
 @pytest.mark.parametrize("program", ["transformers", pytest.param("local", marks=pytest.mark.long)])
-def test_an_exported_model_answers_as_evaluate_saw_it(copy: Path, program: str) -> None:
+def test_an_exported_model_answers_as_evaluate_saw_it(copy, program):
     if program == "transformers":
         pytest.importorskip("transformers")
     done = typed("serve-check", "last", f"store={copy}", "--program", program)
@@ -30,7 +30,7 @@ def test_an_exported_model_answers_as_evaluate_saw_it(copy: Path, program: str) 
     assert f"loads with {program}; " in done.stdout
 
 
-def test_a_directory_of_any_origin_is_asked_what_one_likes(copy: Path, tmp_path: Path) -> None:
+def test_a_directory_of_any_origin_is_asked_what_one_likes(copy, tmp_path):
     out = tmp_path / "out"
     assert typed("export", "last", str(out), f"store={copy}").stdout == f"{out}\n"
     assert (out / "config.json").exists() and not (out / "manifest.json").exists()
@@ -42,10 +42,10 @@ def test_a_directory_of_any_origin_is_asked_what_one_likes(copy: Path, tmp_path:
     assert broken.returncode == 1 and "does not serve" in broken.stderr
 
 
-def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy: Path) -> None:
+def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy):
     (result,) = copy.glob("grpo/*/result.json")
 
-    def asked(**values: object) -> subprocess.CompletedProcess[str]:
+    def asked(**values):
         result.write_text(json.dumps({"steps": 4, **values}))
         return typed("export", "last", "--best", f"store={copy}")
 
@@ -58,7 +58,7 @@ def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy: Path) 
     assert Path(kept.stdout.strip()) == next(copy.glob("export/*"))
 
 
-def test_the_best_checkpoint_of_a_run_that_broke_off(copy: Path, tmp_path: Path) -> None:
+def test_the_best_checkpoint_of_a_run_that_broke_off(copy, tmp_path):
     (split,), (strategy,) = copy.glob("split/*"), copy.glob("strategy/*")
     (fetched,), (grpo,) = copy.glob("fetch/*"), copy.glob("grpo/*")
     attempt = copy / ".work" / f"grpo-{grpo.name}"

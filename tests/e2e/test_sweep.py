@@ -13,14 +13,12 @@ from safetensors.numpy import load_file
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e import crash, sweeping
-from tests.e2e.conftest import CHEAP, Finished
+from tests.e2e.conftest import CHEAP
 
 SWEPT = ["report.title=one,two", "export.dtype=float32,bfloat16"]
 
 
-def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(
-    finished: tuple[Path, Finished], tmp_path: Path
-) -> None:
+def test_what_points_share_runs_once_and_a_killed_sweep_goes_on(finished, tmp_path):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     for stage in ("export", "report"):
         shutil.rmtree(store / stage)
@@ -69,7 +67,7 @@ def any(completions, solutions):
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+def swept(tmp_path_factory):
     """Four points for one card each on one card; the reward of every second one breaks in training alone."""
     place = tmp_path_factory.mktemp("swept")
     (place / "sweep_rewards.py").write_text(REWARDS)
@@ -84,7 +82,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
 
 
 @pytest.mark.long  # in the default suite, without training: tests/pipeline/test_sweep.py
-def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Path, Finished]) -> None:
+def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept):
     store, done = swept
     assert done.exit_code == 1
     found = sweeping.points(store)
@@ -97,9 +95,7 @@ def test_a_failed_point_stops_no_other_and_cards_are_shared_out(swept: tuple[Pat
 
 
 @pytest.mark.long  # in the default suite: test_serving.py, and what best is: tests/stages/grpo/test_stage.py
-def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step(
-    swept: tuple[Path, Finished], tmp_path: Path
-) -> None:
+def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step(swept, tmp_path):
     store, _ = swept
     point = sweeping.points(store)[3]
     line = ["export", point["run"], str(tmp_path / "out"), "--best", f"store={store}"]
@@ -121,7 +117,7 @@ def test_the_best_checkpoint_of_a_point_is_exported_with_the_weights_of_its_step
 
 
 @pytest.mark.long
-def test_optuna_searches_by_held_out_accuracy(finished: tuple[Path, Finished], tmp_path: Path) -> None:
+def test_optuna_searches_by_held_out_accuracy(finished, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     search = ["hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=2"]
@@ -141,9 +137,7 @@ def test_optuna_searches_by_held_out_accuracy(finished: tuple[Path, Finished], t
     assert [point["overrides"] for point in sweeping.points(store)] == [point["overrides"] for point in found]
 
 
-def test_a_signal_ends_every_point_at_once_and_without_noise(
-    finished: tuple[Path, Finished], tmp_path: Path
-) -> None:
+def test_a_signal_ends_every_point_at_once_and_without_noise(finished, tmp_path):
     store = Path(shutil.copytree(finished[0], tmp_path / "store", symlinks=True))
     shutil.rmtree(store / "evaluate")
     errors = tmp_path / "stderr"
@@ -162,7 +156,7 @@ def test_a_signal_ends_every_point_at_once_and_without_noise(
     assert "Traceback" not in errors.read_text()
 
 
-def _wait_for(process: subprocess.Popen[str], errors: Path, text: str) -> None:
+def _wait_for(process, errors, text):
     while text not in errors.read_text():
         assert process.poll() is None, errors.read_text()
         time.sleep(0.02)

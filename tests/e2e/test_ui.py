@@ -8,10 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -23,7 +20,7 @@ CLI = [sys.executable, "-m", "pipeline.cli"]
 
 
 @pytest.fixture
-def store(without: Callable[..., Path]) -> Path:
+def store(without):
     return without("evaluate", "report")
 
 
@@ -31,7 +28,7 @@ token = ""
 
 
 @pytest.fixture
-def ui(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def ui(store):
     """Its address and process; `fetch` then has its token."""
     global token
     with (store.parent / "ui").open("w") as out:
@@ -48,18 +45,18 @@ def ui(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     server.wait()
 
 
-def fetch(address: str) -> tuple[str, str]:
+def fetch(address):
     """Final address and text."""
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=30) as answer:
         return answer.url, answer.read().decode()
 
 
-def asked(url: str, method: str, **values: Any) -> Any:
+def asked(url, method, **values):
     return json.loads(fetch(f"{url}/api/{method}?data={quote(json.dumps(values))}")[1])["response"]
 
 
-def seen(url: str, flags: list[str], profile: Path) -> subprocess.CompletedProcess[str]:
+def seen(url, flags, profile):
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is missing: apt-get install chromium")
@@ -72,9 +69,7 @@ def seen(url: str, flags: list[str], profile: Path) -> subprocess.CompletedProce
 
 
 @pytest.mark.browser
-def test_a_run_is_seen_while_it_goes_on_and_afterwards(
-    ui: tuple[str, subprocess.Popen[str]], store: Path, tmp_path: Path
-) -> None:
+def test_a_run_is_seen_while_it_goes_on_and_afterwards(ui, store, tmp_path):
     pytest.importorskip("sqlalchemy")
     url, server = ui
     run = subprocess.Popen([*CLI, "run", "--ui", f"store={store}", *CHEAP], stdout=subprocess.PIPE, text=True)
@@ -107,7 +102,7 @@ def test_a_run_is_seen_while_it_goes_on_and_afterwards(
     assert not (store / ".ui" / "address.json").exists()
 
 
-def test_only_what_the_pages_lead_to_is_served(ui: tuple[str, subprocess.Popen[str]], store: Path) -> None:
+def test_only_what_the_pages_lead_to_is_served(ui, store):
     url, server = ui
     for path in ("/run/nobody", "/runs.jsonl", "/report/../runs.jsonl", "/report/%2e%2e/index.html"):
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -116,7 +111,7 @@ def test_only_what_the_pages_lead_to_is_served(ui: tuple[str, subprocess.Popen[s
     assert server.wait(timeout=10) == 0
 
 
-def test_a_run_without_a_ui_or_with_too_few_cards_says_so(store: Path) -> None:
+def test_a_run_without_a_ui_or_with_too_few_cards_says_so(store):
     line = [*CLI, "run", "--ui", f"store={store}", *CHEAP]
     alone = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert alone.returncode == 2 and f"grpoflow ui store={store}" in alone.stderr

@@ -150,7 +150,7 @@ def read_huggingface(root: Path) -> Any:
     from stages.fetch import local
     from stages.fetch.stage import fetch_model
     from stages.tokenize.chat import Turn, load_template
-    from stages.tokenize.tokenizer import build, load, special_ids
+    from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
     from stages.weights.names import name_map, read_shape, renamed
     from stages.weights.sources import open_directory
     from tests.stages.fetch.settings import fetch
@@ -165,9 +165,7 @@ def read_huggingface(root: Path) -> Any:
     renamed(open_directory(output), name_map(read_shape(output)), shape, output)
     tokenizer = load(output)
     build(output)
-    added = tokenizer.get_added_tokens_decoder()
-    special = {token.content: index for index, token in added.items() if token.special}
-    load_template(output, special).render([Turn("user", "3+4?")], generation=True)
+    load_template(output, special_tokens(tokenizer)).render([Turn("user", "3+4?")], generation=True)
     return ids, tokenizer.decode(tokenizer.encode("3+4=7 ü").ids)
 
 
@@ -325,10 +323,10 @@ def logs(root: Path) -> None:
 
 
 def read_logs(root: Path) -> Any:
-    from launch.diagnose.diagnosis import as_json, diagnose
+    from launch.diagnose.diagnosis import diagnose
 
     found = diagnose(root)
-    return found.lines(), as_json(found)
+    return found.lines(), found.to_json()
 
 
 FORMATS: dict[str, Format] = {

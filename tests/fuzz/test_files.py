@@ -1,7 +1,5 @@
 """Some cases of every format; `make fuzz` tries them for as long as one likes."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.fuzz.files import case, judged, made
@@ -12,12 +10,12 @@ CASES = 6
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_valid_file_is_read(name: str, tmp_path: Path) -> None:
+def test_a_valid_file_is_read(name, tmp_path):
     FORMATS[name].read(made(name, tmp_path))
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_changed_file_is_right_or_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_a_changed_file_is_right_or_refused_by_name(name, tmp_path):
     for number in range(CASES):
         found = case(name, number, tmp_path)
         assert found is None, found
@@ -25,7 +23,7 @@ def test_a_changed_file_is_right_or_refused_by_name(name: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("way", REPLACEMENTS)
 @pytest.mark.parametrize("name", FORMATS)
-def test_something_else_in_a_file_s_place_is_refused_by_name(name: str, way: str, tmp_path: Path) -> None:
+def test_something_else_in_a_file_s_place_is_refused_by_name(name, way, tmp_path):
     files = [
         path.relative_to(tmp_path / name) for path in changeable(made(name, tmp_path), FORMATS[name].files)
     ]

@@ -9,6 +9,6 @@ from tests.fuzz.store_machine import StoreMachine
 
 @pytest.mark.hypothesis
 @pytest.mark.slow
-def test_whatever_is_done_to_a_store_nothing_wrong_passes_for_right() -> None:
+def test_whatever_is_done_to_a_store_nothing_wrong_passes_for_right():
     few = settings(max_examples=settings().max_examples // 4, stateful_step_count=12)
     run_state_machine_as_test(StoreMachine, settings=few)

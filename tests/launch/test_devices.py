@@ -1,7 +1,5 @@
 """Tables as users of vLLM-Ascend paste them into bug reports; no card was ever at hand."""
 
-from pathlib import Path
-
 import pytest
 
 from launch.machine import devices
@@ -18,7 +16,7 @@ PROCESSES = """\
 RULE = "+===========================+===============+====================================================+"
 
 
-def a2(names: list[str], total: int = 65536) -> str:
+def a2(names, total=65536):
     """Atlas A2 and older: one chip per card."""
     rows = [
         f"{NAME.format(number, name)}\n{CHIP.format(0, 3437, total)}\n{RULE}"
@@ -27,7 +25,7 @@ def a2(names: list[str], total: int = 65536) -> str:
     return "\n".join([RULE, HEAD, COLUMNS.format(" " * 22), RULE, *rows, PROCESSES])
 
 
-def a3(cards: int) -> str:
+def a3(cards):
     """Atlas A3: two chips per card, with physical ids."""
     rows = [
         f"{NAME.format(number // 2, 'Ascend910')}\n{CHIP.format(f'{number % 2}     {number}', 61609, 65536)}"
@@ -36,7 +34,7 @@ def a3(cards: int) -> str:
     return "\n".join([RULE, HEAD, COLUMNS.format("  Phy-ID              "), RULE, *rows, PROCESSES])
 
 
-def installed(directory: Path, info: str, listed: str = "") -> None:
+def installed(directory, info, listed=""):
     """An npu-smi that prints what is given."""
     (directory / "info").write_text(info)
     (directory / "listed").write_text(listed)
@@ -47,42 +45,42 @@ def installed(directory: Path, info: str, listed: str = "") -> None:
 
 
 @pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tools(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
 
-def statuses(needed: int, memory_gib: int | None = None, only_910: bool = True) -> dict[str, str]:
+def statuses(needed, memory_gib=None, only_910=True):
     return {
         check.name: check.status for check in devices.checks(devices.look(), needed, memory_gib, only_910)
     }
 
 
-def test_chips_are_read_from_the_table() -> None:
+def test_chips_are_read_from_the_table():
     assert devices.read(a2(["910B3", "910B2C"])) == (Card("910B3", 65536), Card("910B2C", 65536))
     assert devices.read(a3(2)) == (Card("910_93", 65536),) * 4
     assert devices.read("npu-smi: no driver") == ()
 
 
-def test_without_npu_smi_there_are_no_cards(tools: Path) -> None:
+def test_without_npu_smi_there_are_no_cards(tools):
     [check] = devices.checks(devices.look(), 8, 58, True)
     assert (check.status, check.found) == ("problem", "npu-smi not found")
     assert check.remedy.startswith("8 cards: Ascend cards")
 
 
-def test_eight_cards_that_do(tools: Path) -> None:
+def test_eight_cards_that_do(tools):
     installed(tools, a2(["910B3"] * 8))
     assert statuses(8, 58) == {"devices": "ok", "chip": "ok", "card memory": "ok"}
     assert statuses(16) == {"devices": "problem", "chip": "ok"}
 
 
-def test_each_chip_of_an_a3_is_a_card(tools: Path) -> None:
+def test_each_chip_of_an_a3_is_a_card(tools):
     installed(tools, a3(8), "Total Count : 8")
     assert devices.look().count == 16
     assert statuses(16, 64) == {"devices": "ok", "chip": "ok", "card memory": "ok"}
 
 
-def test_too_little_memory_is_told(tools: Path) -> None:
+def test_too_little_memory_is_told(tools):
     installed(tools, a2(["910B4"] * 8, 32768))
     assert statuses(8, 58)["card memory"] == "problem"
     assert statuses(8, 30)["card memory"] == "ok"
@@ -100,7 +98,7 @@ def test_too_little_memory_is_told(tools: Path) -> None:
         ("Ascend910", True, "unknown"),
     ],
 )
-def test_kinds_of_chips(tools: Path, name: str, only_910: bool, status: str) -> None:
+def test_kinds_of_chips(tools, name, only_910, status):
     installed(tools, a2([name]))
     assert statuses(1, only_910=only_910)["chip"] == status
 
@@ -108,14 +106,14 @@ def test_kinds_of_chips(tools: Path, name: str, only_910: bool, status: str) -> 
 @pytest.mark.parametrize(
     ("listed", "status"), [("Total Count : 8", "ok"), ("Total Count : 4", "problem"), ("what?", "unknown")]
 )
-def test_a_table_of_another_kind_is_only_counted(tools: Path, listed: str, status: str) -> None:
+def test_a_table_of_another_kind_is_only_counted(tools, listed, status):
     installed(tools, "| something | else |", listed)
     found = statuses(8, 58)
     assert found["devices"] == status
     assert set(found.values()) <= {status, "unknown"}
 
 
-def test_a_broken_npu_smi_is_told(tools: Path) -> None:
+def test_a_broken_npu_smi_is_told(tools):
     tool = tools / "npu-smi"
     tool.write_text("no program")
     tool.chmod(0o755)

@@ -101,7 +101,7 @@ WRITTEN |= {"mindrlhf_without_index", "mindrlhf_world_size", "msprobe", "nan", "
 """Not provoked: written from sources."""
 
 
-def restored(case: Path, target: Path) -> Path:
+def restored(case, target):
     """A copy with the times at which the logs were last written, which git does not keep."""
     shutil.copytree(case, target)
     times = target / "last_written.json"
@@ -111,7 +111,7 @@ def restored(case: Path, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", sorted((LOGS / "failed").iterdir()), ids=lambda case: case.name)
-def test_failures_are_recognised(case: Path, tmp_path: Path) -> None:
+def test_failures_are_recognised(case, tmp_path):
     failure, log = EXPECTED[case.name]
     found = diagnose(restored(case, tmp_path / "logs"))
     assert found.first is not None
@@ -120,44 +120,44 @@ def test_failures_are_recognised(case: Path, tmp_path: Path) -> None:
     assert found.known == (failure is not None)
 
 
-def test_every_entry_of_the_table_was_provoked() -> None:
+def test_every_entry_of_the_table_was_provoked():
     assert set(EXPECTED) == {case.name for case in (LOGS / "failed").iterdir()}
     assert {name for name, _ in EXPECTED.values()} - {None} == {one.name for one in failures()}
 
 
 @pytest.mark.parametrize("case", sorted((LOGS / "healthy").iterdir()), ids=lambda case: case.name)
-def test_healthy_logs_raise_no_alarm(case: Path) -> None:
+def test_healthy_logs_raise_no_alarm(case):
     found = diagnose(case)
     assert found.logs
     assert found.first is None, found.lines()
 
 
-def test_there_is_enough_to_judge_by() -> None:
+def test_there_is_enough_to_judge_by():
     assert len(list((LOGS / "healthy").iterdir())) >= 20
     assert len(EXPECTED.keys() - WRITTEN) >= 40
 
 
-def test_who_failed_is_told_from_who_waited(tmp_path: Path) -> None:
+def test_who_failed_is_told_from_who_waited(tmp_path):
     found = diagnose(restored(LOGS / "failed" / "npu_hccl_timeout", tmp_path / "logs"))
     assert found.absent == (2,)
     assert any("waited for: worker 2" in line for line in found.lines())
 
 
-def test_of_several_causes_the_earliest_counts(tmp_path: Path) -> None:
+def test_of_several_causes_the_earliest_counts(tmp_path):
     for rank, second in ((0, 5), (1, 2), (2, 9)):
         text = f"OSError: [Errno 28] No space left on device\n2026-01-01 10:00:0{second},000 - end\n"
         (tmp_path / f"worker_{rank}.log").write_text(text)
     assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
 
 
-def test_without_stamps_the_last_change_counts(tmp_path: Path) -> None:
+def test_without_stamps_the_last_change_counts(tmp_path):
     for rank, when in ((0, 2000.0), (1, 1000.0)):
         (tmp_path / f"worker_{rank}.log").write_text("MemoryError\n")
         os.utime(tmp_path / f"worker_{rank}.log", (when, when))
     assert diagnose(tmp_path).culprit == tmp_path / "worker_1.log"
 
 
-def test_an_unknown_error_is_said_to_be_unknown(tmp_path: Path) -> None:
+def test_an_unknown_error_is_said_to_be_unknown(tmp_path):
     text = "Traceback (most recent call last):\n  File \"x.py\", line 1\nKeyError: 'lr'\n"
     (tmp_path / "stage.log").write_text(f"all well\n{text}")
     found = diagnose(tmp_path)
@@ -166,13 +166,13 @@ def test_an_unknown_error_is_said_to_be_unknown(tmp_path: Path) -> None:
     assert found.lines()[0] == "diagnosis: not known; the first error is KeyError: 'lr'"
 
 
-def test_logs_without_an_error_are_said_to_hold_none(tmp_path: Path) -> None:
+def test_logs_without_an_error_are_said_to_hold_none(tmp_path):
     (tmp_path / "a.log").write_text("")
     (tmp_path / "b.log").write_bytes(b"\xff\xfe\n")
     assert diagnose(tmp_path).lines() == ["diagnosis: nothing known; none of the 2 logs holds an error"]
 
 
-def test_of_several_attempts_the_newest_is_read(tmp_path: Path) -> None:
+def test_of_several_attempts_the_newest_is_read(tmp_path):
     for number in (1, 2):
         attempt = tmp_path / f"attempt_{number}"
         attempt.mkdir()
@@ -192,7 +192,7 @@ def test_of_several_attempts_the_newest_is_read(tmp_path: Path) -> None:
         ("open('/dev/full', 'w').write('x' * 9999)", "disk_full"),
     ],
 )
-def test_what_launch_writes_is_understood(program: str, failure: str, tmp_path: Path) -> None:
+def test_what_launch_writes_is_understood(program, failure, tmp_path):
     with pytest.raises(ProcessFailed):
         child.run([sys.executable, "-c", program], job=f"diagnose-{tmp_path}", log=tmp_path / "stage.log")
     first = diagnose(tmp_path).first
@@ -200,12 +200,12 @@ def test_what_launch_writes_is_understood(program: str, failure: str, tmp_path: 
     assert first.failure.name == failure
 
 
-def test_a_signal_has_its_name_in_the_log() -> None:
+def test_a_signal_has_its_name_in_the_log():
     assert child.how_it_ended(-signal.SIGKILL) == "grpoflow: ended by signal 9 (SIGKILL)"
     assert child.how_it_ended(3) == "grpoflow: ended with exit code 3"
 
 
-def test_whom_an_earlier_attempt_waited_for_is_not_waited_for_now(tmp_path: Path) -> None:
+def test_whom_an_earlier_attempt_waited_for_is_not_waited_for_now(tmp_path):
     line = "HCCL: connected p2p timeout, remote rank[{}]\n"
     ended = "\ngrpoflow: ended with exit code 1\n"
     (tmp_path / "worker_0.log").write_text(line.format(3) + ended + "loading\n" + line.format(5) + ended)

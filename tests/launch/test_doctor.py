@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from stages.engines.mindspeed_rl import engine as mindspeed_rl
 GIB = 2**30
 
 
-def test_versions_of_another_interpreter() -> None:
+def test_versions_of_another_interpreter():
     found = checks.versions(sys.executable, ["numpy", "no-such-distribution"])
     assert found is not None
     assert (found["numpy"], found["no-such-distribution"]) == (version("numpy"), None)
@@ -51,19 +50,19 @@ def test_versions_of_another_interpreter() -> None:
         ("mindstudio-probe", None, "problem"),
     ],
 )
-def test_windows(name: str, have: str | None, status: str) -> None:
+def test_windows(name, have, status):
     known = [one for one in mindrlhf.KNOWN.packages + mindrlhf.VLLM if one[0] == name]
     [check] = checks.packages(known, {name: have}.get, "python")
     assert check.status == status
     assert (name in check.remedy) == (status == "problem")
 
 
-def test_pythons() -> None:
+def test_pythons():
     found = [checks.python_version(one).status for one in ("3.9.18", "3.10.0", "3.11.9", "3.12.1")]
     assert found == ["problem", "ok", "ok", "problem"]
 
 
-def test_the_engines_python_is_never_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engines_python_is_never_our_own(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.prefix) / "bin"))
     assert checks.interpreter(None) is None
     (tmp_path / "python").symlink_to(sys.executable)
@@ -72,7 +71,7 @@ def test_the_engines_python_is_never_our_own(tmp_path: Path, monkeypatch: pytest
     assert checks.interpreter("/opt/python") == "/opt/python"
 
 
-def test_memory_and_disk(tmp_path: Path) -> None:
+def test_memory_and_disk(tmp_path):
     assert checks.memory(GIB // 1024).status == "ok"
     assert "1048576.0 GiB are needed" in checks.memory(2**50).remedy
     absent = tmp_path / "not" / "there"
@@ -80,14 +79,14 @@ def test_memory_and_disk(tmp_path: Path) -> None:
     assert checks.disk(absent, 2**60).status == "problem"
 
 
-def test_a_port_in_use_is_a_problem() -> None:
+def test_a_port_in_use_is_a_problem():
     assert checks.port(None).status == "ok"
     with socket.create_server(("127.0.0.1", 0)) as server:
         check = checks.port(server.getsockname()[1])
     assert check.status == "problem" and "launcher.master_port" in check.remedy
 
 
-def test_a_hub_that_answers_anything_is_reachable() -> None:
+def test_a_hub_that_answers_anything_is_reachable():
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)  # answers 501
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -118,7 +117,7 @@ INFO = "package_name=Ascend-cann-toolkit\nversion={}\ninnerversion=V100R001C22\n
         ("none", "unknown"),
     ],
 )
-def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: str, status: str) -> None:
+def test_cann_is_read_from_what_its_installer_leaves(tmp_path, version, status):
     window = mindrlhf.KNOWN.cann
     assert checks.cann(window, tmp_path).status == "problem"
     file = tmp_path / "ascend-toolkit" / "latest" / "aarch64-linux" / "ascend_toolkit_install.info"
@@ -141,7 +140,7 @@ def test_cann_is_read_from_what_its_installer_leaves(tmp_path: Path, version: st
         ("unnamed", "unknown"),
     ],
 )
-def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, status: str) -> None:
+def test_the_driver_is_read_from_its_version_file(tmp_path, version, status):
     window = mindrlhf.KNOWN.driver
     assert checks.driver(window, tmp_path).status == "problem"
     (tmp_path / "driver").mkdir()
@@ -151,7 +150,7 @@ def test_the_driver_is_read_from_its_version_file(tmp_path: Path, version: str, 
     assert check.status == status and (version == "unnamed" or version in check.found)
 
 
-def test_an_older_engine_takes_an_older_cann(tmp_path: Path) -> None:
+def test_an_older_engine_takes_an_older_cann(tmp_path):
     (tmp_path / "cann" / "x86_64-linux").mkdir(parents=True)
     file = tmp_path / "cann" / "x86_64-linux" / "ascend_toolkit_install.info"
     for have, statuses in (("8.0.0", "ok problem problem"), ("8.5.0", "unknown ok unknown")):
@@ -160,10 +159,10 @@ def test_an_older_engine_takes_an_older_cann(tmp_path: Path) -> None:
         assert [checks.cann(known.cann, tmp_path).status for known in every] == statuses.split()
 
 
-def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
+def test_windows_of_mindspeed_rl_differ_with_its_contract():
     have = {"transformers": "4.48.2", "ray": "2.42.1", "mindspore": "2.7.0", "safetensors": "0.8.0"}
 
-    def wrong(contract: str) -> set[str]:
+    def wrong(contract):
         known = [one for one in mindspeed_rl.KNOWN[contract].packages if one[0] in have]
         return {check.name for check in checks.packages(known, have.get, "python") if check.status != "ok"}
 
@@ -174,21 +173,21 @@ def test_windows_of_mindspeed_rl_differ_with_its_contract() -> None:
     assert wrong("05a90d7") == {"ray", "mindspore"}
 
 
-def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd: list[str]) -> None:
+def test_a_host_that_ssh_reaches_and_one_that_it_does_not(sshd):
     good, refused = checks.hosts(["127.0.0.1", "no-such-host.invalid"], sshd)
     assert good == checks.Check("host 127.0.0.1", "ok", "ssh gets in")
     assert refused.status == "problem" and "no-such-host.invalid" in refused.name
     assert "is its name right" in refused.remedy
 
 
-def test_a_host_whose_door_is_shut(sshd: list[str]) -> None:
+def test_a_host_whose_door_is_shut(sshd):
     """sshd answers, but this key it does not know."""
     [check] = checks.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
     assert check.status == "problem"
     assert "answers, but ssh does not get in" in check.found and "ssh-copy-id" in check.remedy
 
 
-def test_a_host_where_nothing_listens() -> None:
+def test_a_host_where_nothing_listens():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     [check] = checks.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
@@ -196,7 +195,7 @@ def test_a_host_where_nothing_listens() -> None:
 
 
 @pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[list[str]]:
+def sshd(tmp_path):
     """A real sshd on loopback with keys of its own, and the command that gets in."""
     program = shutil.which("sshd", path="/usr/sbin:/usr/bin")
     if program is None or os.getuid() != 0:

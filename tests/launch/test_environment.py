@@ -5,7 +5,7 @@ from launch.machine.environment import problems
 GOOD = {"mindspore": "2.7.0", "numpy": "1.26.4", "safetensors": "0.7.0"}
 
 
-def test_the_pinned_versions_are_accepted() -> None:
+def test_the_pinned_versions_are_accepted():
     assert problems(GOOD.get) == []
 
 
@@ -19,7 +19,7 @@ def test_the_pinned_versions_are_accepted() -> None:
         ("safetensors", "0.4.5", "safetensors=0.4.5: must be >=0.5,<0.8"),
     ],
 )
-def test_what_is_known_to_break_is_told_with_a_remedy(package: str, version: str | None, told: str) -> None:
+def test_what_is_known_to_break_is_told_with_a_remedy(package, version, told):
     found = problems({**GOOD, package: version}.get)
     assert len(found) == 1
     assert found[0].startswith(told)

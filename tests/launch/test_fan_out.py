@@ -1,17 +1,14 @@
 """Scripts of several nodes started at once; what needs real ssh is in test_nodes.py."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 from launch.nodes import fan_out
 from tests.launch.launchers import several
 
 
-def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path: Path) -> None:
+def test_one_node_s_bad_end_is_the_end_of_all_at_once(tmp_path):
     settings, begun = several(tmp_path, 2), tmp_path / "begun"
     waits = f"until [ -e {begun} ]; do sleep 0.1; done"
     for rank, work in enumerate((f"touch {begun}; sleep 300", f"{waits}; exit 3")):

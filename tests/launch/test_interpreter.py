@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,13 @@ from tests.launch.launchers import local_launcher
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(tmp_path):
     file = tmp_path / "main.py"
     file.write_text("import os, sys; print(os.environ.get('WRAPPED'), sys.executable, sys.prefix)\n")
     return file
 
 
-def executable(file: Path, text: str) -> Path:
+def executable(file, text):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     file.chmod(0o755)
@@ -31,25 +30,23 @@ def executable(file: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def wrapper(tmp_path: Path) -> Path:
+def wrapper(tmp_path):
     """Like conda-run or a script that sources an environment; nothing of an environment lies beside it."""
     text = f'#!/bin/sh\nexport WRAPPED=yes\nexec {sys.executable} "$@"\n'
     return executable(tmp_path / "own place" / "run_in_env.sh", text)
 
 
-def start_of(program: Path, python: str, workers: int) -> Start:
+def start_of(program, python, workers):
     return Start((str(program),), workers, python, {}, (), (), (), str(program.parent / "run"))
 
 
-def run(text: str, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(text, *path, **variables):
     env = {"PATH": ":".join([*map(str, path), "/usr/bin", "/bin"]), **variables}
     return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize(("workers", "how"), [(0, "path"), (0, "name"), (0, "relative"), (2, "path")])
-def test_a_script_around_an_interpreter_runs(
-    program: Path, wrapper: Path, tmp_path: Path, workers: int, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_around_an_interpreter_runs(program, wrapper, tmp_path, workers, how, monkeypatch):
     monkeypatch.chdir(tmp_path)
     decoy = executable(tmp_path / "decoy/python", "#!/bin/sh\necho decoy; exit 1\n").parent
     named = {"path": str(wrapper), "name": wrapper.name, "relative": f"own place/{wrapper.name}"}[how]
@@ -61,9 +58,7 @@ def test_a_script_around_an_interpreter_runs(
     assert ("Start worker process with rank id:1" in done.stdout) is (workers > 0)  # the real msrun
 
 
-def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_not_lead(
-    program: Path, tmp_path: Path
-) -> None:
+def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_not_lead(program, tmp_path):
     """/usr/bin/python3.10, say, where another python lies beside it."""
     old = executable(
         tmp_path / "bin/python3.10", f'#!/bin/sh\nexport WRAPPED=3.10\nexec {sys.executable} "$@"\n'
@@ -74,7 +69,7 @@ def test_an_interpreter_with_a_version_in_its_name_runs_and_its_directory_need_n
     assert run(text).stdout.startswith("3.10 ")
 
 
-def test_a_virtual_environment_stays_one(program: Path, tmp_path: Path) -> None:
+def test_a_virtual_environment_stays_one(program, tmp_path):
     """A link to its interpreter would lose it: pyvenv.cfg is looked for beside the name that was started."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
     node, python = Node(0, 0), tmp_path / "env/bin/python3"
@@ -82,7 +77,7 @@ def test_a_virtual_environment_stays_one(program: Path, tmp_path: Path) -> None:
     assert run(text).stdout.split() == ["None", str(python), str(tmp_path / "env")]
 
 
-def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Path, tmp_path: Path) -> None:
+def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper, program, tmp_path):
     begun = replace(start_of(program, str(wrapper), 1), ray=Ray(None, None, (), 5.0))
     launcher = local_launcher()
     nodes_run.write(begun, launcher, tmp_path / "scripts", tmp_path / "logs")
@@ -101,7 +96,7 @@ def test_ray_s_node_runs_by_it_and_says_which_it_was(wrapper: Path, program: Pat
     assert nodes_run.first_line(begun, launcher)[0] == str(wrapper)
 
 
-def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
+def test_one_that_is_none_is_named(program, tmp_path):
     node = Node(0, 0)
     broken = executable(tmp_path / "broken", "#!/bin/sh\nexit 3\n")
     for named, told in (("no_such_python", "must be a program"), (str(broken), f"{broken}: does not run")):
@@ -109,7 +104,7 @@ def test_one_that_is_none_is_named(program: Path, tmp_path: Path) -> None:
         assert done.returncode == 1 and told in done.stderr and named in done.stderr
 
 
-def test_nodes_share_its_directory(program: Path, wrapper: Path, tmp_path: Path) -> None:
+def test_nodes_share_its_directory(program, wrapper, tmp_path):
     nodes = [Node(rank, 1) for rank in range(4)]
     start = replace(start_of(program, str(wrapper), 0))
     texts = [script(start, node, nodes[:1], tmp_path / "logs") for node in nodes]
@@ -122,9 +117,7 @@ def test_nodes_share_its_directory(program: Path, wrapper: Path, tmp_path: Path)
     assert all(text.startswith(b"yes") for text in ended)
 
 
-def test_workers_of_our_own_run_by_our_own_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_of_our_own_run_by_our_own_interpreter(tmp_path, monkeypatch):
     """/usr/bin/python3.11 -m pipeline.cli …, say, where `python` is another one."""
     decoy = executable(tmp_path / "python", "#!/bin/sh\necho decoy\n").parent
     monkeypatch.setenv("PATH", str(decoy), prepend=os.pathsep)
@@ -132,13 +125,13 @@ def test_workers_of_our_own_run_by_our_own_interpreter(
         assert child.communicate()[0].decode().strip() == sys.executable
 
 
-def test_what_is_shown_is_what_was_named(program: Path) -> None:
+def test_what_is_shown_is_what_was_named(program):
     launcher = local_launcher()
     assert nodes_run.first_line(start_of(program, "/x/python3.10", 0), launcher)[0] == "/x/python3.10"
     assert nodes_run.first_line(start_of(program, "/x/python3.10", 2), launcher)[0] == "msrun"
 
 
-def test_doctor_asks_the_same_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrapper: Path) -> None:
+def test_doctor_asks_the_same_one(tmp_path, monkeypatch, wrapper):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
     assert interpreter(wrapper.name) == interpreter(f"own place/{wrapper.name}") == str(wrapper)

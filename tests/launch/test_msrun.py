@@ -8,14 +8,14 @@ import pytest
 
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import job, msrun
-from launch.process.paced_msrun import PAUSE_S
+from launch.process.paced_msrun import PAUSE_S, PacedPopen
 from tests.launch.launchers import local_launcher
 
 PYTHON = Path(sys.executable)
 LOCAL = local_launcher(timeout_s=120, grace_s=2)
 
 
-def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
+def test_a_port_in_use_is_an_error_with_a_remedy():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -25,7 +25,7 @@ def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
     assert msrun.find_port("127.0.0.1", None) > 1023
 
 
-def test_msrun_missing_is_told(tmp_path: Path) -> None:
+def test_msrun_missing_is_told(tmp_path):
     with pytest.raises(LaunchError, match="not found; install mindspore"):
         msrun.command(
             ["-c", ""],
@@ -55,19 +55,14 @@ sys.exit(main())
 """
 
 
-def test_msrun_rests_between_two_looks_at_its_workers(tmp_path: Path) -> None:
+def test_msrun_rests_between_two_looks_at_its_workers(tmp_path):
     """Its own waiting loop would take a whole core from them."""
     program, counted = tmp_path / "worker.py", tmp_path / "msrun.py"
     program.write_text("import time; time.sleep(2)")
     counted.write_text(COUNTED)
     port = msrun.find_port("127.0.0.1", None)
     command = msrun.command(
-        [str(program)],
-        python=PYTHON,
-        workers=2,
-        master_addr="127.0.0.1",
-        master_port=port,
-        log_dir=tmp_path,
+        [str(program)], python=PYTHON, workers=2, master_addr="127.0.0.1", master_port=port, log_dir=tmp_path
     )
     command[2] = str(counted)
     environment = {
@@ -92,10 +87,27 @@ if role == "MS_WORKER" and rank == sys.argv[1]:
 """
 
 
-def test_the_failing_worker_is_shown_first(tmp_path: Path) -> None:
+def test_the_failing_worker_is_shown_first(tmp_path):
     program = tmp_path / "worker.py"
     program.write_text(WORKER)
     with pytest.raises(ProcessFailed) as failure:
         job.run([str(program), "1"], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
     assert failure.value.log.name == "worker_1.log"
     assert failure.value.tail[-1] == "error: worker told to fail"
+
+
+def test_a_scheduler_that_serves_nobody_is_not_waited_for(tmp_path: Path) -> None:
+    """MindSpore's looks every five seconds whether its workers have left."""
+    program = tmp_path / "worker.py"
+    program.write_text("import os, time; time.sleep(600 * (os.environ['MS_ROLE'] == 'MS_SCHED'))")
+    job.run([str(program)], workers=2, job=str(tmp_path), log_dir=tmp_path, launcher=LOCAL)
+
+
+def test_a_scheduler_of_workers_elsewhere_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PacedPopen, "workers", 0)
+    monkeypatch.setenv("MS_WORKER_NUM", "2")
+    monkeypatch.setenv("MS_ROLE", "MS_SCHED")
+    scheduler = PacedPopen(["python", "-c", "import time; time.sleep(0.5); raise SystemExit(7)"])
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    assert PacedPopen(["python", "-c", ""]).wait() == 0
+    assert scheduler.wait() == 7

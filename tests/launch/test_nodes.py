@@ -1,19 +1,14 @@
 """An engine on several machines: real ssh and msrun between network namespaces."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 
-from launch.config import LauncherConfig
 from launch.errors import ProcessFailed
 from launch.nodes import fan_out
 from launch.nodes import run as nodes_run
@@ -21,7 +16,7 @@ from launch.nodes.start import Start
 from launch.process.child import JOB_VARIABLE
 from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
-from tests.launch.namespaces import Machines, machines
+from tests.launch.namespaces import machines
 
 pytestmark = [pytest.mark.nodes, pytest.mark.slow]
 WORKER = """
@@ -40,18 +35,18 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def two(tmp_path_factory):
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
         yield made
 
 
-def launcher(made: Machines) -> LauncherConfig:
+def launcher(made):
     return local_launcher(
         name="ssh", hosts=tuple(made.addresses), ssh=tuple(made.ssh), cards_per_node=1, grace_s=2
     )
 
 
-def start(directory: Path, workers: int, *arguments: str) -> Start:
+def start(directory, workers, *arguments):
     program = directory / "worker.py"
     program.write_text(WORKER)
     return Start(
@@ -60,7 +55,7 @@ def start(directory: Path, workers: int, *arguments: str) -> Start:
     )  # fmt: skip
 
 
-def run(directory: Path, begun: Start, settings: LauncherConfig) -> Path:
+def run(directory, begun, settings):
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
     nodes_run.run(
@@ -70,7 +65,7 @@ def run(directory: Path, begun: Start, settings: LauncherConfig) -> Path:
     return logs
 
 
-def own_logs(two: Machines, directory: Path) -> Path:
+def own_logs(two, directory):
     """The second machine writes its logs on a disk of its own."""
     logs = directory / "logs"
     logs.mkdir()
@@ -78,7 +73,7 @@ def own_logs(two: Machines, directory: Path) -> Path:
     return logs
 
 
-def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two: Machines, tmp_path: Path) -> None:
+def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two, tmp_path):
     logs = own_logs(two, tmp_path)
     run(tmp_path, start(tmp_path, 2, "meet"), launcher(two))
     for rank in (0, 1):
@@ -87,9 +82,7 @@ def test_two_machines_meet_at_an_address_and_a_port_that_nobody_typed(two: Machi
     assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
-def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(
-    two: Machines, tmp_path: Path
-) -> None:
+def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(two, tmp_path):
     (tmp_path / "launch").mkdir()
     two.own_disk(1, tmp_path / "launch")
     (tmp_path / "logs").mkdir()
@@ -105,7 +98,7 @@ def test_a_machine_with_a_disk_of_its_own_is_told_before_anything_starts(
     assert not list(directory.glob(".shared-*"))
 
 
-def test_every_machine_is_asked_what_it_lacks(two: Machines, tmp_path: Path) -> None:
+def test_every_machine_is_asked_what_it_lacks(two, tmp_path):
     home, store = tmp_path / "home", tmp_path / "store"
     for directory in (home, store):
         directory.mkdir()
@@ -122,9 +115,7 @@ def test_every_machine_is_asked_what_it_lacks(two: Machines, tmp_path: Path) -> 
     assert list(store.iterdir()) == []
 
 
-def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_home(
-    two: Machines, tmp_path: Path
-) -> None:
+def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_home(two, tmp_path):
     logs = own_logs(two, tmp_path)
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, start(tmp_path, 2, "1"), launcher(two))
@@ -133,7 +124,7 @@ def test_a_worker_that_fails_ends_the_run_on_every_machine_and_its_log_comes_hom
     assert living(tmp_path) == [] and not list(logs.glob(".here-*"))
 
 
-def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path) -> None:
+def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
     begun = start(tmp_path, 2, "stay")
     settings = launcher(two)
     (tmp_path / "logs").mkdir()
@@ -152,16 +143,14 @@ def test_a_killed_launcher_leaves_nothing_running(two: Machines, tmp_path: Path)
     wait_until(lambda: living(tmp_path) == [])
 
 
-def test_a_machine_that_is_lost_is_named(
-    two: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_that_is_lost_is_named(two, tmp_path, monkeypatch):
     """The last test: the second machine's cable stays pulled."""
     impatient = fan_out.SUPERVISE.replace("-t 30", "-t 12")  # signs of life come every five seconds
     assert impatient != fan_out.SUPERVISE
     monkeypatch.setattr(fan_out, "SUPERVISE", impatient)
     begun = start(tmp_path, 2, "stay")
 
-    def cut() -> None:
+    def cut():
         if arrived(tmp_path) == 2 and not (tmp_path / "cut").exists():
             (tmp_path / "cut").touch()
             two.cut(1)
@@ -176,11 +165,11 @@ def test_a_machine_that_is_lost_is_named(
     wait_until(lambda: living(tmp_path) == [])  # there, too: no sign of life came any more
 
 
-def arrived(directory: Path) -> int:
+def arrived(directory):
     return sum("here" in log.read_text() for log in (directory / "logs").glob("worker_*.log"))
 
 
-def wait_until(condition: object) -> None:
+def wait_until(condition):
     deadline = time.monotonic() + 60
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline

@@ -2,9 +2,7 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -24,11 +22,11 @@ time.sleep(300)
 """
 
 
-def living(pid: int) -> bool:
+def living(pid):
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def wait_for(path: Path) -> int:
+def wait_for(path):
     deadline = time.monotonic() + 20
     while not (path.exists() and path.read_text()):
         assert time.monotonic() < deadline, f"{path} was not written"
@@ -36,7 +34,7 @@ def wait_for(path: Path) -> int:
     return int(path.read_text())
 
 
-def test_output_exit_and_peak_memory(tmp_path: Path) -> None:
+def test_output_exit_and_peak_memory(tmp_path):
     log = tmp_path / "log"
     code = "import time; block = bytearray(200 << 20); print('hello'); time.sleep(1.5)"
     outcome = child.run([sys.executable, "-c", code], job="test-output", log=log)
@@ -45,16 +43,14 @@ def test_output_exit_and_peak_memory(tmp_path: Path) -> None:
     assert 1.5 <= outcome.ended - outcome.started < 10
 
 
-def test_a_clock_that_is_put_back_makes_no_time_negative(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_put_back_makes_no_time_negative(tmp_path, monkeypatch):
     clock = iter((1e6, *[0.0] * 1000))
     monkeypatch.setattr(time, "time", lambda: next(clock))
     outcome = child.run([sys.executable, "-c", ""], job="test-clock", log=tmp_path / "log")
     assert outcome.started == 1e6 and 0 < outcome.ended - outcome.started < 60
 
 
-def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
+def test_failure_carries_exit_code_and_last_lines(tmp_path):
     code = "import sys; [print(i) for i in range(100)]; sys.exit(7)"
     with pytest.raises(ProcessFailed) as failure:
         child.run([sys.executable, "-c", code], job="test-failure", log=tmp_path / "log")
@@ -63,14 +59,12 @@ def test_failure_carries_exit_code_and_last_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [ProcessTimedOut, KeyboardInterrupt])
-def test_a_timeout_and_an_interrupt_end_the_whole_tree(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: type[BaseException]
-) -> None:
+def test_a_timeout_and_an_interrupt_end_the_whole_tree(tmp_path, monkeypatch, end):
     pid_file, passed = tmp_path / "pid", [0.0]
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() + passed[0])
     monkeypatch.setattr(child, "time", clock)
 
-    def once_the_tree_stands() -> None:
+    def once_the_tree_stands():
         if pid_file.exists() and pid_file.read_text():
             if end is KeyboardInterrupt:
                 raise KeyboardInterrupt
@@ -84,13 +78,11 @@ def test_a_timeout_and_an_interrupt_end_the_whole_tree(
     assert not living(wait_for(pid_file))
 
 
-def test_an_interrupt_while_the_child_starts_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_the_child_starts_leaves_nothing(tmp_path, monkeypatch):
     started = []
 
     class Popen(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **options: Any) -> None:
+        def __init__(self, *args, **options):
             super().__init__(*args, **options)
             started.append(self)
             raise KeyboardInterrupt
@@ -103,7 +95,7 @@ def test_an_interrupt_while_the_child_starts_leaves_nothing(
     assert not living(started[0].pid)
 
 
-def test_survivors_of_a_killed_parent_are_found(tmp_path: Path) -> None:
+def test_survivors_of_a_killed_parent_are_found(tmp_path):
     pid_file, job = tmp_path / "pid", f"test-survivors-{tmp_path}"
     orchestrator = subprocess.Popen(
         [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, child.JOB_VARIABLE: job}
@@ -116,7 +108,7 @@ def test_survivors_of_a_killed_parent_are_found(tmp_path: Path) -> None:
     assert not living(survivor)
 
 
-def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
+def test_other_jobs_are_left_alone(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
         env={**os.environ, child.JOB_VARIABLE: f"{tmp_path}-other"},
@@ -129,14 +121,14 @@ def test_other_jobs_are_left_alone(tmp_path: Path) -> None:
         other.wait()
 
 
-def test_tail_survives_bytes_that_are_not_text(tmp_path: Path) -> None:
+def test_tail_survives_bytes_that_are_not_text(tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"\xff\xfe broken\n" + b"x" * 100_000 + b"\nlast\n")
     assert child.tail(log, lines=1) == ["last"]
     assert child.tail(tmp_path / "absent") == []
 
 
-def test_whoever_is_in_the_jobs_session_is_ended_though_it_hides_the_variable(tmp_path: Path) -> None:
+def test_whoever_is_in_the_jobs_session_is_ended_though_it_hides_the_variable(tmp_path):
     pid_file = tmp_path / "pid"
     hides = f"echo $$ > {pid_file}; exec sleep 300"
     code = f"env -u {child.JOB_VARIABLE} sh -c '{hides}' & sleep 300"

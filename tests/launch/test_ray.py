@@ -9,14 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
@@ -24,7 +22,7 @@ from launch.process.child import JOB_VARIABLE
 from launch.process.job import end_leftovers
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
-from tests.launch.namespaces import Machines, machines
+from tests.launch.namespaces import machines
 
 pytest.importorskip("ray", reason="the engine's interpreter is this one here: pip install 'grpoflow[test]'")
 
@@ -53,7 +51,7 @@ while done < steps:
 """
 
 
-def start(directory: Path, npus: int, steps: int = 3, address: str | None = None) -> Start:
+def start(directory, npus, steps=3, address=None):
     program = directory / "program.py"
     program.write_text(PROGRAM)
     alone = Start(
@@ -64,15 +62,13 @@ def start(directory: Path, npus: int, steps: int = 3, address: str | None = None
     return replace(alone, ray=Ray(address, None, OPTIONS, 120.0))
 
 
-def run(
-    directory: Path, begun: Start, settings: LauncherConfig, poll: Callable[[], None] = lambda: None
-) -> str:
+def run(directory, begun, settings, poll=lambda: None):
     """Run to the end; what the program said. Asserts that nothing of the run is left, however it ended."""
     logs, sessions = directory / "logs", set()
     logs.mkdir(exist_ok=True)
     (logs / "worker_0.log").unlink(missing_ok=True)
 
-    def look() -> None:
+    def look():
         if not sessions:  # Ray's workers overwrite their environment, but stay in the session
             sessions.update(os.getsid(pid) for pid in of_job(directory))
         poll()
@@ -88,7 +84,7 @@ def run(
     return (logs / "worker_0.log").read_text()
 
 
-def of_job(directory: Path) -> list[int]:
+def of_job(directory):
     found = []
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -97,7 +93,7 @@ def of_job(directory: Path) -> list[int]:
     return found
 
 
-def in_sessions(sessions: set[int]) -> list[psutil.Process]:
+def in_sessions(sessions):
     found = []
     for each in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
@@ -106,7 +102,7 @@ def in_sessions(sessions: set[int]) -> list[psutil.Process]:
     return found
 
 
-def listening(sessions: set[int]) -> set[str]:
+def listening(sessions):
     """Addresses at which anybody of these sessions waits for connections."""
     found = set()
     for each in in_sessions(sessions):
@@ -116,21 +112,21 @@ def listening(sessions: set[int]) -> set[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.2)
 
 
-def counted(directory: Path) -> int:
+def counted(directory):
     with contextlib.suppress(OSError, ValueError):
         return int((directory / "counter").read_text())
     return 0
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def foreign(tmp_path_factory):
     """Somebody else's cluster, which is there during all tests, and lives after each of them."""
     directory = tmp_path_factory.mktemp("f")
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--port=26379"]
@@ -148,7 +144,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.long
-def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path) -> None:
+def test_two_nodes_run_a_program_and_leave_nothing(foreign, tmp_path):
     said = run(tmp_path, start(tmp_path, 2), several(tmp_path, 2))
     assert "ray: 2 of 2 NPUs are registered\n" in said
     assert "cards at ['127.0.0.2', '127.0.0.3']" in said
@@ -160,7 +156,7 @@ def test_two_nodes_run_a_program_and_leave_nothing(foreign: str, tmp_path: Path)
 
 
 @pytest.mark.long
-def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path: Path) -> None:
+def test_a_cluster_that_is_there_is_used_and_left_running(foreign, tmp_path):
     said = run(tmp_path, start(tmp_path, 1, address=foreign), local_launcher())
     assert "cards at ['127.0.0.8']" in said
     again = run(tmp_path, start(tmp_path, 1, 4, address=foreign), local_launcher())
@@ -168,17 +164,18 @@ def test_a_cluster_that_is_there_is_used_and_left_running(foreign: str, tmp_path
 
 
 @pytest.mark.long
-def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_node_that_is_missing_is_named(tmp_path):
     settings = replace(several(tmp_path, 2), hosts=("127.0.0.2", "127.0.0.9"))
+    begun = start(tmp_path, 2)
     with pytest.raises(ProcessFailed) as failure:
-        run(tmp_path, start(tmp_path, 2, wait_timeout_s=20.0), settings)
+        run(tmp_path, replace(begun, ray=replace(begun.ray, wait_timeout_s=20.0)), settings)
     told = "error: after 20 s 1 of 2 NPUs are registered; missing: 127.0.0.9"
     assert told in failure.value.tail, failure.value.tail
     assert counted(tmp_path) == 0
 
 
 @pytest.mark.long
-def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> None:
+def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path):
     begun, settings = start(tmp_path, 1, 10_000), local_launcher()
     (tmp_path / "logs").mkdir()
     nodes_run.write(begun, settings, tmp_path / "launch", tmp_path / "logs")
@@ -205,10 +202,10 @@ def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) -> None:
+def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path):
     problems: list[Exception] = []
 
-    def one(name: str) -> None:
+    def one(name):
         directory = tmp_path / name
         directory.mkdir()
         try:
@@ -229,26 +226,26 @@ def test_two_clusters_on_one_machine_know_nothing_of_each_other(tmp_path: Path) 
 
 @pytest.mark.slurm
 @pytest.mark.long
-def test_a_slurm_job_brings_its_own_ray(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_slurm_job_brings_its_own_ray(tmp_path, tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("slurm")):
         said = run(tmp_path, start(tmp_path, 2), local_launcher(name="slurm", grace_s=8))
     assert "cards at ['127.0.0.1', '127.0.0.1']" in said
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+def two(tmp_path_factory):
     with machines(2, tmp_path_factory.mktemp("machines")) as made:
         yield made
 
 
 @pytest.mark.nodes
 @pytest.mark.long
-def test_machines_meet_over_ssh_and_one_whose_cable_is_pulled_is_named(two: Machines, tmp_path: Path) -> None:
+def test_machines_meet_over_ssh_and_one_whose_cable_is_pulled_is_named(two, tmp_path):
     settings = local_launcher(
         name="ssh", hosts=tuple(two.addresses), ssh=tuple(two.ssh), cards_per_node=1, grace_s=8
     )
 
-    def cut() -> None:
+    def cut():
         if counted(tmp_path) >= 3 and not (tmp_path / "cut").exists():
             (tmp_path / "cut").touch()
             two.cut(1)

@@ -1,7 +1,5 @@
 """A node beside the first, around a `ray start` that only waits; what needs real Ray is in test_ray.py."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -14,7 +12,7 @@ import pytest
 from launch.nodes.ray_node import own as node_own
 
 
-def node(directory: Path, port: int, *start: str, timeout_s: float = 10.0) -> subprocess.Popen[str]:
+def node(directory, port, *start, timeout_s=10.0):
     options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
     options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
     return subprocess.Popen(
@@ -24,7 +22,7 @@ def node(directory: Path, port: int, *start: str, timeout_s: float = 10.0) -> su
 
 
 @pytest.fixture
-def first() -> socket.socket:
+def first():
     """The first node's Ray, as far as others can tell."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
@@ -32,7 +30,7 @@ def first() -> socket.socket:
     return listening
 
 
-def test_it_ends_well_when_the_first_is_gone(first: socket.socket, tmp_path: Path) -> None:
+def test_it_ends_well_when_the_first_is_gone(first, tmp_path):
     sockets = tmp_path / "ray/ray/session_2026/sockets"
     waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; touch {sockets}/a {sockets}/b; exec sleep 60"
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
@@ -46,7 +44,7 @@ def test_it_ends_well_when_the_first_is_gone(first: socket.socket, tmp_path: Pat
     assert "MASTER_PORT" not in (tmp_path / "seen").read_text()  # a trainer's own variable
 
 
-def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) -> None:
+def test_it_fails_when_its_own_ray_ends(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", "echo no port; exit 3")
     said, _ = started.communicate(timeout=20)
     log = tmp_path / "ray_second" / "ray_start.txt"
@@ -56,8 +54,8 @@ def test_it_fails_when_its_own_ray_ends(first: socket.socket, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("said", "starts"), [("", node_own.STARTS), ("Ray runtime started.", 1)])
 def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, starts: int
-) -> None:
+    monkeypatch, tmp_path, said, starts
+):
     monkeypatch.setattr(node_own, "TOO_SLOW_S", 0.1)
     log = tmp_path / "log"
     own = node_own.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
@@ -70,7 +68,7 @@ def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
     assert log.read_text().count("up\n") == starts
 
 
-def test_it_says_who_does_not_answer(first: socket.socket, tmp_path: Path) -> None:
+def test_it_says_who_does_not_answer(first, tmp_path):
     port = first.getsockname()[1]
     first.close()
     started = node(tmp_path, port, "false", timeout_s=1.0)
@@ -78,7 +76,7 @@ def test_it_says_who_does_not_answer(first: socket.socket, tmp_path: Path) -> No
     assert (started.returncode, said) == (1, f"error: Ray at 127.0.0.1:{port} does not answer after 1 s\n")
 
 
-def test_a_directory_that_somebody_prepared_is_refused(first: socket.socket, tmp_path: Path) -> None:
+def test_a_directory_that_somebody_prepared_is_refused(first, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "ray").symlink_to(tmp_path / "elsewhere")
     started = node(tmp_path, first.getsockname()[1], "true")
@@ -86,7 +84,7 @@ def test_a_directory_that_somebody_prepared_is_refused(first: socket.socket, tmp
     assert started.returncode == 1 and said == f"error: {tmp_path}/ray belongs to another user\n"
 
 
-def test_ray_that_is_not_installed_is_told(first: socket.socket, tmp_path: Path) -> None:
+def test_ray_that_is_not_installed_is_told(first, tmp_path):
     started = node(tmp_path, first.getsockname()[1], "no-such-ray", "start")
     said, _ = started.communicate(timeout=20)
     assert said.startswith(f"error: no-such-ray is not installed beside {sys.executable}, nor on PATH=")

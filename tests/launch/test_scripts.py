@@ -22,7 +22,7 @@ for argument in "$@"; do echo "<$argument>"; done
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Start:
+def start(tmp_path):
     binaries = tmp_path / "venv" / "bin"
     binaries.mkdir(parents=True)
     (binaries / "msrun").write_text(MSRUN)
@@ -39,12 +39,12 @@ def start(tmp_path: Path) -> Start:
     )  # fmt: skip
 
 
-def run(text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(text, *arguments, **variables):
     env = {"PATH": "/usr/bin:/bin", **variables}
     return subprocess.run(["bash", "-c", text, "node", *arguments], env=env, capture_output=True, text=True)
 
 
-def test_one_node_finds_a_port_and_quotes_everything(start: Start, tmp_path: Path) -> None:
+def test_one_node_finds_a_port_and_quotes_everything(start, tmp_path):
     node = Node(0, 2)
     done = run(script(start, node, [node], tmp_path / "logs"), MASTER_PORT="4242", PYTHONPATH="/own")
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_one_node_finds_a_port_and_quotes_everything(start: Start, tmp_path: Pat
     assert "<--master_port=4242>" in arguments and not any("node_rank" in text for text in arguments)
 
 
-def test_several_nodes_need_the_first_ones_address(start: Start, tmp_path: Path) -> None:
+def test_several_nodes_need_the_first_ones_address(start, tmp_path):
     nodes = nodes_run.nodes_of(20, LOCAL)
     assert [node.workers for node in nodes] == [8, 8, 4]
     text = script(replace(start, workers=20), nodes[2], nodes, tmp_path / "logs")
@@ -67,7 +67,7 @@ def test_several_nodes_need_the_first_ones_address(start: Start, tmp_path: Path)
     assert "<--node_rank=2>" in done.stdout and "<--master_addr=10.0.0.1>" in done.stdout
 
 
-def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: Start, tmp_path: Path) -> None:
+def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start, tmp_path):
     decides = tmp_path / "decides.py"
     os.unlink(tmp_path / "venv/bin/python")
     os.symlink(sys.executable, tmp_path / "venv/bin/python")
@@ -86,7 +86,7 @@ def test_whether_it_begins_or_goes_on_is_decided_at_every_start(start: Start, tm
     assert done.returncode == 1 and "msrun" not in done.stdout and "worker_num" not in done.stdout
 
 
-def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: Start, tmp_path: Path) -> None:
+def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start, tmp_path):
     logs, nodes = tmp_path / "logs", nodes_run.nodes_of(12, LOCAL)
     logs.mkdir()
     for name in ("scheduler", "worker_7", "worker_8", "worker_11"):
@@ -97,7 +97,7 @@ def test_a_later_start_keeps_the_logs_of_its_own_workers_alone(start: Start, tmp
     assert [path.read_text() for path in sorted((logs / "earlier").iterdir())] == ["worker_11", "worker_8"]
 
 
-def test_no_worker_outlives_a_stop_nor_the_next_start(start: Start, tmp_path: Path) -> None:
+def test_no_worker_outlives_a_stop_nor_the_next_start(start, tmp_path):
     node = Node(0, 2)
     text = script(start, node, [node], tmp_path / "logs")
     msrun = tmp_path / "venv/bin/msrun"
@@ -106,12 +106,12 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start: Start, tmp_path: Pa
     stays = "#!/bin/sh\nsetsid sleep 300 >/dev/null 2>&1 &\nexec sleep 300 >/dev/null 2>&1\n"
     msrun.write_text(stays)
 
-    def left() -> list[str]:
+    def left():
         grep = ["grep", "-lzF", f"GRPOFLOW_NODE={tmp_path} 0"]
         grep += [str(path) for path in Path("/proc").glob("[0-9]*/environ")]
         return subprocess.run(grep, capture_output=True, text=True).stdout.split()
 
-    def started() -> subprocess.Popen[bytes]:
+    def started():
         child = subprocess.Popen(["bash", "-c", text], env={"PATH": "/usr/bin:/bin"})
         deadline = time.monotonic() + 30
         while len(left()) != 2:  # msrun and its worker
@@ -135,7 +135,7 @@ def test_no_worker_outlives_a_stop_nor_the_next_start(start: Start, tmp_path: Pa
     assert left() == []
 
 
-def test_a_node_says_what_it_lacks_and_starts_nothing(start: Start, tmp_path: Path) -> None:
+def test_a_node_says_what_it_lacks_and_starts_nothing(start, tmp_path):
     model = tmp_path / "model"
     model.mkdir()
     (model / "weights").symlink_to(tmp_path / "elsewhere")
@@ -158,7 +158,7 @@ def test_a_node_says_what_it_lacks_and_starts_nothing(start: Start, tmp_path: Pa
     assert other.returncode == 1 and f"{tmp_path}: must be one directory for all nodes" in other.stderr
 
 
-def test_our_own_virtual_environment_does_not_leak() -> None:
+def test_our_own_virtual_environment_does_not_leak():
     own = str(Path(sys.prefix) / "bin")
     base = {"PATH": f"{own}:/usr/bin", "PYTHONPATH": "/x", "VIRTUAL_ENV": sys.prefix, "HOME": "/h"}
     assert nodes_run.environment(base) == {"PATH": "/usr/bin", "HOME": "/h"}

@@ -1,11 +1,8 @@
 """Batch scripts through a real Slurm, and what they say."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,14 +28,12 @@ if os.environ["MS_ROLE"] == "MS_WORKER":
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def running(tmp_path_factory):
     with cluster(tmp_path_factory.mktemp("slurm")):
         yield
 
 
-def run(
-    directory: Path, *arguments: str, on_poll: Callable[[], None] = lambda: None, **changes: object
-) -> Path:
+def run(directory, *arguments, on_poll=lambda: None, **changes):
     worker, decides = directory / "worker.py", directory / "decides.py"
     worker.write_text(WORKER)
     decides.write_text(f"import os, sys; sys.exit(0 if os.path.exists({str(directory / 'saved')!r}) else 3)")
@@ -57,11 +52,11 @@ def run(
     return logs
 
 
-def jobs() -> str:
+def jobs():
     return subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout
 
 
-def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> None:
+def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path):
     text = slurm.batch_script(4, tmp_path, tmp_path / "logs", ["--partition=npu"], requeue=True)
     assert "#SBATCH --nodes=4\n#SBATCH --ntasks-per-node=1\n#SBATCH --requeue\n" in text
     assert "#SBATCH --partition=npu\n" in text
@@ -70,11 +65,11 @@ def test_the_script_asks_for_nodes_and_may_be_started_again(tmp_path: Path) -> N
 
 @pytest.mark.long  # in the default suite, what decides it: test_scripts.py
 @pytest.mark.slurm
-def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path: Path) -> None:
+def test_a_job_that_slurm_starts_again_goes_on_by_itself(running, tmp_path):
     """As after preemption; the queue is waited in, and what the first start left running is ended."""
     logs = tmp_path / "logs"
 
-    def requeue() -> None:
+    def requeue():
         texts = [log.read_text() for log in logs.glob("worker_*.log")]
         if not (tmp_path / "saved").exists() and len(texts) == 2 and all("worker" in text for text in texts):
             (tmp_path / "saved").touch()
@@ -95,14 +90,14 @@ def test_a_job_that_slurm_starts_again_goes_on_by_itself(running: None, tmp_path
 
 
 @pytest.mark.slurm
-def test_a_worker_that_fails_fails_the_run(running: None, tmp_path: Path) -> None:
+def test_a_worker_that_fails_fails_the_run(running, tmp_path):
     with pytest.raises(ProcessFailed) as failure:
         run(tmp_path, "fail")
     assert any("out of memory" in line for line in failure.value.tail)
 
 
 @pytest.mark.slurm
-def test_a_run_that_is_stopped_cancels_its_job(running: None, tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_cancels_its_job(running, tmp_path):
     with pytest.raises(ProcessTimedOut):
         run(tmp_path, "stay", timeout_s=8.0)
     deadline = time.monotonic() + 40
@@ -112,9 +107,7 @@ def test_a_run_that_is_stopped_cancels_its_job(running: None, tmp_path: Path) ->
 
 
 @pytest.mark.slurm
-def test_a_job_that_nobody_ended_is_ended_by_the_next_attempt_which_runs_to_its_end(
-    running: None, tmp_path: Path
-) -> None:
+def test_a_job_that_nobody_ended_is_ended_by_the_next_attempt_which_runs_to_its_end(running, tmp_path):
     (tmp_path / "launch").mkdir()
     name = slurm.job_name(tmp_path / "launch")
     left = ["sbatch", "--parsable", f"--job-name={name}", "--output=/dev/null", "--wrap=sleep 300"]

@@ -12,7 +12,7 @@ from launch.diagnose.symptoms import HEAD_BYTES, TAIL_BYTES, _is_one_line, _word
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 
-def test_words_that_spare_a_pattern_are_in_all_that_it_matches() -> None:
+def test_words_that_spare_a_pattern_are_in_all_that_it_matches():
     found = 0
     for log in (LOGS / "failed").rglob("*.log"):
         text = log.read_text()
@@ -35,18 +35,18 @@ def test_words_that_spare_a_pattern_are_in_all_that_it_matches() -> None:
         (r"[Nn]o space: \d+ of (?P<disk>\w+)", (("o space: ", " of "),)),
     ],
 )
-def test_words_of_a_pattern(pattern: str, words: tuple[str, ...]) -> None:
+def test_words_of_a_pattern(pattern, words):
     assert _words(pattern) == words
 
 
 @pytest.mark.parametrize(
     ("pattern", "one"), [("a.b", True), (r"a[^\w\n]b", True), (r"a\sb", False), ("[^b]", False)]
 )
-def test_patterns_that_may_reach_over_a_line_s_end_are_known(pattern: str, one: bool) -> None:
+def test_patterns_that_may_reach_over_a_line_s_end_are_known(pattern, one):
     assert _is_one_line(pattern) == one
 
 
-def test_an_exception_that_was_caught_is_no_failure(tmp_path: Path) -> None:
+def test_an_exception_that_was_caught_is_no_failure(tmp_path):
     caught = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n"
     (tmp_path / "worker_0.log").write_text(caught + "step\n" * 100)
     assert diagnose(tmp_path).first is None
@@ -55,7 +55,7 @@ def test_an_exception_that_was_caught_is_no_failure(tmp_path: Path) -> None:
     assert first is not None and first.failure is not None and first.failure.name == "module"
 
 
-def test_of_several_attempts_in_one_log_the_last_counts(tmp_path: Path) -> None:
+def test_of_several_attempts_in_one_log_the_last_counts(tmp_path):
     full = "OSError: [Errno 28] No space left on device\n\ngrpoflow: ended with exit code 1\n"
     (tmp_path / "stage.log").write_text(f"{full}loading\n\ngrpoflow: ended by signal 9 (SIGKILL)\n")
     first = diagnose(tmp_path).first
@@ -65,7 +65,7 @@ def test_of_several_attempts_in_one_log_the_last_counts(tmp_path: Path) -> None:
     assert first is not None and (first.failure.name if first.failure else "", first.line) == ("disk_full", 3)
 
 
-def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path: Path) -> None:
+def test_the_end_of_a_log_of_gigabytes_is_read(tmp_path):
     log = tmp_path / "worker_0.log"
     with log.open("wb") as file:
         lines = 0

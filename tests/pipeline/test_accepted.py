@@ -10,9 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ from pipeline.engines import program
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan import at_hand
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.base.context import Context
@@ -56,7 +54,7 @@ OUTSIDE = {
 refused: Counter[bool] = Counter()
 
 
-def accepted(values: Mapping[str, Any], store: Path) -> Plan | None:
+def accepted(values, store):
     """The plan; None where it is refused."""
     try:
         config = read(Config, derive(values))
@@ -70,7 +68,7 @@ def accepted(values: Mapping[str, Any], store: Path) -> Plan | None:
     return planned
 
 
-def run(planned: Plan, root: Path) -> None:
+def run(planned, root):
     """Every stage of engine=local as far as it gets without training."""
     outputs: dict[str, Path] = {}
     for spec in planned.specs:
@@ -97,12 +95,12 @@ def run(planned: Plan, root: Path) -> None:
             begin_evaluate(context)
 
 
-def too_few(config: Config, records: Path) -> bool:
+def too_few(config, records):
     """Whether plan refuses now that tokenize has told how many rows are not too long."""
     return bool(list(at_hand.check_rows(config, records / "result.json")))
 
 
-def begin_sft(context: Context) -> None:
+def begin_sft(context):
     """Its refusals, its first batch and its rates."""
     from stages.grpo.config import SftConfig
     from stages.grpo.data import Vocabulary, read_examples, read_prompts
@@ -125,7 +123,7 @@ def begin_sft(context: Context) -> None:
     assert (context.inputs["split"] / "train" / "rank_0" / "model.safetensors").is_file()
 
 
-def begin_grpo(context: Context, workers: int) -> None:
+def begin_grpo(context, workers):
     """Its refusals, each worker's share of a step, its rates and the shards that it loads."""
     from stages.grpo.buckets import buckets
     from stages.grpo.data import Vocabulary, read_prompts
@@ -152,12 +150,12 @@ def begin_grpo(context: Context, workers: int) -> None:
                 assert (job.weights / role / f"rank_{rank}" / "model.safetensors").is_file(), (role, rank)
 
 
-def begin_evaluate(context: Context) -> None:
+def begin_evaluate(context):
     """What is counted at its end."""
     from stages.grpo.config import EvaluateConfig
     from stages.grpo.evaluate import pass_at_k
-    from stages.rewards import score
     from stages.rewards.config import RewardConfig
+    from stages.rewards.score import score
 
     config, reward = context.section(EvaluateConfig, "evaluate"), context.section(RewardConfig, "reward")
     if config.sample_prompts:
@@ -166,14 +164,14 @@ def begin_evaluate(context: Context) -> None:
     assert np.isfinite(scores.total).all()
 
 
-def _rates(config: Any) -> None:
+def _rates(config):
     from stages.grpo.optimizer import learning_rate
 
     for step in range(config.steps):
         assert math.isfinite(rate := learning_rate(config, step)) and rate >= 0
 
 
-def examine(values: dict[str, Any], root: Path) -> None:
+def examine(values, root):
     planned = accepted(values, root / "store")
     refused[planned is None] += 1
     if planned is not None:
@@ -185,7 +183,7 @@ def examine(values: dict[str, Any], root: Path) -> None:
                 raise
 
 
-def own_problems(engine: str, config: Mapping[str, Any]) -> list[Any]:
+def own_problems(engine, config):
     """What an outside engine's stage refuses when it begins."""
     from stages.engines.mindformers import rules as mindformers
     from stages.engines.mindrlhf import rules as mindrlhf
@@ -204,13 +202,11 @@ def own_problems(engine: str, config: Mapping[str, Any]) -> list[Any]:
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("engine", OUTSIDE)
-def test_what_plan_accepts_outside_engines_accept(
-    engine: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_what_plan_accepts_outside_engines_accept(engine, tmp_path_factory):
     base = compose_cached((*TINY, *OUTSIDE[engine]))
     refused.clear()
 
-    def begin(values: Mapping[str, Any]) -> None:
+    def begin(values):
         root = tmp_path_factory.mktemp("outside")
         planned = accepted(values, root)
         refused[planned is None] += 1
@@ -224,7 +220,7 @@ def test_what_plan_accepts_outside_engines_accept(
             assert own_problems(spec.program.name if spec.program else "", read_there) == [], spec.name
 
     @given(changed(base))
-    def begun(values: dict[str, Any]) -> None:
+    def begun(values):
         begin(values)
 
     begin(dict(base))
@@ -235,11 +231,11 @@ def test_what_plan_accepts_outside_engines_accept(
 
 @pytest.mark.hypothesis
 @pytest.mark.slow
-def test_what_plan_accepts_the_stages_accept(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_plan_accepts_the_stages_accept(tmp_path_factory):
     base = compose_cached(("engine=local", *TINY))
 
     @given(changed(base))
-    def examined(values: dict[str, Any]) -> None:
+    def examined(values):
         examine(values, tmp_path_factory.mktemp("accepted"))
 
     refused.clear()
@@ -249,7 +245,7 @@ def test_what_plan_accepts_the_stages_accept(tmp_path_factory: pytest.TempPathFa
     assert refused[False] > sum(refused.values()) / 4  # enough of them are accepted to say something
 
 
-def test_every_key_is_tried() -> None:
+def test_every_key_is_tried():
     keys = {str(leaf) for leaf in leaves(compose_cached(("engine=local", *TINY)))}
     assert {"split.format", "model.eos_token_id", "sft.warmup_steps", "layout.train.micro_batch_num"} <= keys
     assert len(keys) > 150

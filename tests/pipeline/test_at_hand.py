@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from tests.stages.fetch.settings import fetch, model_values
 SHAPE = ("hidden_size=16", "num_hidden_layers=2", "intermediate_size=32", "vocab_size=400")
 
 
-def refused(store: Path, *overrides: str) -> str:
+def refused(store, *overrides):
     """What plan says; nothing is left behind that counts."""
     with pytest.raises(ConfigError) as caught:
         prepare_plan([f"store={store}", *overrides])
@@ -35,7 +34,7 @@ def refused(store: Path, *overrides: str) -> str:
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path):
     """A Hugging Face directory."""
     root = tmp_path / "model"
     root.mkdir()
@@ -44,12 +43,12 @@ def directory(tmp_path: Path) -> Path:
     return root
 
 
-def shape(root: Path, **changes: object) -> ModelConfig:
+def shape(root, **changes):
     values = model_values(source="local", path=str(root), vocab_size=400, intermediate_size=32)
     return read(ModelConfig, {**values, **changes})
 
 
-def typed(root: Path) -> list[str]:
+def typed(root):
     values = shape(root)
     names = ("rope_theta", "rms_norm_eps", "tie_word_embeddings", "torch_dtype", "num_attention_heads",
              "num_key_value_heads")  # fmt: skip
@@ -59,7 +58,7 @@ def typed(root: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def fetched(root: Path, tmp_path: Path) -> Path:
+def fetched(root, tmp_path):
     """What the stage says to the same directory."""
     output = tmp_path / "fetched"
     output.mkdir()
@@ -67,13 +66,13 @@ def fetched(root: Path, tmp_path: Path) -> Path:
     return output
 
 
-def test_a_sound_directory_is_accepted_by_both(directory: Path, tmp_path: Path) -> None:
+def test_a_sound_directory_is_accepted_by_both(directory, tmp_path):
     prepare_plan([f"store={tmp_path / 'store'}", *typed(directory)])
     assert special_ids(fetched(directory, tmp_path), shape(directory)).pad < 400
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.float64])
-def test_weights_that_are_no_floating_point_numbers(dtype: type, directory: Path, tmp_path: Path) -> None:
+def test_weights_that_are_no_floating_point_numbers(dtype, directory, tmp_path):
     file = directory / "model.safetensors"
     weights = load_file(file)
     weights["model.norm.weight"] = weights["model.norm.weight"].astype(dtype)
@@ -89,7 +88,7 @@ def test_weights_that_are_no_floating_point_numbers(dtype: type, directory: Path
     [("eos_token_id", []), ("eos_token_id", [0, 400]), ("eos_token_id", -1), ("eos_token_id", "<|im_end|>"),
      ("bos_token_id", 400), ("bos_token_id", [1]), ("eos_token_id", [True])],
 )  # fmt: skip
-def test_ids_of_a_generation_config(key: str, value: object, directory: Path, tmp_path: Path) -> None:
+def test_ids_of_a_generation_config(key, value, directory, tmp_path):
     file = directory / "generation_config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
     told = refused(tmp_path / "store", *typed(directory))
@@ -101,7 +100,7 @@ def test_ids_of_a_generation_config(key: str, value: object, directory: Path, tm
     prepare_plan([f"store={tmp_path / 'store'}", *typed(directory), f"model.{key}={mended}"])
 
 
-def test_a_padding_id_of_the_files(directory: Path) -> None:
+def test_a_padding_id_of_the_files(directory):
     for name in ("generation_config.json", "tokenizer_config.json"):
         file = directory / name
         file.write_text(json.dumps({**json.loads(file.read_text()), "pad_token": None, "pad_token_id": 400}))
@@ -109,19 +108,19 @@ def test_a_padding_id_of_the_files(directory: Path) -> None:
         special_ids(directory, shape(directory))
 
 
-def test_another_shape(directory: Path, tmp_path: Path) -> None:
+def test_another_shape(directory, tmp_path):
     told = refused(tmp_path / "store", *typed(directory), "model.hidden_size=32")
     assert "model.hidden_size=32: disagrees with" in told
 
 
-def test_a_tokenizer_that_does_not_fit(directory: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_that_does_not_fit(directory, tmp_path):
     prepare_plan([f"store={tmp_path / 'store'}", f"model.tokenizer_path={directory}"])
     told = refused(tmp_path / "store", f"model.tokenizer_path={directory}", "model.vocab_size=259")
     assert "model.vocab_size=259: must be at least the tokenizer's" in told
 
 
 @pytest.mark.parametrize("rows", [8000, 10500, 10**9])
-def test_more_rows_than_there_are_questions(rows: int, tmp_path: Path) -> None:
+def test_more_rows_than_there_are_questions(rows, tmp_path):
     """Of 10,692 with two addends about a sixth is held out."""
     few = ["dataset.arith.max_addends=2", f"dataset.train_rows={rows}", "dataset.test_rows=16"]
     if rows == 8000:
@@ -132,14 +131,14 @@ def test_more_rows_than_there_are_questions(rows: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["ssh", "slurm"])
-def test_several_machines_for_the_embedded_trainer(launcher: str, tmp_path: Path) -> None:
+def test_several_machines_for_the_embedded_trainer(launcher, tmp_path):
     told = refused(tmp_path / "store", f"launcher={launcher}", "launcher.hosts=[a]")
     assert f"launcher={launcher}: is for engines that are programs of their own" in told
     by_mindformers = ["engine.sft=mindformers", f"launcher={launcher}", "launcher.hosts=[a]"]
     prepare_plan([f"store={tmp_path / 'store'}", *by_mindformers])
 
 
-def checkpoint(directory: Path, step: object) -> Path:
+def checkpoint(directory, step):
     """What train.resume_from may name; its weights."""
     weights = directory / "weights" / "rank_0" / "model.safetensors"
     weights.parent.mkdir(parents=True)
@@ -151,7 +150,7 @@ def checkpoint(directory: Path, step: object) -> Path:
 
 
 @pytest.mark.parametrize(("step", "told"), [(39, None), (40, "is of step 40"), ("x", "is no checkpoint's")])
-def test_a_checkpoint_that_leaves_nothing_to_train(step: object, told: str | None, tmp_path: Path) -> None:
+def test_a_checkpoint_that_leaves_nothing_to_train(step, told, tmp_path):
     checkpoint(tmp_path / "step", step)
     overrides = [f"train.resume_from={tmp_path / 'step'}"]
     if told is None:
@@ -161,7 +160,7 @@ def test_a_checkpoint_that_leaves_nothing_to_train(step: object, told: str | Non
     assert told in refused(tmp_path / "store", *overrides)
 
 
-def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path):
     weights = checkpoint(tmp_path / "step", 3)
     overrides = [f"store={tmp_path / 'store'}", f"train.resume_from={tmp_path / 'step'}"]
     planned, store = prepare_plan(overrides)
@@ -180,7 +179,7 @@ def test_a_checkpoint_that_is_not_what_was_written_is_refused(tmp_path: Path) ->
 FEW = ["dataset.train_rows=600", "train.validate_every=1", "train.validation_prompts=64"]
 
 
-def test_rows_that_tokenize_dropped_are_told_before_sft(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_rows_that_tokenize_dropped_are_told_before_sft(tmp_path, capsys):
     overrides = [f"store={tmp_path / 'store'}", *FEW]
     planned, store = prepare_plan(overrides)
     run = Run(planned, store, overrides)
@@ -217,9 +216,7 @@ RL = ("experiment=mindspeed_rl_7b", "dataset=arith")
         ((*SEVEN, "engine.sft=mindformers"), "mindformers.home=/no", ""),
     ],
 )
-def test_what_does_not_exist_is_refused(
-    tmp_path: Path, base: tuple[str, ...], typed: str, told: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_exist_is_refused(tmp_path, base, typed, told, capsys):
     assert main(["plan", f"store={tmp_path}", *base, typed]) == 2
     error = capsys.readouterr().err
     wanted = told if told.startswith(("/no", "engine")) else f"{typed}: {told}"
@@ -235,11 +232,11 @@ def test_what_does_not_exist_is_refused(
         ["model.path=/no/model", "launcher=slurm"],
     ],
 )
-def test_what_only_nodes_or_containers_have_is_not_looked_for(tmp_path: Path, elsewhere: list[str]) -> None:
+def test_what_only_nodes_or_containers_have_is_not_looked_for(tmp_path, elsewhere):
     assert main(["plan", f"store={tmp_path}", *SEVEN, *elsewhere]) == 10
 
 
-def test_without_the_engine_its_interpreter_is_not_looked_for(tmp_path: Path) -> None:
+def test_without_the_engine_its_interpreter_is_not_looked_for(tmp_path):
     assert (
         main(["plan", f"store={tmp_path}", *SEVEN, "engine.python=/no/python", "--until", "tokenize"]) == 10
     )

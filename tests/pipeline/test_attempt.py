@@ -3,7 +3,6 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.pipeline.artifacts import manifest_of
 KEY = Key("grpo", "ab" * 32)
 
 
-def killed(store: Store) -> Path:
+def killed(store):
     """The seat of a process that was killed while it had a checkpoint and half a file."""
     code = (
         "import os, sys; from pathlib import Path\n"
@@ -30,14 +29,14 @@ def killed(store: Store) -> Path:
     return work
 
 
-def elsewhere(work: Path) -> Path:
+def elsewhere(work):
     """The same owner, as another machine would have written it."""
     (owner,) = work.glob("owner-*")
     owner.write_text(json.dumps({**json.loads(owner.read_text()), "place": "node7"}))
     return owner
 
 
-def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path: Path) -> None:
+def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path):
     store = Store(tmp_path)
     work = killed(store)
     assert not is_held(work)
@@ -48,7 +47,7 @@ def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path: Path) -> N
         assert len(list(seat.work.glob("owner-*"))) == 1
 
 
-def test_a_failed_attempt_leaves_the_same(tmp_path: Path) -> None:
+def test_a_failed_attempt_leaves_the_same(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(KeyboardInterrupt), attempt(store, KEY) as seat:
         (seat.work / "checkpoint").write_text("step 3")
@@ -58,7 +57,7 @@ def test_a_failed_attempt_leaves_the_same(tmp_path: Path) -> None:
         assert (again.work / "checkpoint").read_text() == "step 3"
 
 
-def test_two_living_attempts_share_nothing(tmp_path: Path) -> None:
+def test_two_living_attempts_share_nothing(tmp_path):
     store = Store(tmp_path)
     with attempt(store, KEY) as one, attempt(store, KEY) as two:
         assert is_held(one.work) and is_held(two.work)
@@ -74,14 +73,14 @@ def test_two_living_attempts_share_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / ".work").iterdir()) == []
 
 
-def _sit(root: Path, barrier, seats) -> None:
+def _sit(root, barrier, seats):
     barrier.wait()
     with attempt(Store(root), KEY) as seat:
         seats.put(seat.work.name)
         barrier.wait()
 
 
-def test_heirs_of_one_dead_attempt_do_not_share_its_seat(tmp_path: Path) -> None:
+def test_heirs_of_one_dead_attempt_do_not_share_its_seat(tmp_path):
     killed(Store(tmp_path))
     context = multiprocessing.get_context("spawn")
     barrier, seats = context.Barrier(6), context.Queue()
@@ -94,27 +93,25 @@ def test_heirs_of_one_dead_attempt_do_not_share_its_seat(tmp_path: Path) -> None
     assert taken == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 6))]
 
 
-def test_a_number_that_another_process_has_now_is_not_its_owner(tmp_path: Path) -> None:
+def test_a_number_that_another_process_has_now_is_not_its_owner(tmp_path):
     work = killed(Store(tmp_path))
     (owner,) = work.glob("owner-*")
     owner.write_text(json.dumps({**json.loads(owner.read_text()), "pid": os.getpid()}))
     assert not is_held(work)
 
 
-def test_an_owner_elsewhere_is_alive_while_it_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_elsewhere_is_alive_while_it_beats(tmp_path, monkeypatch):
     owner = elsewhere(killed(Store(tmp_path)))
     monkeypatch.setattr(attempts, "WATCH_S", 4.0)
 
-    def beat(seconds: float) -> None:
+    def beat(seconds):
         owner.write_text(json.dumps({**json.loads(owner.read_text()), "beats": 1}))
 
     monkeypatch.setattr(attempts.time, "sleep", beat)
     assert is_held(owner.parent)
 
 
-def test_an_owner_elsewhere_that_beats_no_more_is_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_elsewhere_that_beats_no_more_is_dead(tmp_path, monkeypatch):
     store = Store(tmp_path)
     work = elsewhere(killed(store)).parent
     monkeypatch.setattr(attempts, "WATCH_S", 0.01)
@@ -123,16 +120,14 @@ def test_an_owner_elsewhere_that_beats_no_more_is_dead(
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
-def test_an_owner_that_was_cut_short_is_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
-) -> None:
+def test_an_owner_that_was_cut_short_is_dead(tmp_path, monkeypatch, content):
     work = killed(Store(tmp_path))
     next(work.glob("owner-*")).write_text(content)
     monkeypatch.setattr(attempts, "WATCH_S", 0.01)
     assert not is_held(work)
 
 
-def test_a_beat_is_written_no_more_often_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beat_is_written_no_more_often_than_needed(tmp_path, monkeypatch):
     with attempt(Store(tmp_path), KEY) as seat:
         (owner,) = seat.work.glob("owner-*")
         seat.beat()

@@ -1,20 +1,17 @@
 """What an artifact is checked for before it is built and before it is committed."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pipeline.errors import StageFailed, StoreError
 from pipeline.plan.explain import explain
-from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
 from pipeline.run.build import build
 from pipeline.run.progress import Display
 from pipeline.run.run import prepare_plan
 from pipeline.store.attempt import attempt
-from pipeline.store.store import Manifest, Store
 from pipeline.store.verify import verify
 from tests.pipeline.artifacts import manifest_of
 
@@ -22,23 +19,23 @@ ROW = '{"question": "1+1?", "answer": "#### 2"}\n'
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text(ROW)
     return tmp_path
 
 
-def planned(data: Path) -> tuple[StageSpec, Store]:
+def planned(data):
     plan, store = prepare_plan(["dataset=gsm8k", f"dataset.path={data}", f"store={data / 'store'}"])
     return plan.spec("fetch_dataset"), store
 
 
-def built(spec: StageSpec, store: Store) -> bool:
+def built(spec, store):
     launcher = prepare_plan([f"store={store.root}"])[0].config.launcher
     return build(spec, store, launcher, Display([spec.name], []), 0.0)
 
 
-def test_a_file_that_was_changed_after_planning_is_not_read(data: Path) -> None:
+def test_a_file_that_was_changed_after_planning_is_not_read(data):
     spec, store = planned(data)
     (data / "train.jsonl").write_text(ROW * 2)
     with pytest.raises(StageFailed, match=r"train\.jsonl has been changed, or is gone, since this run"):
@@ -49,12 +46,10 @@ def test_a_file_that_was_changed_after_planning_is_not_read(data: Path) -> None:
     assert not list(store.root.glob("fetch_dataset/*"))
 
 
-def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec: StageSpec, store: Store, seat: building.Attempt, *rest: object) -> Manifest:
+    def stage(spec, store, seat, *rest):
         (data / "test.jsonl").write_text(ROW * 2)
         return _quiet(spec, seat)
 
@@ -68,18 +63,16 @@ def test_a_file_that_was_changed_while_the_stage_read_it_commits_nothing(
     assert built(spec, store) and store.problem(spec.key) is None
 
 
-def _quiet(spec: StageSpec, seat: building.Attempt) -> Manifest:
+def _quiet(spec, seat):
     for name in ("train.jsonl", "test.jsonl", "result.json"):
         (seat.staging / name).write_text(ROW)
     return manifest_of(spec.key, config=dict(spec.config))
 
 
-def test_a_stage_that_ends_well_without_its_result_has_failed(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_ends_well_without_its_result_has_failed(data, monkeypatch):
     spec, store = planned(data)
 
-    def stage(spec: StageSpec, store: Store, seat: building.Attempt, *rest: object) -> Manifest:
+    def stage(spec, store, seat, *rest):
         manifest = _quiet(spec, seat)
         (seat.staging / "result.json").unlink()
         (seat.logs / "stage.log").write_text("my last words\n")
@@ -94,14 +87,10 @@ def test_a_stage_that_ends_well_without_its_result_has_failed(
 
 
 @pytest.mark.parametrize("place", ["logs", "work"])
-def test_a_directory_of_the_attempt_that_somebody_removes_is_told(
-    data: Path, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_of_the_attempt_that_somebody_removes_is_told(data, place, monkeypatch):
     spec, store = planned(data)
 
-    def stage(
-        program: object, *, log_dir: Path, job: str, on_poll: Callable[[], None], **rest: object
-    ) -> None:
+    def stage(program, *, log_dir, job, on_poll, **rest):
         shutil.rmtree({"logs": log_dir, "work": Path(job)}[place])
         on_poll()
 
@@ -113,9 +102,7 @@ def test_a_directory_of_the_attempt_that_somebody_removes_is_told(
     assert store.problem(spec.key) == "never run"
 
 
-def test_an_artifact_without_its_result_is_found_and_built_again(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_artifact_without_its_result_is_found_and_built_again(data, monkeypatch):
     """Committed by an earlier version, which looked at the exit code alone."""
     spec, store = planned(data)
     with monkeypatch.context() as careless:

@@ -24,7 +24,7 @@ CHECKOUTS = {
 }
 
 
-def without(home: Path, file: str, text: str) -> None:
+def without(home, file, text):
     """Drop a text from a file."""
     whole = (home / file).read_text()
     assert text in whole
@@ -43,7 +43,7 @@ def without(home: Path, file: str, text: str) -> None:
         ("mindspeed_rl", MINDSPEED_RL / "window", "667a547"),
     ],
 )
-def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> None:
+def test_good_checkouts_are_told_apart(name, home, contract):
     check = checkouts.check(CHECKOUTS[name], str(home))
     assert (check.status, check.found, check.remedy) == ("ok", f"{home}: {contract}", "")
 
@@ -57,14 +57,12 @@ def test_good_checkouts_are_told_apart(name: str, home: Path, contract: str) -> 
         ("mindformers", "run_mindformer.py must be readable", "engine.mindformers_home: clone it"),
     ],
 )
-def test_an_empty_directory_is_none(name: str, told: str, remedy: str, tmp_path: Path) -> None:
+def test_an_empty_directory_is_none(name, told, remedy, tmp_path):
     check = checkouts.check(CHECKOUTS[name], str(tmp_path))
     assert check.status == "problem" and told in check.found and check.remedy.startswith(remedy)
 
 
-def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(tmp_path, capsys):
     home = Path(shutil.copytree(MINDSPEED_RL / "head", tmp_path / "home"))
     launcher = home / "mindspeed_rl/workers/scheduler/launcher_ms.py"
     launcher.write_text(
@@ -79,7 +77,7 @@ def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
     for llm, status in ((MINDSPEED_RL / "llm", "ok"), (tmp_path / "llm", "problem")):
         assert checkouts.check(CHECKOUTS["mindspeed_llm"], str(llm)).status == status
 
-    def asked(name: str) -> list[str]:
+    def asked(name):
         main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / name}", f"store={tmp_path}"])
         found = json.loads(capsys.readouterr().out)["checks"]["mindspeed_rl"]
         return [one["name"] for one in found if one["name"].startswith("mindspeed")]
@@ -100,7 +98,7 @@ def test_doctor_and_the_stages_judge_a_mindspeed_rl_alike(
         ("of my own", "problem"),
     ],
 )
-def test_installed_mindformers(have: str, status: str) -> None:
+def test_installed_mindformers(have, status):
     check = checkouts.check(CHECKOUTS["mindformers"], None, have)
     assert check.status == status
     assert check.remedy.startswith("must be mindformers>=1.6.0,<1.7; ") == (status != "ok")
@@ -111,7 +109,7 @@ def test_installed_mindformers(have: str, status: str) -> None:
     ("version", "status", "one_stage"),
     [("1.6.0", "ok", "ok"), ("1.4.0.beta1", "problem", "ok"), ("1.3.0", "problem", "problem")],
 )
-def test_a_checkout_of_mindformers(version: str, status: str, one_stage: str, tmp_path: Path) -> None:
+def test_a_checkout_of_mindformers(version, status, one_stage, tmp_path):
     home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
     assert checkouts.check(CHECKOUTS["mindformers"], str(home)).status == "ok"
     (home / "setup.py").write_text(f"setup(\n    name='mindformers',\n    version='{version}',\n)\n")
@@ -120,7 +118,7 @@ def test_a_checkout_of_mindformers(version: str, status: str, one_stage: str, tm
     assert checkouts.check(OLD_MINDFORMERS, str(home)).status == one_stage
 
 
-def test_mindformers_of_other_arguments_is_refused(tmp_path: Path) -> None:
+def test_mindformers_of_other_arguments_is_refused(tmp_path):
     home = Path(shutil.copytree(MINDFORMERS, tmp_path / "home"))
     (home / "mindformers").mkdir()
     (home / "mindformers" / "__init__.py").touch()  # what an installed package has, too
@@ -130,10 +128,8 @@ def test_mindformers_of_other_arguments_is_refused(tmp_path: Path) -> None:
     assert check.status == "problem" and "lacks --output_dir" in check.found
 
 
-def test_packages_are_those_of_the_checkouts_contract(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def wanted(home: str) -> str:
+def test_packages_are_those_of_the_checkouts_contract(tmp_path, capsys):
+    def wanted(home):
         recipe = ["engine=mindspeed_rl", "model=qwen2_5_7b", "layout=dp4_mp2_pp2", f"store={tmp_path}"]
         chosen = [f"engine.python={sys.executable}", "layout.generate.model_parallel=1"]
         main(["doctor", "--json", "--checkout", f"mindspeed_rl={MINDSPEED_RL / home}", *recipe, *chosen])
@@ -144,6 +140,6 @@ def test_packages_are_those_of_the_checkouts_contract(
     assert "must be tensordict==0.1.2" in wanted("window")
 
 
-def test_an_unknown_checkout_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_checkout_is_refused(capsys):
     assert main(["doctor", "--checkout", "ray=/x"]) == 2
     assert "must be NAME=DIR, of mindrlhf" in capsys.readouterr().err

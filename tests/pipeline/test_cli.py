@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,12 +23,12 @@ SHAPE += ["model.tie_word_embeddings=false"]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_examples(command, capsys):
     with pytest.raises(SystemExit) as exit:
         main([command, "--help"])
     assert exit.value.code == 0
@@ -49,9 +48,7 @@ def test_every_command_has_help_with_examples(command: str, capsys: pytest.Captu
         ("stderr", ["show", "unknown"]),
     ],
 )
-def test_without_a_reader_it_ends_as_other_programs_do(
-    stream: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_reader_it_ends_as_other_programs_do(stream, words, tmp_path, monkeypatch):
     artifacts = {"grpo": f"grpo/{'a' * 16}"}
     history.record(tmp_path, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts=artifacts)
     log = tmp_path / ".logs" / f"grpo-{'a' * 16}" / "stage.log"
@@ -64,7 +61,7 @@ def test_without_a_reader_it_ends_as_other_programs_do(
         assert main([*words, *([] if words == ["--help"] else [f"store={tmp_path}"])]) == 128 + signal.SIGPIPE
 
 
-def test_a_reader_who_is_gone_hears_nothing_at_the_interpreters_end() -> None:
+def test_a_reader_who_is_gone_hears_nothing_at_the_interpreters_end():
     read, write = os.pipe()
     os.close(read)
     line = [sys.executable, "-m", "pipeline.cli", "config"]
@@ -77,16 +74,14 @@ def test_a_reader_who_is_gone_hears_nothing_at_the_interpreters_end() -> None:
     assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
 
 
-def test_plan_of_an_empty_store_is_pending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_an_empty_store_is_pending(tmp_path, capsys):
     assert main(["plan", "--json", f"store={tmp_path}"]) == 10
     plan = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in plan["stages"]][:3] == ["fetch", "fetch_dataset", "convert"]
     assert {stage["state"] for stage in plan["stages"]} == {"RUN"}
 
 
-def test_plan_warns_of_what_may_change_and_asks_no_hub(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_warns_of_what_may_change_and_asks_no_hub(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("socket.socket.connect", lambda *arguments: pytest.fail("plan went to the network"))
     hub = ["model=qwen2_5_1_5b", "layout=dp1_mp1_pp1", f"store={tmp_path}"]
     moving = "model.hub.revision=master: is a moving branch of Qwen/Qwen2.5-1.5B-Instruct"
@@ -100,7 +95,7 @@ def test_plan_warns_of_what_may_change_and_asks_no_hub(
     assert [warning for warning in told if not warning.startswith(others)] == []
 
 
-def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
+def test_commands_that_start_nothing_import_neither_luigi_nor_numpy():
     heavy = "('luigi', 'hydra', 'numpy', 'requests', 'modelscope_hub')"
     names = ("run", "plan", "store", "runs", "pages", "diagnose")
     modules = f"sys, {', '.join(f'pipeline.cli.{name}' for name in names)}"
@@ -117,12 +112,12 @@ def test_commands_that_start_nothing_import_neither_luigi_nor_numpy() -> None:
         ["-c", "import pipeline; pipeline.RunGRPO(overrides='[\"train.betta=1\"]')"],
     ],
 )
-def test_every_way_to_start_a_run_finds_its_task(command: list[str]) -> None:
+def test_every_way_to_start_a_run_finds_its_task(command):
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
     assert (done.returncode, "did you mean train.beta?" in done.stderr) == (2, True), done.stderr
 
 
-def test_invalid_input_is_two_and_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_input_is_two_and_told_on_stderr(capsys):
     assert main(["plan", "train.betta=1"]) == 2
     assert capsys.readouterr().err == "error: train.betta=1: unknown key; did you mean train.beta?\n"
     with pytest.raises(SystemExit) as exit:
@@ -130,7 +125,7 @@ def test_invalid_input_is_two_and_told_on_stderr(capsys: pytest.CaptureFixture[s
     assert exit.value.code == 2
 
 
-def test_commands_on_an_absent_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_on_an_absent_store(tmp_path, capsys):
     store = f"store={tmp_path / 'absent'}"
     assert main(["verify", "--deep", store]) == 0
     assert main(["gc", store]) == 0
@@ -139,14 +134,14 @@ def test_commands_on_an_absent_store(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not (tmp_path / "absent").exists()
 
 
-def tiny_hugging_face(directory: Path) -> dict[str, np.ndarray]:
+def tiny_hugging_face(directory):
     """A one-layer Qwen2, which strategy is told of by SHAPE."""
     sizes = {one.removeprefix("model.").partition("=")[0]: one.partition("=")[2] for one in SHAPE[:-1]}
     model = make_model(torch_dtype="float32", **{name: int(size) for name, size in sizes.items()})
     return {name: bits.view(np.float32) for name, bits in write_hf(directory, model).items()}
 
 
-def test_weights_go_through_every_tool_and_come_back(tmp_path: Path) -> None:
+def test_weights_go_through_every_tool_and_come_back(tmp_path):
     source = tiny_hugging_face(tmp_path / "hf")
     p = {name: str(tmp_path / name) for name in ("hf", "ms", "a", "b", "ranks", "other", "merged", "back")}
     assert main(["strategy", "--out", p["a"], "--role", "train", *SHAPE, "layout.train.data_parallel=2"]) == 0
@@ -168,7 +163,7 @@ def test_weights_go_through_every_tool_and_come_back(tmp_path: Path) -> None:
         np.testing.assert_array_equal(back[name], tensor)
 
 
-def test_a_node_cuts_its_own_share(tmp_path: Path) -> None:
+def test_a_node_cuts_its_own_share(tmp_path):
     tiny_hugging_face(tmp_path / "hf")
     assert main(["strategy", "--out", str(tmp_path / "a"), *SHAPE, "layout.train.data_parallel=2"]) == 0
     arguments = ["split", *(str(tmp_path / name) for name in ("hf", "a", "ranks")), "--ranks", "1,3"]
@@ -184,14 +179,12 @@ def test_a_node_cuts_its_own_share(tmp_path: Path) -> None:
     [*((text, "must be numbers and ranges") for text in ("", "x", "3-1", "1-", "1,,2")),
      *((text, "error: --ranks=") for text in ("0-99999999999", "0-9999999", "0-1048575,7", "9" * 5000))],
 )  # fmt: skip
-def test_ranks_that_make_no_sense_or_would_fill_the_memory_are_refused(
-    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_that_make_no_sense_or_would_fill_the_memory_are_refused(text, told, tmp_path, capsys):
     assert main(["split", "a", "b", str(tmp_path / "out"), "--ranks", text]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_strategy_leaves_no_ranks_of_another_layout(tmp_path: Path) -> None:
+def test_strategy_leaves_no_ranks_of_another_layout(tmp_path):
     out = tmp_path / "strategies"
     (out / "notes").mkdir(parents=True)
     (out / "ckpt_strategy_rank_mine.ckpt").write_text("not a rank's")
@@ -209,7 +202,7 @@ def test_strategy_leaves_no_ranks_of_another_layout(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path, number):
     program = (
         "import sys, time, stages.weights.convert\n"
         "def slow(*_, **__):\n"
@@ -233,7 +226,7 @@ def test_a_tool_that_is_told_to_stop_leaves_nothing_hidden(tmp_path: Path, numbe
 
 
 @pytest.mark.timeout(60)
-def test_pipes_in_the_place_of_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pipes_in_the_place_of_files_are_told(tmp_path, capsys):
     """Of a model, a dataset, a tool's weights: nobody waits for a writer that never comes."""
     for name in ("train.jsonl", "model.safetensors", "config.json"):
         os.mkfifo(tmp_path / name)
@@ -246,21 +239,19 @@ def test_pipes_in_the_place_of_files_are_told(tmp_path: Path, capsys: pytest.Cap
         assert "a pipe, not a file" in capsys.readouterr().err, line
 
 
-def test_a_failing_tool_is_one_and_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_tool_is_one_and_leaves_nothing(tmp_path, capsys):
     assert main(["convert", str(tmp_path / "absent"), str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith("error: ")
     assert not (tmp_path / "out").exists()
 
 
-def test_probe_tells_whether_the_reward_can_be_earned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_probe_tells_whether_the_reward_can_be_earned(capsys):
     assert main(["probe"]) == 0
     assert main(["probe", "reward=boxed"]) == 1
     assert "problems" in capsys.readouterr().out
 
 
-def test_tokenize_makes_instructions_of_a_json_array(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tokenize_makes_instructions_of_a_json_array(tmp_path, capsys):
     from stages.fetch.tokenizer_files import write_trained
     from stages.tokenize.records import check_pair
 
@@ -280,7 +271,7 @@ def test_tokenize_makes_instructions_of_a_json_array(
     assert "--sft: is for questions" in capsys.readouterr().err
 
 
-def test_overrides_may_follow_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overrides_may_follow_an_option(tmp_path, capsys):
     (tmp_path / "runs.jsonl").touch()
     assert main(["report", "last", "--open", f"store={tmp_path}"]) == 2
     assert f"fits 0 runs of {tmp_path}" in capsys.readouterr().err
@@ -291,9 +282,7 @@ def test_overrides_may_follow_an_option(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_report_is_opened_by_the_browser_that_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: bool
-) -> None:
+def test_a_report_is_opened_by_the_browser_that_there_is(tmp_path, monkeypatch, capsys, there):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or there)
     store = tmp_path / "a store"

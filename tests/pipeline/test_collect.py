@@ -1,7 +1,6 @@
 import errno
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
 
 
-def run(store: Store, name: str, *stages: str) -> dict[str, Path]:
+def run(store, name, *stages):
     """A run whose artifacts are named after it; the same name is the same artifacts."""
     artifacts, paths = {}, {}
     for stage in stages:
@@ -28,13 +27,13 @@ def run(store: Store, name: str, *stages: str) -> dict[str, Path]:
     return paths
 
 
-def exists(paths: dict[str, Path]) -> bool:
+def exists(paths):
     states = {path.exists() for path in paths.values()}
     assert len(states) == 1
     return states.pop()
 
 
-def test_without_delete_nothing_goes(tmp_path: Path) -> None:
+def test_without_delete_nothing_goes(tmp_path):
     store = Store(tmp_path)
     old, new = run(store, "old", "fetch", "grpo"), run(store, "new", "fetch", "grpo")
     garbage = collect(store, keep=1, delete=False)
@@ -43,7 +42,7 @@ def test_without_delete_nothing_goes(tmp_path: Path) -> None:
     assert exists(old) and exists(new)
 
 
-def test_delete_removes_exactly_what_was_listed(tmp_path: Path) -> None:
+def test_delete_removes_exactly_what_was_listed(tmp_path):
     store = Store(tmp_path)
     old, new = run(store, "old", "fetch", "grpo"), run(store, "new", "fetch", "grpo")
     assert collect(store, keep=1, delete=True) == collect(store, keep=1, delete=False) or not exists(old)
@@ -51,7 +50,7 @@ def test_delete_removes_exactly_what_was_listed(tmp_path: Path) -> None:
     assert collect(store, keep=1, delete=False) == []
 
 
-def test_shared_artifacts_stay_with_the_run_that_needs_them(tmp_path: Path) -> None:
+def test_shared_artifacts_stay_with_the_run_that_needs_them(tmp_path):
     store = Store(tmp_path)
     shared = run(store, "old", "fetch")
     key = Key("fetch", shared["fetch"].name.ljust(64, "0"))
@@ -60,7 +59,7 @@ def test_shared_artifacts_stay_with_the_run_that_needs_them(tmp_path: Path) -> N
     assert exists(shared)
 
 
-def test_repeating_a_run_does_not_push_others_out(tmp_path: Path) -> None:
+def test_repeating_a_run_does_not_push_others_out(tmp_path):
     store = Store(tmp_path)
     first = run(store, "first", "grpo")
     for _ in range(5):
@@ -69,9 +68,7 @@ def test_repeating_a_run_does_not_push_others_out(tmp_path: Path) -> None:
     assert exists(first)
 
 
-def test_the_newest_run_is_the_history_s_last_whatever_the_clocks_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_run_is_the_history_s_last_whatever_the_clocks_say(tmp_path, monkeypatch):
     store, now = Store(tmp_path), time.time()
     with monkeypatch.context() as clock:
         clock.setattr(time, "time", lambda: now + 1e6)
@@ -82,7 +79,7 @@ def test_the_newest_run_is_the_history_s_last_whatever_the_clocks_say(
     assert exists(new) and not exists(old)
 
 
-def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
+def test_pinned_named_and_living_runs_stay(tmp_path):
     store = Store(tmp_path)
     paths = [run(store, name, "grpo") for name in ("pinned", "named", "living", "gone", "new")]
     ids = list(history.runs(tmp_path))
@@ -96,7 +93,7 @@ def test_pinned_named_and_living_runs_stay(tmp_path: Path) -> None:
     assert [exists(path) for path in paths] == [True, True, False, False, True]
 
 
-def rewrite(store: Store, keep_lines: slice) -> None:
+def rewrite(store, keep_lines):
     """Cut the history, as a bad copy or a careless editor does."""
     file = store.root / history.FILE
     file.write_text("".join(file.read_text().splitlines(keepends=True)[keep_lines]))
@@ -104,7 +101,7 @@ def rewrite(store: Store, keep_lines: slice) -> None:
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "after another run"])
 @pytest.mark.parametrize("damage", ["absent", "empty", "garbage", "last line", "first line", "no pins"])
-def test_a_history_that_lost_lines_removes_nothing(tmp_path: Path, damage: str, later: bool) -> None:
+def test_a_history_that_lost_lines_removes_nothing(tmp_path, damage, later):
     store = Store(tmp_path)
     paths = [run(store, name, "fetch", "grpo") for name in ("pinned", "middle", "new")]
     history.record(tmp_path, next(iter(history.runs(tmp_path))), "pinned")
@@ -127,9 +124,7 @@ def test_a_history_that_lost_lines_removes_nothing(tmp_path: Path, damage: str, 
     assert all(exists(path) for path in paths)
 
 
-def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(tmp_path, capsys):
     store = Store(tmp_path)
     lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
     (tmp_path / witness.FILE).unlink()  # which older versions did not write
@@ -142,7 +137,7 @@ def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(
     assert f"2 artifacts that no recorded run made are left alone, {lost['fetch']}" in capsys.readouterr().out
 
 
-def test_without_any_run_nothing_goes(tmp_path: Path) -> None:
+def test_without_any_run_nothing_goes(tmp_path):
     store = Store(tmp_path)
     assert collect(store, keep=0, delete=True) == []  # an empty store
     path = commit(store, Key("grpo", "a" * 64), {"file": "x"})
@@ -151,7 +146,7 @@ def test_without_any_run_nothing_goes(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_history_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
+def test_a_history_that_cannot_be_read_removes_nothing(tmp_path):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")
     (tmp_path / history.FILE).unlink()
@@ -161,7 +156,7 @@ def test_a_history_that_cannot_be_read_removes_nothing(tmp_path: Path) -> None:
     assert exists(path)
 
 
-def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path: Path) -> None:
+def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")
     held = leases.take(tmp_path, "20270101-000000-abcd")
@@ -173,7 +168,7 @@ def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path: Path
     assert not exists(path)
 
 
-def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path: Path) -> None:
+def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path):
     """On some NFS mounts locks are nobody's; the run seems dead, and its attempt shows life."""
     store = Store(tmp_path)
     made = run(store, "building", "fetch")
@@ -195,14 +190,12 @@ def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path: Path) -> Non
     assert exists(made)
 
 
-def test_a_store_that_may_only_be_read_lists_and_tells(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_may_only_be_read_lists_and_tells(tmp_path, monkeypatch, capsys):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")
     really = os.open
 
-    def read_only(name: str | Path, flags: int, *more: int, **named: int) -> int:
+    def read_only(name, flags, *more, **named):
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and str(name).startswith(str(tmp_path)):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(name))
         return really(name, flags, *more, **named)
@@ -220,13 +213,11 @@ def test_a_store_that_may_only_be_read_lists_and_tells(
     assert exists(path)
 
 
-def test_an_artifact_that_gc_was_killed_in_is_no_artifact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_artifact_that_gc_was_killed_in_is_no_artifact(tmp_path, monkeypatch):
     store = Store(tmp_path)
     path = run(store, "one", "grpo")["grpo"]
 
-    def killed(place: Path) -> None:
+    def killed(place):
         (place / "file").unlink()
         raise KeyboardInterrupt
 
@@ -239,7 +230,7 @@ def test_an_artifact_that_gc_was_killed_in_is_no_artifact(
     assert not list((tmp_path / ".quarantine").iterdir())
 
 
-def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path: Path) -> None:
+def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path):
     store = Store(tmp_path)
     left, living = (tmp_path / ".rehearsals" / name for name in ("left", "living"))
     for place in (left, living):

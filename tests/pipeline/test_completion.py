@@ -1,13 +1,10 @@
 """What the Tab key offers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +13,7 @@ from pipeline.config.load import load
 from pipeline.store import history
 
 
-def offered(line: str, tmp_path: Path) -> set[str]:
+def offered(line, tmp_path):
     """What a shell is answered."""
     out = tmp_path / "offered"
     shell = {
@@ -29,12 +26,12 @@ def offered(line: str, tmp_path: Path) -> set[str]:
     return {word.partition("\t")[0].strip() for word in out.read_text().split("\n")}
 
 
-def test_a_shell_is_answered(tmp_path: Path) -> None:
+def test_a_shell_is_answered(tmp_path):
     pytest.importorskip("argcomplete")
     assert "model=tiny" in offered("grpoflow plan model=ti", tmp_path)
 
 
-def test_keys_groups_and_their_values() -> None:
+def test_keys_groups_and_their_values():
     typed = Namespace(config_dir=None)
     names = list(completion.overrides("", typed))
     assert {"model=", "experiment=", "train.beta=", "seed="} <= set(names) and len(names) == len(set(names))
@@ -44,19 +41,19 @@ def test_keys_groups_and_their_values() -> None:
     assert "engine=mindrlhf" in set(completion.overrides("engine=", typed))
 
 
-def test_runs_and_stages(tmp_path: Path) -> None:
+def test_runs_and_stages(tmp_path):
     history.record(tmp_path, "r1", "started", overrides=[], artifacts={}, config=load([]).plain())
     history.record(tmp_path, "r1", "named", name="best")
     assert list(completion.runs("", Namespace(overrides=[f"store={tmp_path}"]))) == ["last", "r1", "best"]
     assert "grpo" in set(completion.stages("", Namespace()))
 
 
-def test_wrong_words_offer_nothing() -> None:
+def test_wrong_words_offer_nothing():
     assert completion._quiet(completion.overrides)("no.such.key=", Namespace(config_dir=None)) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_code_that_it_can_read(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_gets_code_that_it_can_read(shell, capsys):
     pytest.importorskip("argcomplete")
     assert main(["completion", shell]) == 0
     code = capsys.readouterr().out
@@ -65,7 +62,7 @@ def test_each_shell_gets_code_that_it_can_read(shell: str, capsys: pytest.Captur
         subprocess.run([shell, "-n"], input=code, text=True, timeout=60, check=True)
 
 
-def test_every_completer_is_of_an_option_that_there_is() -> None:
+def test_every_completer_is_of_an_option_that_there_is():
     parser = make_parser()
     text = "".join(command.format_help() for command in parser._subparsers._group_actions[0].choices.values())  # type: ignore
     for option in ("--until", "--only", "--force", "--again", "--explain", "--pin", "STAGE", "RUN"):

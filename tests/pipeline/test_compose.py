@@ -1,5 +1,4 @@
 import copy
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,13 +9,13 @@ from pipeline.config.compose import Composer, compose
 from pipeline.errors import ConfigError
 
 
-def told(*overrides: str, config_dir: Path | None = None) -> list[str]:
+def told(*overrides, config_dir=None):
     with pytest.raises(ConfigError) as error:
         compose(overrides, config_dir)
     return [str(problem) for problem in error.value.problems]
 
 
-def test_defaults_are_plain_data() -> None:
+def test_defaults_are_plain_data():
     values = compose([])
     assert values["model"]["name"] == "tiny"
     assert values["layout"]["train"]["model_parallel"] == 2
@@ -24,21 +23,21 @@ def test_defaults_are_plain_data() -> None:
     assert type(values["layout"]["train"]) is dict
 
 
-def test_a_layout_needs_no_file() -> None:
+def test_a_layout_needs_no_file():
     train = compose(["layout=dp2_mp4_pp2_cp3_ep5"])["layout"]["train"]
     degrees = [train[key] for key in ("data_parallel", "model_parallel", "pipeline_stage")]
     assert degrees == [2, 4, 2]
     assert (train["context_parallel"], train["expert_parallel"]) == (3, 5)
 
 
-def test_a_later_override_wins_over_the_layout_s_name() -> None:
+def test_a_later_override_wins_over_the_layout_s_name():
     assert (
         compose(["layout=dp2_mp4_pp1", "layout.train.model_parallel=1"])["layout"]["train"]["model_parallel"]
         == 1
     )
 
 
-def test_the_dataset_brings_its_tokenisation_and_reward() -> None:
+def test_the_dataset_brings_its_tokenisation_and_reward():
     values = compose(["dataset=gsm8k"])
     assert values["dataset"]["name"] == "gsm8k"
     assert values["tokenize"] == compose(["dataset=gsm8k", "tokenize=gsm8k"])["tokenize"]
@@ -54,14 +53,14 @@ def test_the_dataset_brings_its_tokenisation_and_reward() -> None:
         ("nonsense=1", "nonsense=1: unknown key"),
     ],
 )
-def test_mistakes_are_told_in_one_line(override: str, message: str) -> None:
+def test_mistakes_are_told_in_one_line(override, message):
     problems = told(override)
     assert len(problems) == 1
     assert problems[0].startswith(message)
     assert "\n" not in problems[0]
 
 
-def test_a_directory_of_own_groups(tmp_path: Path) -> None:
+def test_a_directory_of_own_groups(tmp_path):
     (tmp_path / "layout").mkdir()
     (tmp_path / "layout" / "dp1_mp1_pp1.yaml").write_text("defaults: [named]\ntrain: {micro_batch_num: 7}\n")
     values = compose(["layout=dp1_mp1_pp1"], tmp_path)
@@ -69,7 +68,7 @@ def test_a_directory_of_own_groups(tmp_path: Path) -> None:
     assert told(config_dir=tmp_path / "absent")[0].endswith("absent: must be a directory")
 
 
-def test_the_store_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_comes_from_the_environment(monkeypatch):
     monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
     assert compose([])["store"] == "store"
     monkeypatch.setenv("GRPOFLOW_STORE", "/data/store")
@@ -95,7 +94,7 @@ def test_the_store_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
         ],
     ],
 )
-def test_the_result_is_hydra_s_own(overrides: list[str]) -> None:
+def test_the_result_is_hydra_s_own(overrides):
     import hydra
     from omegaconf import OmegaConf
 
@@ -110,12 +109,12 @@ def test_the_result_is_hydra_s_own(overrides: list[str]) -> None:
     assert compose(overrides) == expected
 
 
-def test_a_sweep_is_refused_where_one_value_is_needed() -> None:
+def test_a_sweep_is_refused_where_one_value_is_needed():
     assert "not a sweep" in told("train.beta=0.1,0.2")[0]
     assert told("model=tiny,qwen2_5_7b")
 
 
-def test_values_of_one_composition_do_not_leak_into_the_next() -> None:
+def test_values_of_one_composition_do_not_leak_into_the_next():
     assert compose(["layout.train.offset=[1]"])["layout"]["train"]["offset"] == [1]
     assert compose([])["layout"]["train"]["offset"] == []
 
@@ -130,7 +129,7 @@ QUICK = Composer()
 @given(
     st.lists(st.tuples(st.sampled_from([*SCALARS, "layout.train", "reward.functions"]), TYPED), max_size=4)
 )
-def test_many_points_are_composed_as_one_is(typed: list[tuple[str, str]]) -> None:
+def test_many_points_are_composed_as_one_is(typed):
     from omegaconf import OmegaConf
 
     overrides = [f"{key}={value}" for key, value in typed]
@@ -139,12 +138,12 @@ def test_many_points_are_composed_as_one_is(typed: list[tuple[str, str]]) -> Non
     assert QUICK.compose(overrides) == OmegaConf.to_container(config, resolve=True)
 
 
-def test_what_refers_to_a_value_that_is_set_follows_it() -> None:
+def test_what_refers_to_a_value_that_is_set_follows_it():
     composer = Composer()
     assert [composer.compose([f"rollout.max_tokens={n}"])["sft"]["max_tokens"] for n in (5, 6)] == [5, 6]
 
 
-def test_a_reference_that_leads_nowhere_may_be_replaced(tmp_path: Path) -> None:
+def test_a_reference_that_leads_nowhere_may_be_replaced(tmp_path):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "mine.yaml").write_text("defaults: [default]\ntitle: ${nowhere.to.be}\n")
     assert Composer(tmp_path).compose(["report=mine", "report.title=here"])["report"]["title"] == "here"

@@ -1,6 +1,5 @@
 import contextlib
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +12,21 @@ AS_ARITH = ("tokenize=arith", "reward=arith")
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "grpoflow" / "compose"
 
 
-def entries(cache: Path) -> int:
+def entries(cache):
     return len(list(cache.glob("*"))) if cache.exists() else 0
 
 
 @pytest.fixture
-def composed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def composed(monkeypatch):
     """One item per real composition."""
     calls: list[object] = []
 
-    def counting(*arguments: object) -> object:
+    def counting(*arguments):
         calls.append(arguments)
         return compose(*arguments)  # type: ignore[arg-type]
 
@@ -35,19 +34,19 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return calls
 
 
-def test_the_second_time_is_remembered_and_equal(composed: list[object]) -> None:
+def test_the_second_time_is_remembered_and_equal(composed):
     first, second = compose_cached(["seed=3"]), compose_cached(["seed=3"])
     assert first == second == compose(["seed=3"])
     assert len(composed) == 1
 
 
-def test_overrides_and_their_order_count(composed: list[object]) -> None:
+def test_overrides_and_their_order_count(composed):
     assert compose_cached(["seed=3", "seed=4"])["seed"] == 4
     assert compose_cached(["seed=4", "seed=3"])["seed"] == 3
     assert len(composed) == 2
 
 
-def test_an_environment_variable_that_is_read_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_that_is_read_counts(monkeypatch):
     for value in ("/one", "/two"):
         monkeypatch.setenv("GRPOFLOW_STORE", value)
         assert compose_cached([])["store"] == value
@@ -59,7 +58,7 @@ def test_an_environment_variable_that_is_read_counts(monkeypatch: pytest.MonkeyP
     assert compose_cached(["store=${oc.env:ANOTHER}"])["store"] == "two"
 
 
-def test_the_content_of_every_config_file_counts(tmp_path: Path) -> None:
+def test_the_content_of_every_config_file_counts(tmp_path):
     own = tmp_path / "own" / "dataset"
     own.mkdir(parents=True)
     base = "defaults: [arith]\n"
@@ -72,7 +71,16 @@ def test_the_content_of_every_config_file_counts(tmp_path: Path) -> None:
     assert compose_cached(overrides, own.parent)["dataset"]["train_rows"] == 30
 
 
-def test_groups_behind_links_count(tmp_path: Path) -> None:
+def test_the_code_that_composes_counts(composed, tmp_path, monkeypatch):
+    assert {"compose.py", "layout_names.py", "version.py"} <= {file.name for file in compose_cache._code()}
+    monkeypatch.setattr(compose_cache, "_code", lambda: [tmp_path / "code.py"])
+    for text in ("one", "two", "two"):
+        (tmp_path / "code.py").write_text(text)
+        compose_cached([])
+    assert len(composed) == 2
+
+
+def test_groups_behind_links_count(tmp_path):
     """Hydra follows links to directories and to files; a directory that links to itself ends nowhere."""
     real, own = tmp_path / "real", tmp_path / "own"
     real.mkdir()
@@ -87,29 +95,27 @@ def test_groups_behind_links_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "override", ["store='${oc.decode:x}'", "store=${oc.env:${oc.env:HOME}}", "store='${oc.create:{a:1}}'"]
 )
-def test_other_resolvers_are_never_remembered(override: str, cache: Path) -> None:
+def test_other_resolvers_are_never_remembered(override, cache):
     with contextlib.suppress(ConfigError):  # whether it composes is not the question here
         compose_cached([override])
     assert entries(cache) == 0
 
 
-def test_failures_are_not_remembered(cache: Path) -> None:
+def test_failures_are_not_remembered(cache):
     for _ in range(2):
         with pytest.raises(ConfigError, match="unknown key"):
             compose_cached(["train.betta=1"])
     assert entries(cache) == 0
 
 
-def test_a_damaged_entry_is_composed_anew(cache: Path) -> None:
+def test_a_damaged_entry_is_composed_anew(cache):
     expected = compose_cached([])
     (entry,) = cache.iterdir()
     entry.write_text(json.dumps(expected)[:-10])
     assert compose_cached([]) == expected
 
 
-def test_a_cache_that_cannot_be_written_only_costs_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_only_costs_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert compose_cached([])["seed"] == 0

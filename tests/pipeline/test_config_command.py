@@ -1,11 +1,8 @@
 """`grpoflow config`: printed, explained, saved, and typed again."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -25,18 +22,18 @@ from stages.base.identity import field_types
 SEVEN = ["experiment=mindrlhf_7b", "dataset=arith", "train.steps=3", "+engine.env.WORLD_SIZE='8'"]
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def told(capsys, *arguments):
     assert main(["config", *arguments]) == 0
     return capsys.readouterr().out
 
 
-def test_it_is_printed_as_the_run_has_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_printed_as_the_run_has_it(capsys):
     wanted = json.loads(json.dumps(load(SEVEN).plain()))
     assert yaml.safe_load(told(capsys, *SEVEN)) == wanted
     assert json.loads(told(capsys, "--json", *SEVEN)) == wanted
 
 
-def test_every_value_has_an_origin() -> None:
+def test_every_value_has_an_origin():
     overrides = ["layout=dp2_mp1_pp1", "train.steps=3", "sft_data={kind: conversations}"]
     values = load(overrides).plain()
     found = origins(overrides, None, values)
@@ -50,7 +47,7 @@ def test_every_value_has_an_origin() -> None:
     assert found["model.hidden_size"] == "conf/model/tiny.yaml"
 
 
-def test_what_an_experiment_sets_comes_from_its_file_and_groups_may_be_ones_own(tmp_path: Path) -> None:
+def test_what_an_experiment_sets_comes_from_its_file_and_groups_may_be_ones_own(tmp_path):
     overrides = ["experiment=mindrlhf_7b", "dataset=arith"]
     found = origins(overrides, None, load(overrides).plain())
     assert "conf/experiment/mindrlhf_7b.yaml" in set(found.values())
@@ -62,9 +59,7 @@ def test_what_an_experiment_sets_comes_from_its_file_and_groups_may_be_ones_own(
 
 
 @pytest.mark.parametrize("overrides", [[], SEVEN, ["train.keep_best=true", "layout=dp1_mp1_pp1"]])
-def test_what_is_saved_makes_the_same_configuration(
-    tmp_path: Path, overrides: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_saved_makes_the_same_configuration(tmp_path, overrides, capsys):
     saved = tmp_path / "mine.yaml"
     assert main(["config", *overrides, "--save", str(saved)]) == 0
     again = file.read(saved, [], None)
@@ -74,7 +69,7 @@ def test_what_is_saved_makes_the_same_configuration(
     assert "name a new file" in capsys.readouterr().err
 
 
-def test_what_is_typed_wins_over_the_file_with_all_that_it_implies(tmp_path: Path) -> None:
+def test_what_is_typed_wins_over_the_file_with_all_that_it_implies(tmp_path):
     saved = tmp_path / "mine.yaml"
     saved.write_text(
         "defaults: [{layout: dp2_mp1_pp1}]\ntrain: {beta: 0.5, steps: 7}\nmodel: {num_hidden_layers: 4}\n"
@@ -86,7 +81,7 @@ def test_what_is_typed_wins_over_the_file_with_all_that_it_implies(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "defaults: tiny\n", "defaults: [{a: 1, b: 2}]\n", ""])
-def test_another_form_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_form_is_refused(tmp_path, text, capsys):
     (tmp_path / "f").write_text(text)
     assert main(["plan", "--config", str(tmp_path / "f")]) == 2
     assert main(["plan", "--config", str(tmp_path / "none")]) == 2
@@ -98,12 +93,12 @@ def test_another_form_is_refused(tmp_path: Path, text: str, capsys: pytest.Captu
     ["", "a b", "it's", "\\boxed{}", "a\\", "a\\'b", "\n", "ü,[=:]", "null", "7", None, True, 0.5, 1e-8,
      '"x"', [], ["a'b", 1], {"a": {"b": ["c"]}}],
 )  # fmt: skip
-def test_a_value_survives_hydras_grammar(value: object) -> None:
+def test_a_value_survives_hydras_grammar(value):
     parsed = OverridesParser.create().parse_override(f"a.b={file.word(value)}").value()
     assert json.loads(json.dumps(parsed)) == value
 
 
-def test_a_run_is_typed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_typed_again(tmp_path, capsys):
     store = f"store={tmp_path}"
     overrides = [store, "train.steps=3", "layout=dp2_mp1_pp1"]
     history.record(
@@ -125,7 +120,7 @@ def test_a_run_is_typed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["run", "--again", "none", store]) == 2
 
 
-def test_a_key_is_explained_by_its_field_and_the_graph(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_explained_by_its_field_and_the_graph(capsys):
     beta = json.loads(told(capsys, "--json", "--explain", "train.beta", "train.beta=0.5"))
     assert "KL divergence" in beta["meaning"] and beta["type"] == "number, at least 0"
     assert (beta["value"], beta["default"]) == (0.5, 0.01)
@@ -147,7 +142,7 @@ def test_a_key_is_explained_by_its_field_and_the_graph(capsys: pytest.CaptureFix
     assert "train.beta" in text and "GRPO" in text
 
 
-def test_every_key_can_be_explained_and_has_a_type() -> None:
+def test_every_key_can_be_explained_and_has_a_type():
     for overrides in ([], SEVEN, ["experiment=mindspeed_rl_7b"]):
         config = load(overrides)
         for path in flat(config.plain()):
@@ -156,18 +151,18 @@ def test_every_key_can_be_explained_and_has_a_type() -> None:
                 assert key.fields if key.type == "section" else key.type, path
 
 
-def test_only_sections_and_what_says_itself_have_no_text() -> None:
+def test_only_sections_and_what_says_itself_have_no_text():
     untold = [name for name in field_types(Config) if not keys.explain(name, load([])).meaning]
     assert untold == []
 
 
-def test_an_unknown_key_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_key_names_the_nearest(capsys):
     for wrong, near in (("train.bta", "train.beta"), ("trian", "train")):
         assert main(["config", "--explain", wrong]) == 2
         assert f"--explain={wrong}: unknown key; did you mean {near}?" in capsys.readouterr().err
 
 
-def test_hydras_own_options_show_what_hydra_shows() -> None:
+def test_hydras_own_options_show_what_hydra_shows():
     for option, wanted in ((["--cfg", "job"], "beta: 0.5"), (["--info", "defaults"], "model/tiny")):
         shown = subprocess.run(
             [sys.executable, "-m", "pipeline", *option, "train.beta=0.5"],

@@ -3,8 +3,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from pipeline.cli import main
 from pipeline.errors import StageFailed
 from pipeline.run.build import diagnosis
@@ -12,7 +10,7 @@ from pipeline.run.build import diagnosis
 FAILED = Path(__file__).parents[1] / "data" / "logs" / "failed"
 
 
-def test_a_known_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_known_failure(capsys):
     assert main(["diagnose", str(FAILED / "default_ciphers")]) == 0
     text = capsys.readouterr().out
     assert "urllib3 2 has no DEFAULT_CIPHERS" in text and "pip install 'urllib3<2'" in text
@@ -22,27 +20,25 @@ def test_a_known_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert {finding["kind"] for finding in told["findings"]} == {"follows"}
 
 
-def test_nothing_known_is_exit_1_and_nothing_to_read_is_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_known_is_exit_1_and_nothing_to_read_is_2(tmp_path, capsys):
     (tmp_path / "worker_0.log").write_text("step 1\n")
     assert main(["diagnose", str(tmp_path)]) == 1
     assert main(["diagnose", str(tmp_path / "absent")]) == 2
     assert "holds no *.log" in capsys.readouterr().err
 
 
-def test_a_failed_stage_shows_cause_and_remedy(tmp_path: Path) -> None:
+def test_a_failed_stage_shows_cause_and_remedy(tmp_path):
     (tmp_path / "stage.log").write_text("OSError: [Errno 28] No space left on device\n")
     text = str(StageFailed("grpo", "exit code 1", tmp_path / "stage.log", ["| x"], diagnosis(tmp_path)))
     assert "diagnosis: the disk (or the quota) is full" in text and "do: free space" in text
 
 
-def test_what_a_stage_says_itself_is_not_said_twice(tmp_path: Path) -> None:
+def test_what_a_stage_says_itself_is_not_said_twice(tmp_path):
     (tmp_path / "stage.log").write_text("error: model.path=x: must be a directory\n")
     assert diagnosis(tmp_path) == []
 
 
-def test_a_run_tells_why_its_stage_failed(tmp_path: Path) -> None:
+def test_a_run_tells_why_its_stage_failed(tmp_path):
     line = [sys.executable, "-m", "pipeline.cli", "run", "model=qwen2_5_0_5b", "layout=dp1_mp1_pp1"]
     line += ["fetch.endpoint=http://no-such-host.invalid", "fetch.attempts=1", f"store={tmp_path / 'store'}"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)

@@ -2,7 +2,6 @@ import http.server
 import json
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pipeline.cli import main
 from pipeline.cli.doctor import verdict
 
 
-def test_the_default_engine_is_ready_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_engine_is_ready_here(tmp_path, capsys):
     assert main(["doctor", "--json", f"store={tmp_path / 'store'}"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["verdicts"]["local"] == "ready"
@@ -20,9 +19,7 @@ def test_the_default_engine_is_ready_here(tmp_path: Path, capsys: pytest.Capture
     assert not (tmp_path / "store").exists()
 
 
-def test_what_mindrlhf_lacks_is_named_with_a_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_mindrlhf_lacks_is_named_with_a_remedy(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))  # no npu-smi
     engine = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.python={sys.executable}"]
     assert main(["doctor", "--json", *engine, f"store={tmp_path}"]) == 1
@@ -37,14 +34,12 @@ def test_what_mindrlhf_lacks_is_named_with_a_remedy(
     assert "engine=mindrlhf: not ready" in text and "vllm" not in text
 
 
-def test_what_runs_in_a_container_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_runs_in_a_container_is_unknown(tmp_path, capsys):
     main(["doctor", "engine=mindrlhf", "engine.container=[docker,exec,npu]", f"store={tmp_path}"])
     assert "unknown python: runs behind docker" in capsys.readouterr().out
 
 
-def test_whether_this_machine_can_rehearse_is_no_part_of_an_engines_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_whether_this_machine_can_rehearse_is_no_part_of_an_engines_verdict(tmp_path, capsys):
     own = ["doctor", "engine=mindrlhf", f"engine.python={sys.executable}", f"store={tmp_path}"]
     main([*own, "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -56,7 +51,7 @@ def test_whether_this_machine_can_rehearse_is_no_part_of_an_engines_verdict(
     assert "grpoflow rehearse\n  PROBLEM interpreter" in capsys.readouterr().out
 
 
-def test_verdicts() -> None:
+def test_verdicts():
     good, bad, dark = (Check("x", status, "") for status in ("ok", "problem", "unknown"))
     assert [verdict(one) for one in ([good], [good, dark], [dark, bad])] == [
         "ready",
@@ -65,7 +60,7 @@ def test_verdicts() -> None:
     ]
 
 
-def test_every_engine_has_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_engine_has_a_verdict(tmp_path, capsys):
     main(["doctor", "--json", f"store={tmp_path}"])
     told = json.loads(capsys.readouterr().out)
     assert set(told["verdicts"]) == {"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}
@@ -74,17 +69,15 @@ def test_every_engine_has_a_verdict(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "engine=mindspeed_rl: not ready: devices, mindspeed_rl" in text  # by name; --json tells more
 
 
-def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hosts_are_asked_when_the_launcher_is_ssh(tmp_path, capsys):
     over = ["launcher=ssh", "launcher.hosts=[no-such-host.invalid]", f"store={tmp_path}"]
     assert main(["doctor", "--json", *over]) == 1
     names = [check["name"] for check in json.loads(capsys.readouterr().out)["checks"]["machine"]]
     assert names == ["disk", "port", "host no-such-host.invalid"]
 
 
-def test_evaluate_needs_memory_here_beside_an_outside_engine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def memory(*overrides: str) -> dict[str, str]:
+def test_evaluate_needs_memory_here_beside_an_outside_engine(tmp_path, capsys):
+    def memory(*overrides):
         main(["doctor", "--json", "engine=mindrlhf", f"store={tmp_path}", *overrides])
         checks = json.loads(capsys.readouterr().out)["checks"]["machine"]
         return next(check for check in checks if check["name"] == "memory")
@@ -95,9 +88,7 @@ def test_evaluate_needs_memory_here_beside_an_outside_engine(
     assert check["status"] == "problem" and "evaluate runs here" in check["remedy"]
 
 
-def test_supervised_training_by_mindformers_counts_for_the_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_supervised_training_by_mindformers_counts_for_the_verdict(tmp_path, capsys):
     home = Path(__file__).parents[1] / "data" / "mindformers_standin"
     given = [f"mindformers.home={home}", f"mindformers.python={sys.executable}", f"store={tmp_path}"]
     assert main(["doctor", "engine.sft=mindformers", *given]) == 1  # no cards
@@ -112,17 +103,17 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     asked = 0
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         """Answer."""
         type(self).asked += 1
         self.send_error(404)
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         """Nothing."""
 
 
 @pytest.fixture
-def hub() -> Iterator[str]:
+def hub():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -135,7 +126,7 @@ def hub() -> Iterator[str]:
         server.server_close()
 
 
-def test_the_hub_is_asked_only_online(hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_hub_is_asked_only_online(hub, tmp_path, capsys):
     asked = [f"fetch.endpoint={hub}", f"store={tmp_path}"]
     assert main(["doctor", "--json", *asked]) == 0
     assert Hub.asked == 0 and '"name": "hub"' not in capsys.readouterr().out
@@ -145,9 +136,7 @@ def test_the_hub_is_asked_only_online(hub: str, tmp_path: Path, capsys: pytest.C
     assert checks[-1] == {"name": "hub", "status": "ok", "found": f"{hub} answers 404", "remedy": ""}
 
 
-def test_a_hub_that_is_away_makes_every_engine_unready(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_is_away_makes_every_engine_unready(tmp_path, capsys, monkeypatch):
     server = http.server.HTTPServer(("127.0.0.1", 0), Hub)
     server.server_close()
     monkeypatch.setenv("MODELSCOPE_ENDPOINT", f"http://127.0.0.1:{server.server_port}")

@@ -1,17 +1,14 @@
 """engine=mindspeed_rl in plans: its row of the table, its files, what a run needs, what an identity holds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
-import pytest
 import yaml
 
 from pipeline import cli, engines
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import plan
 
 STANDIN = Path(__file__).parents[1] / "data" / "mindspeed_rl_standin"
 HEAD = f"engine.mindspeed_rl_home={STANDIN / 'head'}"
@@ -25,11 +22,11 @@ GIVEN = (
 CONVERTED = ("convert", "grpo", "export", "evaluate")
 
 
-def planned(*overrides: str) -> Plan:
+def planned(*overrides):
     return plan(load([*GIVEN, *overrides]), file_digest)
 
 
-def test_each_stage_reads_what_the_one_before_made() -> None:
+def test_each_stage_reads_what_the_one_before_made():
     specs = {spec.name: spec for spec in planned().specs}
     reads = {name: {key.stage for key in specs[name].inputs.values()} for name in CONVERTED}
     assert reads == {
@@ -44,12 +41,12 @@ def test_each_stage_reads_what_the_one_before_made() -> None:
     assert apart.spec("grpo").workers == 12
 
 
-def changed(*overrides: str) -> set[str]:
+def changed(*overrides):
     before, after = ({spec.name: spec.key for spec in one.specs} for one in (planned(), planned(*overrides)))
     return {name for name, key in after.items() if before[name] != key}
 
 
-def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path: Path) -> None:
+def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path):
     places = ["engine.python=/x/python", "engine.convert_python=/y/python", "engine.ray_dashboard_port=8260"]
     places += ["+engine.convert_env.A=1", "+engine.runtime_env.HCCL_SOCKET_IFNAME=eth0", "engine.workers=2"]
     places += ["engine.ray_address=10.0.0.1:6379", "engine.cpus_per_npu=2", "engine.device_memory_gib=30"]
@@ -62,7 +59,7 @@ def test_an_identity_holds_what_a_stage_reads_and_no_more(tmp_path: Path) -> Non
     assert changed("layout=dp4_mp1_pp2") == {"convert", *after_grpo}
 
 
-def test_a_changed_template_makes_the_data_anew(tmp_path: Path) -> None:
+def test_a_changed_template_makes_the_data_anew(tmp_path):
     home = Path(shutil.copytree(STANDIN / "head", tmp_path / "home"))
     before = planned(f"engine.mindspeed_rl_home={home}")
     assert before.spec("convert").key == planned(HEAD).spec("convert").key  # moved, not changed
@@ -73,9 +70,7 @@ def test_a_changed_template_makes_the_data_anew(tmp_path: Path) -> None:
     assert before.spec("convert").key == after.spec("convert").key
 
 
-def test_dry_run_writes_files_and_scripts_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_writes_files_and_scripts_and_starts_nothing(tmp_path, capsys):
     given = [*GIVEN, "launcher=ssh", "launcher.cards_per_node=4", "launcher.hosts=[a,b]"]
     assert cli.main(["run", "--dry-run", f"store={tmp_path / 'store'}", *given]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -99,8 +94,8 @@ def test_dry_run_writes_files_and_scripts_and_starts_nothing(
     assert yaml.safe_load((tokenize / "configs/train.yaml").read_text())["prompt_type"] == "qwen_r1"
 
 
-def test_a_run_needs_checkout_converter_and_machines() -> None:
-    def missing(*overrides: str) -> list[str]:
+def test_a_run_needs_checkout_converter_and_machines():
+    def missing(*overrides):
         config = load([*GIVEN, *overrides])
         return [problem.path for problem in engines.needs(config)]
 
@@ -114,7 +109,7 @@ def test_a_run_needs_checkout_converter_and_machines() -> None:
     assert missing(HEAD, llm, *inside) == ["engine.container"]  # nothing would run in it
 
 
-def test_mindformers_may_come_before_everything() -> None:
+def test_mindformers_may_come_before_everything():
     found = {spec.name: spec for spec in planned("engine.sft=mindformers").specs}
     assert found["convert"].inputs["fetch"].stage == "sft"
     assert found["export"].inputs["fetch"].stage == "sft"

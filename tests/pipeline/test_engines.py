@@ -1,7 +1,5 @@
 """The engine × stage table, read from `plan --json`; the table here is written by hand."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess
@@ -28,7 +26,7 @@ CHAIN = {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "
 CHAIN |= {"evaluate", "export", "report"}
 
 
-def overrides(form: str) -> list[str]:
+def overrides(form):
     if form == "local":
         return []
     vllm = ["engine.use_vllm=0"] if form == "ckpt" else []
@@ -36,7 +34,7 @@ def overrides(form: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))
-def test_plan_shows_the_table(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_shows_the_table(form, tmp_path, capsys):
     assert cli.main(["plan", "--json", f"store={tmp_path}", *overrides(form)]) == 10
     shown = json.loads(capsys.readouterr().out)
     states = {stage["stage"]: stage["state"] for stage in shown["stages"]}
@@ -46,7 +44,7 @@ def test_plan_shows_the_table(form: str, tmp_path: Path, capsys: pytest.CaptureF
     assert shown["engine"] == ("local" if form == "local" else "mindrlhf")
 
 
-def test_the_plan_shows_the_msrun_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_shows_the_msrun_line(tmp_path, capsys):
     arguments = ["engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2", "launcher=ssh"]
     cli.main(["plan", "--json", f"store={tmp_path}", *arguments])
     shown = json.loads(capsys.readouterr().out)
@@ -59,9 +57,7 @@ def test_the_plan_shows_the_msrun_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert all(word in script for word in command[program:])
 
 
-def test_the_plan_says_what_several_nodes_must_share(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plan_says_what_several_nodes_must_share(tmp_path, capsys):
     nodes = ["launcher=slurm", "launcher.cards_per_node=2", f"engine.mindrlhf_home={HOME / 'e8a8fc1'}"]
     for arguments, told in (([*overrides("ckpt"), *nodes], True), (overrides("ckpt"), False)):
         cli.main(["plan", "--json", f"store={tmp_path}", *arguments])
@@ -72,7 +68,7 @@ def test_the_plan_says_what_several_nodes_must_share(
 
 
 @pytest.mark.parametrize("form", list(SKIPPED))
-def test_grpo_starts_from_what_the_table_says(form: str) -> None:
+def test_grpo_starts_from_what_the_table_says(form):
     config = load(overrides(form))
     spec = plan(config, file_digest).spec("grpo")
     found = spec.inputs.get("weights")
@@ -82,19 +78,19 @@ def test_grpo_starts_from_what_the_table_says(form: str) -> None:
         assert config.convert.format == config.split.format == ("ckpt" if form == "ckpt" else "safetensors")
 
 
-def test_without_a_checkout_the_newest_contract_is_assumed_and_the_plan_says_so() -> None:
+def test_without_a_checkout_the_newest_contract_is_assumed_and_the_plan_says_so():
     found = plan(load(["engine=mindrlhf"]), file_digest)
     assert found.config.engine.contract == "e8a8fc1"
     assert any("contract e8a8fc1 is assumed; run refuses" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("version", ["e8a8fc1", "0cd087455"])
-def test_the_contract_is_that_of_the_checkout(version: str) -> None:
+def test_the_contract_is_that_of_the_checkout(version):
     config = load(["engine=mindrlhf", f"engine.mindrlhf_home={HOME / version}"])
     assert config.engine.contract == version
 
 
-def test_where_an_engine_lies_is_no_part_of_an_identity(tmp_path: Path) -> None:
+def test_where_an_engine_lies_is_no_part_of_an_identity(tmp_path):
     base = plan(load(["engine=mindrlhf"]), file_digest).spec("grpo").key
     moved = ["engine.python=/x/python", "engine.container=[docker,exec,x]", "engine.env_scripts=[/a.sh]"]
     assert plan(load(["engine=mindrlhf", *moved]), file_digest).spec("grpo").key == base
@@ -102,22 +98,20 @@ def test_where_an_engine_lies_is_no_part_of_an_identity(tmp_path: Path) -> None:
     assert other != base
 
 
-def test_an_engine_brings_a_reward_of_its_own_unless_one_is_chosen() -> None:
+def test_an_engine_brings_a_reward_of_its_own_unless_one_is_chosen():
     assert load(["engine=mindrlhf"]).reward.functions == ("qwen_accuracy",)
     with pytest.raises(ConfigError, match="replaces accuracy_reward by qwen_accuracy_reward"):
         load(["engine=mindrlhf", "reward=think"])
 
 
 @pytest.mark.parametrize(("layers", "stages", "offset"), [(28, 8, 4), (48, 32, 16), (7, 2, 1), (28, 4, 0)])
-def test_layers_that_do_not_divide_are_spread(layers: int, stages: int, offset: int) -> None:
+def test_layers_that_do_not_divide_are_spread(layers, stages, offset):
     model = [f"model.num_hidden_layers={layers}", f"layout=dp1_mp1_pp{stages}", "train.prompts_per_step=64"]
     found = load(["engine=mindrlhf", *model]).layout.train.offset
     assert sum(found) == offset and len(found) == (stages if offset else 0)
 
 
-def test_dry_run_writes_a_script_per_node_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_writes_a_script_per_node_and_starts_nothing(tmp_path, capsys):
     arguments = ["engine=mindrlhf", "model=qwen2_5_32b", "layout=dp1_mp8_pp4"]
     assert cli.main(["run", "--dry-run", f"store={tmp_path}", *arguments]) == 0
     scripts = [Path(line) for line in capsys.readouterr().out.splitlines() if line.endswith(".sh")]
@@ -130,12 +124,12 @@ def test_dry_run_writes_a_script_per_node_and_starts_nothing(
     assert not (tmp_path / "runs.jsonl").exists()
 
 
-def test_dry_run_of_the_local_engine_says_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_of_the_local_engine_says_what_to_do_instead(capsys):
     assert cli.main(["run", "--dry-run"]) == 2
     assert "plan --json" in capsys.readouterr().err
 
 
-def test_every_program_has_what_is_asked_of_its_module() -> None:
+def test_every_program_has_what_is_asked_of_its_module():
     for engine in engines.outside():
         for program in engine.programs:
             module = importlib.import_module(program.module)
@@ -143,7 +137,7 @@ def test_every_program_has_what_is_asked_of_its_module() -> None:
                 assert callable(getattr(module, name)), (program.name, name)
 
 
-def test_an_engine_is_named_as_its_settings_and_loads_no_other() -> None:
+def test_an_engine_is_named_as_its_settings_and_loads_no_other():
     assert all(engines.of(name).name == name for name in engines.MODULES)
     told = "import sys; from pipeline.config.load import load; load([]); from pipeline import engines\n"
     told += "print([name for name in engines.MODULES.values() if name in sys.modules])"

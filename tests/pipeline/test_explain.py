@@ -1,34 +1,32 @@
 import io
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.plan.explain import Row, as_json, explain, show
-from pipeline.plan.graph import Plan, StageSpec, plan
+from pipeline.plan.explain import as_json, explain, show
+from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from tests.pipeline.artifacts import commit_spec
 
 
-def planned(*overrides: str) -> Plan:
+def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def commit(spec: StageSpec, store: Store) -> None:
+def commit(spec, store):
     commit_spec(store, spec, {"file": spec.name}, started=100.0, ended=107.5)
 
 
-def rows(plan: Plan, store: Store) -> dict[str, Row]:
+def rows(plan, store):
     return {row.stage: row for row in explain(plan, store)}
 
 
-def test_an_empty_store_has_never_run(tmp_path: Path) -> None:
+def test_an_empty_store_has_never_run(tmp_path):
     found = rows(planned(), Store(tmp_path))
     assert {row.state for row in found.values()} == {"RUN"}
     assert {row.reason for row in found.values()} == {"never run"}
@@ -36,7 +34,7 @@ def test_an_empty_store_has_never_run(tmp_path: Path) -> None:
     assert found["fetch"].command[1:4] == ["-m", "stages", "fetch"]
 
 
-def test_reasons_name_the_key_that_changed(tmp_path: Path) -> None:
+def test_reasons_name_the_key_that_changed(tmp_path):
     store = Store(tmp_path)
     for spec in planned().specs:
         commit(spec, store)
@@ -49,7 +47,7 @@ def test_reasons_name_the_key_that_changed(tmp_path: Path) -> None:
     assert found["evaluate"].reason.startswith("input changed: ")
 
 
-def test_the_nearest_of_several_earlier_artifacts_explains(tmp_path: Path) -> None:
+def test_the_nearest_of_several_earlier_artifacts_explains(tmp_path):
     store = Store(tmp_path)
     for overrides in (["train.beta=0.1", "train.steps=7"], ["train.beta=0.2"]):
         for spec in planned(*overrides).specs:
@@ -57,14 +55,14 @@ def test_the_nearest_of_several_earlier_artifacts_explains(tmp_path: Path) -> No
     assert rows(planned("train.beta=0.3"), store)["grpo"].reason == "train.beta 0.2 → 0.3"
 
 
-def test_a_new_code_version_is_a_reason(tmp_path: Path) -> None:
+def test_a_new_code_version_is_a_reason(tmp_path):
     store, current = Store(tmp_path), planned()
     fetch = current.spec("fetch")
     commit(replace(fetch, version=0, key=replace(fetch.key, fingerprint="00" * 32)), store)
     assert rows(current, store)["fetch"].reason == "code version 0 → 1"
 
 
-def test_damage_is_a_reason(tmp_path: Path) -> None:
+def test_damage_is_a_reason(tmp_path):
     store, current = Store(tmp_path), planned()
     for spec in current.specs:
         commit(spec, store)
@@ -74,7 +72,7 @@ def test_damage_is_a_reason(tmp_path: Path) -> None:
     assert [name for name, row in found.items() if row.state == "RUN"] == ["split"]
 
 
-def test_json_lists_skipped_stages_with_the_reason(tmp_path: Path) -> None:
+def test_json_lists_skipped_stages_with_the_reason(tmp_path):
     current = planned("sft.enabled=false")
     values = as_json(current, explain(current, Store(tmp_path)))
     sft = next(row for row in values["stages"] if row["stage"] == "sft")
@@ -83,13 +81,13 @@ def test_json_lists_skipped_stages_with_the_reason(tmp_path: Path) -> None:
     assert (values["engine"], values["layout"], values["cards"]) == ("local", "dp1_mp2_pp1", 2)
 
 
-def test_what_the_machine_lacks_blocks_and_says_so(tmp_path: Path) -> None:
+def test_what_the_machine_lacks_blocks_and_says_so(tmp_path):
     found = explain(planned(), Store(tmp_path), ["mindspore: not installed; pip install mindspore"])
     assert {row.state for row in found} == {"BLOCKED"}
     assert {row.reason for row in found} == {"mindspore: not installed; pip install mindspore"}
 
 
-def test_a_full_disk_blocks_a_stage_and_what_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_blocks_a_stage_and_what_follows(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     needed = planned().spec("split").bytes_written
     assert needed is not None and needed >= planned().config.model.weight_bytes
@@ -103,7 +101,7 @@ def test_a_full_disk_blocks_a_stage_and_what_follows(tmp_path: Path, monkeypatch
     assert found["sft"].reason == "input blocked: split"
 
 
-def test_a_duration_is_of_a_model_of_this_size(tmp_path: Path) -> None:
+def test_a_duration_is_of_a_model_of_this_size(tmp_path):
     store = Store(tmp_path)
     for spec in planned().specs:
         commit(spec, store)
@@ -113,7 +111,7 @@ def test_a_duration_is_of_a_model_of_this_size(tmp_path: Path) -> None:
     assert rows(planned("seed=1"), store)["report"].last_duration_s == 7.5
 
 
-def test_on_a_narrow_terminal_no_word_of_a_stage_is_cut(tmp_path: Path) -> None:
+def test_on_a_narrow_terminal_no_word_of_a_stage_is_cut(tmp_path):
     current = planned("sft.enabled=false")
     out = Console(file=io.StringIO(), width=40, force_terminal=True, no_color=True)
     show(current, explain(current, Store(tmp_path)), out)

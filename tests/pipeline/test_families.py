@@ -33,7 +33,7 @@ STAGES = {
 }  # fmt: skip
 
 
-def rows(page: str = "README.md") -> dict[str, list[str]]:
+def rows(page="README.md"):
     """Family -> what its table says of each engine, in English."""
     text = (ROOT / page).read_text(encoding="utf-8").replace("没有 ", "no ").replace("、", ", ")
     table = text.partition("<!-- families -->\n")[2].partition("\n<!-- end -->")[0]
@@ -45,9 +45,7 @@ CASES = [(family, engine) for family in MODELS for engine in NEEDS]
 
 
 @pytest.mark.parametrize(("family", "engine"), CASES, ids=["-".join(case) for case in CASES])
-def test_plan_says_what_the_page_says(
-    family: str, engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_says_what_the_page_says(family, engine, tmp_path, capsys):
     cell = rows()[family][[*NEEDS].index(engine)]
     overrides = [f"engine={engine}", f"model={MODELS[family]}", *NEEDS[engine]]
     if family == "deepseek_v3":  # from the user's directory alone: what is in it is not looked at here
@@ -75,7 +73,7 @@ def test_plan_says_what_the_page_says(
     assert found == wanted
 
 
-def test_the_table_has_every_family_in_both_languages_and_the_weight_tools_know_all() -> None:
+def test_the_table_has_every_family_in_both_languages_and_the_weight_tools_know_all():
     assert rows().keys() == FAMILIES.keys() == MODELS.keys()
     assert {cells[-1] for cells in rows().values()} == {"✓"}
     assert {page for page in PAGES if rows(page) != rows()} == set()

@@ -18,13 +18,13 @@ GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "fingerprints.json").r
 
 
 @pytest.mark.parametrize("line", GOLDEN, ids=lambda line: line or "defaults")
-def test_artifacts_of_stores_in_use_are_found(line: str) -> None:
+def test_artifacts_of_stores_in_use_are_found(line):
     """A change here computes everybody's artifacts again: name it in CHANGELOG, and why it must be."""
     specs = plan(load(line.split()), lambda path: "x").specs
     assert {spec.name: spec.key.fingerprint[:16] for spec in specs} == GOLDEN[line]
 
 
-def test_every_value_counts_but_those_that_say_they_do_not() -> None:
+def test_every_value_counts_but_those_that_say_they_do_not():
     base = fingerprint("fetch", 1, CONFIG, {}, {})
     assert len(base) == 64
     changed = [
@@ -37,7 +37,7 @@ def test_every_value_counts_but_those_that_say_they_do_not() -> None:
     assert len({base, *changed}) == 6
 
 
-def test_what_is_no_part_of_identity_is_said_on_the_field() -> None:
+def test_what_is_no_part_of_identity_is_said_on_the_field():
     values = {
         "fetch": {"retries": 1},
         "model": {"path": "/here", "hidden_size": 128, "deepseek_v3": None},
@@ -55,22 +55,22 @@ def test_what_is_no_part_of_identity_is_said_on_the_field() -> None:
     assert identity(Config, of_an_engine_that_is_gone) == of_an_engine_that_is_gone
 
 
-def test_fingerprint_is_the_documented_hash() -> None:
+def test_fingerprint_is_the_documented_hash():
     text = '{"config":{"seed":0},"external":{},"inputs":{},"stage":"fetch","version":1}'
     assert fingerprint("fetch", 1, {"seed": 0}, {}, {}) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_canonical_json_refuses_nan() -> None:
+def test_canonical_json_refuses_nan():
     with pytest.raises(ValueError):
         canonical({"beta": float("nan")})
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def reads(monkeypatch):
     """Files that were read for their digests."""
     found: list[Path] = []
 
-    def reading(path: Path) -> str:
+    def reading(path):
         found.append(path)
         return file_digest(path)
 
@@ -78,9 +78,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def test_digests_are_remembered_until_the_file_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[Path]
-) -> None:
+def test_digests_are_remembered_until_the_file_changes(tmp_path, monkeypatch, reads):
     monkeypatch.setattr(pipeline.fingerprint, "SETTLED_NS", -1)  # as if the file had been there for long
     file, state = tmp_path / "data", tmp_path / "state" / "digests.json"
     file.write_bytes(b"one")
@@ -97,7 +95,7 @@ def test_digests_are_remembered_until_the_file_changes(
     assert DigestCache(state).digest(file) == hashlib.sha256(b"two").hexdigest()
 
 
-def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path: Path, reads: list[Path]) -> None:
+def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path, reads):
     file, state = tmp_path / "data", tmp_path / "digests.json"
     file.write_bytes(b"one")
     for _ in range(2):
@@ -106,13 +104,13 @@ def test_a_file_that_may_still_be_changing_is_read_each_time(tmp_path: Path, rea
 
 
 @pytest.mark.parametrize("content", ["{broken", "[]", "{}", '{"%s": 3}', '{"%s": [1, 2, 3, "0"]}', "null"])
-def test_a_cache_of_another_form_only_costs_time(tmp_path: Path, content: str) -> None:
+def test_a_cache_of_another_form_only_costs_time(tmp_path, content):
     file, state = tmp_path / "data", tmp_path / "digests.json"
     file.write_bytes(b"one")
     state.write_text(content.replace("%s", str(file)))
     assert DigestCache(state).digest(file) == hashlib.sha256(b"one").hexdigest()
 
 
-def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_config_error(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         DigestCache(tmp_path / "state").digest(tmp_path / "absent")

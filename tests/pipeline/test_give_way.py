@@ -1,9 +1,6 @@
 """A default gives way to what is typed; what is typed does not."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -32,7 +29,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("typed", "key", "value"), WAYS)
-def test_a_default_gives_way_and_says_so(typed: str, key: str, value: object) -> None:
+def test_a_default_gives_way_and_says_so(typed, key, value):
     base = ["dataset=openr1_math"] if typed.startswith("tokenize") else []
     config, notes = load_noted([*base, typed])
     assert value_at(config, key) == value
@@ -54,7 +51,7 @@ def test_a_default_gives_way_and_says_so(typed: str, key: str, value: object) ->
         "layout.train.model_parallel=1 layout.generate.data_parallel=2",
     ],
 )
-def test_what_is_typed_contradicts(typed: str) -> None:
+def test_what_is_typed_contradicts(typed):
     with pytest.raises(ConfigError):
         load(typed.split())
 
@@ -62,17 +59,17 @@ def test_what_is_typed_contradicts(typed: str) -> None:
 @pytest.mark.parametrize(
     "typed", ["train.steps=x", "cards=x", "evaluate.k=null", "layout.train.data_parallel=[]"]
 )
-def test_values_of_a_wrong_type_are_told_as_such(typed: str) -> None:
+def test_values_of_a_wrong_type_are_told_as_such(typed):
     with pytest.raises(ConfigError, match=f"{typed.partition('=')[0]}.*must be"):
         load([typed])
 
 
-def test_nothing_gives_way_where_nothing_contradicts() -> None:
+def test_nothing_gives_way_where_nothing_contradicts():
     for typed in ([], ["train.steps=80"], ["cards=2"], ["layout=dp4_mp1_pp1"], ["experiment=mindrlhf_7b"]):
         assert load_noted(typed)[1] == ()
 
 
-def test_the_plan_tells_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_tells_it(tmp_path, capsys):
     assert main(["plan", "--json", "train.steps=3", f"store={tmp_path}"]) == 10
     told = "train.warmup_steps=5 gives way to train.steps=3: 3 is taken"
     assert told in json.loads(capsys.readouterr().out)["notes"]

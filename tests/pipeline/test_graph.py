@@ -1,6 +1,5 @@
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -8,7 +7,7 @@ from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
 from pipeline.plan import graph
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import plan
 from pipeline.plan.process import disk_shortage
 from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
@@ -17,17 +16,17 @@ CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "
 CHAIN += ["evaluate", "export", "report"]
 
 
-def planned(*overrides: str) -> Plan:
+def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def changed(*overrides: str, base: tuple[str, ...] = ()) -> set[str]:
+def changed(*overrides, base=()):
     before = {spec.name: spec.key.fingerprint for spec in planned(*base).specs}
     after = {spec.name: spec.key.fingerprint for spec in planned(*base, *overrides).specs}
     return {name for name in after if before.get(name) != after[name]}
 
 
-def test_stages_come_after_their_inputs() -> None:
+def test_stages_come_after_their_inputs():
     specs = planned().specs
     assert [spec.name for spec in specs] == CHAIN
     seen: set[str] = set()
@@ -47,7 +46,7 @@ def test_stages_come_after_their_inputs() -> None:
         ("engine.device_target=Ascend", "sft"),
     ],
 )
-def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: str) -> None:
+def test_a_change_reruns_what_reads_it_and_what_follows(override, first):
     following = {
         "grpo": {"grpo", "evaluate", "export", "report"},
         "evaluate": {"evaluate", "export", "report"},
@@ -56,7 +55,7 @@ def test_a_change_reruns_what_reads_it_and_what_follows(override: str, first: st
     assert changed(override) == following[first]
 
 
-def test_a_layout_reruns_strategy_and_split_but_no_data() -> None:
+def test_a_layout_reruns_strategy_and_split_but_no_data():
     assert changed("layout=dp2_mp1_pp1") == set(CHAIN) - {"fetch", "fetch_dataset", "convert", "tokenize"}
 
 
@@ -69,25 +68,25 @@ HUB = ("model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "dataset=gsm8k")
      "fetch.offline=true", "fetch.attempts=1", "fetch.copy=true", "fetch.endpoint=http://h",
      "fetch.cache_dir=/x"],
 )  # fmt: skip
-def test_where_it_runs_and_how_it_is_fetched_changes_nothing(override: str) -> None:
+def test_where_it_runs_and_how_it_is_fetched_changes_nothing(override):
     assert changed(override, base=HUB) == set()
 
 
 @pytest.mark.parametrize(
     "override", ["model.hub.revision=v1", "model.hub.id=me/mine", "model.variant=base", "model.path=/nowhere"]
 )
-def test_another_origin_of_the_model_fetches_and_converts_again(override: str) -> None:
+def test_another_origin_of_the_model_fetches_and_converts_again(override):
     assert {"fetch", "convert", "tokenize"} <= changed(override, base=HUB)
     assert "fetch_dataset" not in changed(override, base=HUB)
 
 
 @pytest.mark.parametrize("override", ["model.param_init_type=float32", "model.eos_token_id=[1]"])
-def test_what_only_later_stages_read_fetches_nothing_again(override: str) -> None:
+def test_what_only_later_stages_read_fetches_nothing_again(override):
     assert "fetch" not in changed(override, base=HUB)
     assert "convert" in changed(override, base=HUB)
 
 
-def test_a_hub_model_reads_how_to_fetch_and_no_seed() -> None:
+def test_a_hub_model_reads_how_to_fetch_and_no_seed():
     planned_hub = planned(*HUB)
     assert set(planned_hub.spec("fetch").config) == {"model", "fetch"}
     assert set(planned_hub.spec("fetch_dataset").config) == {"dataset", "fetch"}
@@ -96,14 +95,14 @@ def test_a_hub_model_reads_how_to_fetch_and_no_seed() -> None:
     assert planned(*HUB, "model.path=/x").config.model.source == "local"
 
 
-def test_a_tokenizer_trained_on_a_downloaded_dataset_waits_for_it() -> None:
+def test_a_tokenizer_trained_on_a_downloaded_dataset_waits_for_it():
     specs = planned("dataset=gsm8k").specs
     assert [spec.name for spec in specs][:2] == ["fetch_dataset", "fetch"]
     assert specs[1].inputs["fetch_dataset"] == specs[0].key
     assert "fetch_dataset" not in planned("dataset=gsm8k", "model.tokenizer_path=/x").spec("fetch").inputs
 
 
-def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path: Path) -> None:
+def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
     base = ("dataset=gsm8k", f"dataset.path={tmp_path}", "model.tokenizer_path=/nowhere")
@@ -114,7 +113,7 @@ def test_one_byte_of_a_dataset_reruns_tokenize_but_not_convert(tmp_path: Path) -
     assert different == set(CHAIN) - {"fetch", "convert", "strategy", "split"}
 
 
-def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path: Path) -> None:
+def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path):
     identities = []
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
@@ -125,7 +124,7 @@ def test_the_same_files_elsewhere_are_the_same_inputs(tmp_path: Path) -> None:
     assert identities[0] == identities[1]
 
 
-def test_a_users_reward_is_part_of_what_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_reward_is_part_of_what_runs_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mine, beside = tmp_path / "mine.py", tmp_path / "beside.py"
     mine.write_text("import beside\n\ndef f(completions, solutions):\n    return [0.0]\n")
@@ -150,7 +149,7 @@ def test_a_users_reward_is_part_of_what_runs_it(tmp_path: Path, monkeypatch: pyt
         planned("reward.functions=[nosuch:f]", "reward.weights=[1.0]")
 
 
-def test_sft_off_is_a_reason_and_grpo_starts_from_split() -> None:
+def test_sft_off_is_a_reason_and_grpo_starts_from_split():
     off = planned("sft.enabled=false")
     assert "sft.enabled=false" in off.skipped["sft"]
     assert off.spec("grpo").inputs["weights"].stage == "split"
@@ -158,13 +157,13 @@ def test_sft_off_is_a_reason_and_grpo_starts_from_split() -> None:
     assert "sft" not in off.spec("report").inputs
 
 
-def test_workers_follow_the_train_layout() -> None:
+def test_workers_follow_the_train_layout():
     assert planned().spec("grpo").workers == 2
     assert planned("layout=dp1_mp1_pp1").spec("grpo").workers == 1
     assert {spec.workers for spec in planned().specs if spec.name != "grpo"} == {1}
 
 
-def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path: Path) -> None:
+def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path):
     for name in ("train", "test"):
         (tmp_path / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
     base = ("dataset=gsm8k", f"dataset.path={tmp_path}")
@@ -173,7 +172,7 @@ def test_a_tokenizer_that_is_trained_on_the_dataset_follows_it(tmp_path: Path) -
     assert planned(*base).spec("fetch").key != before
 
 
-def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path: Path) -> None:
+def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path):
     file = tmp_path / "own.json"
     file.write_text("[1]")
     own = f"sft_data.path={file}"
@@ -190,11 +189,8 @@ def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path: Path) ->
     assert planned(own).spec("tokenize").key == planned(f"sft_data.path={same}").spec("tokenize").key
 
 
-def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = {
-        "mindrlhf": ("engine=mindrlhf", "layout=dp1_mp2_pp1"),
-        "local": ("layout=dp1_mp2_pp1",),
-    }
+def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
+    runs = {"mindrlhf": ("engine=mindrlhf", "layout=dp1_mp2_pp1"), "local": ("layout=dp1_mp2_pp1",)}
     before = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
     monkeypatch.setitem(graph.VERSIONS, "grpo", 1000)
     after = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
@@ -202,7 +198,7 @@ def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch: py
     assert after["local"]["grpo"] != before["local"]["grpo"]
 
 
-def test_names_are_labels(tmp_path: Path) -> None:
+def test_names_are_labels(tmp_path):
     """Another name reruns nothing, and the fingerprints of stores in use are those without one."""
     store = f"store={tmp_path}"
     usual, _ = prepare_plan([store])
@@ -216,9 +212,7 @@ def test_names_are_labels(tmp_path: Path) -> None:
     assert [spec.key for spec in other.specs] == [spec.key for spec in alone.specs]
 
 
-def test_a_small_shortage_of_disk_is_told_in_its_own_unit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_shortage_of_disk_is_told_in_its_own_unit(tmp_path, monkeypatch):
     spec = replace(planned().spec("split"), bytes_written=5 << 20)
     usage = shutil.disk_usage(tmp_path)._replace(free=3 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)

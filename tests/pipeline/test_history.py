@@ -3,7 +3,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,11 @@ from pipeline.ui import live
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
 
 
-def start(store: Path, run: str) -> None:
+def start(store, run):
     history.record(store, run, "started", **STARTED)
 
 
-def test_states(tmp_path: Path) -> None:
+def test_states(tmp_path):
     for run in ("done", "failed", "died", "living"):
         start(tmp_path, run)
     history.record(tmp_path, "done", "finished", result={"gain": 0.2})
@@ -39,7 +38,7 @@ def test_states(tmp_path: Path) -> None:
     assert history.runs(tmp_path)["living"].state == "died"
 
 
-def test_a_lease_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
+def test_a_lease_ends_with_its_process_however_that_ends(tmp_path):
     start(tmp_path, "run")
     code = (
         "import sys, time; from pathlib import Path; from pipeline.store import leases; "
@@ -54,7 +53,7 @@ def test_a_lease_ends_with_its_process_however_that_ends(tmp_path: Path) -> None
     assert history.runs(tmp_path)["run"].state == "died"
 
 
-def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path: Path) -> None:
+def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path):
     start(tmp_path, "one")
     with (tmp_path / history.FILE).open("a") as file:
         file.write('{"run": "one", "event": "fini')
@@ -63,7 +62,7 @@ def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path: Path) -> Non
     assert history.doubt(tmp_path, history.runs(tmp_path)) is None
 
 
-def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path: Path) -> None:
+def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path):
     for run in ("20260101-aa", "20260101-ab", "20260102-aa"):
         start(tmp_path, run)
     history.record(tmp_path, "20260101-ab", "named", name="best")
@@ -76,7 +75,7 @@ def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path: Path) -> None:
             history.find(tmp_path, wanted)
 
 
-def test_pins_come_and_go(tmp_path: Path) -> None:
+def test_pins_come_and_go(tmp_path):
     start(tmp_path, "run")
     history.record(tmp_path, "run", "pinned")
     assert history.runs(tmp_path)["run"].pinned
@@ -84,7 +83,7 @@ def test_pins_come_and_go(tmp_path: Path) -> None:
     assert not history.runs(tmp_path)["run"].pinned
 
 
-def test_appends_of_several_processes_do_not_mix(tmp_path: Path) -> None:
+def test_appends_of_several_processes_do_not_mix(tmp_path):
     code = (
         "import sys; from pathlib import Path; from pipeline.store import history\n"
         "for i in range(200): history.record(Path(sys.argv[1]), f'{sys.argv[2]}-{i}', 'started', "
@@ -115,7 +114,7 @@ WRONG: list[Any] = [
 ]
 
 
-def commands(store: Path, *runs: str) -> list[int]:
+def commands(store, *runs):
     """Exit codes of everything that reads the history."""
     lines = [["runs"], ["runs", "--json"], ["gc"], ["show", "last"], ["watch", "--once"], ["report"]]
     lines += [[word, run] for run in runs for word in ("show", "report", "export", "serve-check")]
@@ -127,9 +126,7 @@ def commands(store: Path, *runs: str) -> list[int]:
     return [main([*line, f"store={store}"]) for line in lines]
 
 
-def test_wrong_types_in_the_history_crash_no_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_types_in_the_history_crash_no_command(tmp_path, capsys):
     """Whatever stands in one line of it, the others count, and no command shows a traceback."""
     (tmp_path / "grpo" / "0123456789abcdef").mkdir(parents=True)
     kinds = [GOOD, DONE, {**GOOD, "event": "failed", "stage": "grpo", "message": "boom"}]
@@ -147,7 +144,7 @@ def test_wrong_types_in_the_history_crash_no_command(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_overrides_in_brackets_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overrides_in_brackets_are_no_markup(tmp_path, capsys):
     scripts = "engine.env_scripts=[/usr/local/set_env.sh]"
     for run in ("one", "two"):
         config = {"engine": {"env_scripts": f"[/{run}]"}}
@@ -158,7 +155,7 @@ def test_overrides_in_brackets_are_no_markup(tmp_path: Path, capsys: pytest.Capt
     assert scripts in out and "[/one]" in out and "[/two]" in out
 
 
-def test_a_line_that_the_disk_cut_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_the_disk_cut_is_told(tmp_path, monkeypatch):
     really = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, content: really(descriptor, content[:40]))
     with pytest.raises(StoreError, match="No space left"):
@@ -168,10 +165,8 @@ def test_a_line_that_the_disk_cut_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(history.runs(tmp_path)) == ["two"]
 
 
-def test_the_newest_runs_are_listed_or_those_of_some_values(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def listed(*words: str) -> list[str]:
+def test_the_newest_runs_are_listed_or_those_of_some_values(tmp_path, capsys):
+    def listed(*words):
         assert main(["runs", *words, f"store={tmp_path}"]) == 0
         return re.findall(r"run\d+", capsys.readouterr().out)
 
@@ -197,7 +192,7 @@ def test_the_newest_runs_are_listed_or_those_of_some_values(
      ['{"run": "run24", "event": "fini', '{"run": "run99", "event": "started", "time_s": 1}', "", "null"]],
     ids=["our own lines", "somebody else's order", "garbage"],
 )  # fmt: skip
-def test_the_newest_are_those_that_all_runs_end_with(tmp_path: Path, others: list[str]) -> None:
+def test_the_newest_are_those_that_all_runs_end_with(tmp_path, others):
     for number in range(25):
         start(tmp_path, f"run{number}")
     with (tmp_path / history.FILE).open("a") as file:
@@ -213,7 +208,7 @@ def test_the_newest_are_those_that_all_runs_end_with(tmp_path: Path, others: lis
     assert history.newest(tmp_path / "nothing", 20) == ({}, 0)
 
 
-def test_a_listing_reads_no_old_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_reads_no_old_run(tmp_path, monkeypatch):
     for number in range(200):
         start(tmp_path, f"run{number}")
     read: list[str] = []

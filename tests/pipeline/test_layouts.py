@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +19,7 @@ PROMPTS, GENERATIONS, LENGTH = 32, 8, 2048
 SAMPLES = ["train.prompts_per_step=32", "rollout.num_generations=8", "engine.seq_length=2048"]
 
 
-def by_hand(model: str, cards: int) -> set[str]:
+def by_hand(model, cards):
     """Layouts that mindformers' heads, MindSpore and mindrlhf's batches allow, with default settings."""
     heads, kv, layers, tied = SHAPES[model]
     found = set()
@@ -41,7 +40,7 @@ def by_hand(model: str, cards: int) -> set[str]:
 
 @pytest.mark.parametrize("cards", [1, 4, 6, 8, 16])
 @pytest.mark.parametrize("model", SHAPES)
-def test_finds_what_a_plain_search_finds(model: str, cards: int) -> None:
+def test_finds_what_a_plain_search_finds(model, cards):
     expected = by_hand(model, cards)
     overrides = [f"model={model}", f"cards={cards}", *SAMPLES]
     if not expected:
@@ -55,7 +54,7 @@ def test_finds_what_a_plain_search_finds(model: str, cards: int) -> None:
     assert not expected & refused.keys()
 
 
-def test_what_fits_comes_first_then_what_takes_least_time() -> None:
+def test_what_fits_comes_first_then_what_takes_least_time():
     choices, _ = find(["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64", *SAMPLES])
     fits = [choice.fits for choice in choices]
     assert fits == sorted(fits, key=["yes", "maybe", "no"].index) and set(fits) == {"yes", "maybe", "no"}
@@ -69,20 +68,20 @@ def test_what_fits_comes_first_then_what_takes_least_time() -> None:
     assert dict((c.config.layout.name, c.fits) for c in choices)["dp8_mp1_pp1"] == "no"
 
 
-def test_only_the_layout_that_is_named_is_looked_at() -> None:
+def test_only_the_layout_that_is_named_is_looked_at():
     choices, refused = find(["model=qwen2_5_7b", "layout=dp1_mp4_pp2"])
     assert [choice.config.layout.name for choice in choices] == ["dp1_mp4_pp2"] and not refused
     with pytest.raises(ConfigError, match="num_key_value_heads=4"):
         find(["model=qwen2_5_7b", "layout=dp1_mp8_pp1"])
 
 
-def test_the_local_engine_has_data_and_model_parallel_only() -> None:
+def test_the_local_engine_has_data_and_model_parallel_only():
     choices, refused = find(["engine=local", "cards=4"])
     assert {choice.config.layout.name for choice in choices} == {"dp4_mp1_pp1", "dp2_mp2_pp1"}
     assert "dp1_mp1_pp4" in refused
 
 
-def test_json_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_picture(tmp_path, capsys):
     picture = tmp_path / "new" / "layout.svg"
     overrides = ["model=qwen2_5_7b", "cards=8", "engine.device_memory_gib=64"]
     assert main(["layouts", "--json", "--picture", str(picture), *overrides]) == 0
@@ -98,12 +97,12 @@ def test_json_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "dp1_mp4_pp2" in text and "break a rule" in text
 
 
-def test_every_way_to_use_sixty_four_cards_is_tried() -> None:
+def test_every_way_to_use_sixty_four_cards_is_tried():
     choices, refused = find(["model=qwen2_5_72b", "cards=64"])
     assert len(choices) + len(refused) == 84  # ways to write 2^6 as a product of four
 
 
-def test_where_no_layout_is_valid_the_nearest_ones_remedy_helps() -> None:
+def test_where_no_layout_is_valid_the_nearest_ones_remedy_helps():
     large = ["model=qwen2_5_72b", "cards=1024"]
     with pytest.raises(ConfigError, match=r"train.prompts_per_step=32: .* = 128 .*; use 128$"):
         find(large)
@@ -111,7 +110,7 @@ def test_where_no_layout_is_valid_the_nearest_ones_remedy_helps() -> None:
     assert {choice.config.layout.train.model_parallel for choice in choices} == {8}
 
 
-def test_what_the_one_stage_entry_needs_is_told_for_each_layout() -> None:
+def test_what_the_one_stage_entry_needs_is_told_for_each_layout():
     choices, _ = find(["engine=mindrlhf_one_stage", "model=qwen2_5_7b", "cards=8"])
     found = {choice.config.layout.name: choice.needed for choice in choices}
     assert all(0 < low <= high for low, high in found.values())

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from pipeline.config.load import load
@@ -10,13 +8,13 @@ from pipeline.ui import live
 HOSTILE = "<script>alert(1)</script>"
 
 
-def begun(store: Path, run: str, *overrides: str) -> None:
+def begun(store, run, *overrides):
     config = load(overrides).plain()
     artifacts = {stage: f"{stage}/{'0' * 16}" for stage in ("sft", "grpo", "report")}
     history.record(store, run, "started", overrides=list(overrides), config=config, artifacts=artifacts)
 
 
-def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path: Path) -> None:
+def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path):
     begun(tmp_path, "one", "seed=1")
     begun(tmp_path, "two", f"report.title={HOSTILE!r}")
     history.record(tmp_path, "one", "failed", stage="sft", message="out of memory")
@@ -32,7 +30,7 @@ def test_runs_and_sweeps_are_listed_the_newest_first(tmp_path: Path) -> None:
     assert HOSTILE not in text
 
 
-def test_a_run_that_broke_off_shows_what_it_left(tmp_path: Path) -> None:
+def test_a_run_that_broke_off_shows_what_it_left(tmp_path):
     begun(tmp_path, "one", "seed=1")
     history.record(tmp_path, "one", "failed", stage="grpo", message=HOSTILE)
     work = tmp_path / "sft" / ("0" * 16)
@@ -45,7 +43,7 @@ def test_a_run_that_broke_off_shows_what_it_left(tmp_path: Path) -> None:
     assert 'http-equiv="refresh"' not in page
 
 
-def test_a_living_run_renews_its_page(tmp_path: Path) -> None:
+def test_a_living_run_renews_its_page(tmp_path):
     begun(tmp_path, "one")
     lease = leases.take(tmp_path, "one")
     page, _ = live.report(tmp_path, "one")
@@ -53,7 +51,7 @@ def test_a_living_run_renews_its_page(tmp_path: Path) -> None:
     lease.release()
 
 
-def test_a_finished_run_has_its_own_report(tmp_path: Path) -> None:
+def test_a_finished_run_has_its_own_report(tmp_path):
     begun(tmp_path, "one")
     history.record(tmp_path, "one", "finished", result={})
     report = tmp_path / "report" / ("0" * 16)
@@ -62,6 +60,6 @@ def test_a_finished_run_has_its_own_report(tmp_path: Path) -> None:
     assert live.report(tmp_path, "one") == ("", f"report/{'0' * 16}")
 
 
-def test_an_unknown_run_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_run_is_refused(tmp_path):
     with pytest.raises(ConfigError):
         live.report(tmp_path, "nobody")

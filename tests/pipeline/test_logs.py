@@ -1,9 +1,6 @@
 """`grpoflow logs`: which file, how much of it, and following it to the run's end."""
 
-from __future__ import annotations
-
 import os
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +12,7 @@ ARTIFACTS = {"split": "split/0123456789abcdef", "grpo": "grpo/fedcba9876543210"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """A run with the logs of two stages; grpo has two workers, and an attempt on another seat."""
     plain = load([]).plain()
     history.record(tmp_path, "r1", "started", overrides=[], artifacts=ARTIFACTS, config=plain)
@@ -30,7 +27,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(store: Path, name: str, text: str, second: int) -> None:
+def write(store, name, text, second):
     file = store / ".logs" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -49,21 +46,19 @@ def write(store: Path, name: str, text: str, second: int) -> None:
         ("last grpo --worker 12 -f", "twelve\n"),
     ],
 )
-def test_the_log_that_is_asked_for(
-    store: Path, words: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_log_that_is_asked_for(store, words, text, capsys):
     assert main(["logs", *words.split(), f"store={store}"]) == 0
     shown = capsys.readouterr()
     assert shown.out == text and shown.err.startswith(f"==> {store / '.logs'}")
 
 
-def test_of_a_failed_run_it_is_the_stage_that_failed(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_failed_run_it_is_the_stage_that_failed(store, capsys):
     history.record(store, "r1", "failed", stage="split", message="exit code 1")
     assert main(["logs", f"store={store}"]) == 0
     assert capsys.readouterr().out == "split done\n"
 
 
-def test_what_is_not_there_is_told_with_what_is(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_told_with_what_is(store, capsys):
     assert main(["logs", "--worker", "3", f"store={store}"]) == 1
     assert "no log of grpo, worker 3, in run r1; workers that have one: 0, 12" in capsys.readouterr().err
     assert main(["logs", "last", "sft", f"store={store}"]) == 2
@@ -74,16 +69,14 @@ def test_what_is_not_there_is_told_with_what_is(store: Path, capsys: pytest.Capt
     assert "has no logs: all its stages were in the store already" in capsys.readouterr().err
 
 
-def test_followed_it_goes_on_to_the_next_stage_and_ends_with_the_run(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_followed_it_goes_on_to_the_next_stage_and_ends_with_the_run(store, monkeypatch, capsys):
     lease = leases.take(store, "r1")
 
-    def grows() -> None:
+    def grows():
         with (store / ".logs" / "grpo-fedcba9876543210+1" / "attempt_2" / "worker_0.log").open("a") as file:
             file.write("three\n")
 
-    def ends() -> None:
+    def ends():
         lease.release()
         history.record(store, "r1", "finished", result={})
 

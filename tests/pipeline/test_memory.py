@@ -1,7 +1,4 @@
 import json
-from pathlib import Path
-
-import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
@@ -9,7 +6,7 @@ from stages.grpo import engine as local
 from stages.models.memory import GIB
 
 
-def test_local_roles_are_counted_together_against_the_machine() -> None:
+def test_local_roles_are_counted_together_against_the_machine():
     config = load([])
     roles = local.memory(config)
     assert [role.role for role in roles] == ["train", "generate", "reference"]
@@ -20,7 +17,7 @@ def test_local_roles_are_counted_together_against_the_machine() -> None:
     assert "may not fit" in local.shortage(config, roles, 2 * sum(role.low for role in roles))[0]
 
 
-def test_plan_tells_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_tells_memory(tmp_path, capsys):
     overrides = ["engine=mindrlhf", "model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"store={tmp_path}"]
     small = "engine.device_memory_gib=13"
     assert main(["plan", "--json", *overrides, small]) == 10

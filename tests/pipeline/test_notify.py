@@ -7,9 +7,7 @@ import smtpd
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -23,18 +21,18 @@ class Hook(BaseHTTPRequestHandler):
     heard: ClassVar[list[Any]] = []
     status = 200
 
-    def do_POST(self) -> None:
+    def do_POST(self):
         length = int(self.headers["Content-Length"])
         type(self).heard.append((self.path, json.loads(self.rfile.read(length))))
         self.send_response(type(self).status)
         self.end_headers()
 
-    def log_message(self, format: str, *values: Any) -> None:
+    def log_message(self, format, *values):
         pass
 
 
 @pytest.fixture
-def hook() -> Iterator[type[Hook]]:
+def hook():
     own = type("Own", (Hook,), {"heard": [], "status": 200})
     server = HTTPServer(("127.0.0.1", 0), own)
     own.url = f"http://127.0.0.1:{server.server_port}/{SECRET}"  # type: ignore[attr-defined]
@@ -45,7 +43,7 @@ def hook() -> Iterator[type[Hook]]:
 
 
 @pytest.fixture
-def bad(tmp_path: Path) -> list[str]:
+def bad(tmp_path):
     """Overrides of a run that fails at once."""
     (tmp_path / "bad").mkdir()
     for name in ("train", "test"):
@@ -53,14 +51,12 @@ def bad(tmp_path: Path) -> list[str]:
     return ["dataset=gsm8k", f"dataset.path={tmp_path / 'bad'}", f"store={tmp_path / 'store'}"]
 
 
-def typed(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+def typed(*arguments, **env):
     line = [sys.executable, "-m", "pipeline.cli", *arguments]
     return subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **env})
 
 
-def test_a_failed_run_is_told_once_and_the_address_to_nobody(
-    hook: Any, bad: list[str], tmp_path: Path
-) -> None:
+def test_a_failed_run_is_told_once_and_the_address_to_nobody(hook, bad, tmp_path):
     done = typed("run", *bad, GRPOFLOW_WEBHOOK=hook.url)
     assert done.returncode == 1
     ((path, told),) = hook.heard
@@ -72,15 +68,13 @@ def test_a_failed_run_is_told_once_and_the_address_to_nobody(
     assert files and not [file for file in files if SECRET.encode() in file.read_bytes()]
 
 
-def test_a_sweep_is_told_once(hook: Any, bad: list[str]) -> None:
+def test_a_sweep_is_told_once(hook, bad):
     assert typed("sweep", *bad, "seed=0,1", GRPOFLOW_WEBHOOK=hook.url).returncode == 1
     ((_, told),) = hook.heard
     assert (told["what"], told["state"], told["points"]) == ("sweep", "failed", {"failed": 2})
 
 
-def test_a_webhook_that_refuses_is_a_warning(
-    hook: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_webhook_that_refuses_is_a_warning(hook, monkeypatch, capsys):
     hook.status = 403
     for address, said in ((hook.url, "HTTP status 403"), (f"http://127.0.0.1:9/{SECRET}", "ConnectionError")):
         monkeypatch.setattr(notify, "_address", address)
@@ -89,7 +83,7 @@ def test_a_webhook_that_refuses_is_a_warning(
         assert f"was not told: {said}" in told and SECRET not in told
 
 
-def test_the_body_may_be_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_body_may_be_shaped(monkeypatch):
     values = {"what": "run", "id": "x", "state": "finished", "host": "h", "result": {"gain": 0.25}}
     assert notify.body(values)["text"] == "run x on h: finished, gain 0.250"
     monkeypatch.setenv(notify.BODY, '{"msgtype": "text", "text": {"content": "GRPO: {text}"}, "at": [1]}')
@@ -100,11 +94,11 @@ def test_the_body_may_be_shaped(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_luigi_mails_a_failure_where_its_configuration_asks_for_it(bad: list[str], tmp_path: Path) -> None:
+def test_luigi_mails_a_failure_where_its_configuration_asks_for_it(bad, tmp_path):
     mails: list[str] = []
 
     class Mailbox(smtpd.SMTPServer):
-        def process_message(self, *arguments: Any, **values: Any) -> None:
+        def process_message(self, *arguments, **values):
             mails.append(arguments[3].decode())
 
     sockets: dict[int, Any] = {}

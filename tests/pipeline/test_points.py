@@ -1,9 +1,5 @@
 """The points of a sweep have much in common, and each is planned as if it were alone."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -28,7 +24,7 @@ OVERRIDES = [
 POINT = st.lists(st.sampled_from(OVERRIDES), max_size=3, unique_by=lambda typed: typed.partition("=")[0])
 
 
-def planned(overrides: Sequence[str], composer: Composer | None = None) -> object:
+def planned(overrides, composer=None):
     """The plan, or what is refused; a repr tells 1 from 1.0 and true, and so does JSON."""
     typed = [part for override in overrides for part in override.split(",")]
     try:
@@ -43,13 +39,13 @@ def planned(overrides: Sequence[str], composer: Composer | None = None) -> objec
 @example(
     [["train.steps=3"], [], ["train.steps=3", "train.beta=0.1"], ["model.name=mine"], ["model.name=tiny"]]
 )
-def test_points_are_planned_as_each_is_alone(points: list[list[str]]) -> None:
+def test_points_are_planned_as_each_is_alone(points):
     composer = Composer()
     together = [planned(overrides, composer) for overrides in points]
     assert list(map(repr, together)) == [repr(planned(overrides)) for overrides in points]
 
 
-def test_what_a_point_does_not_change_is_made_once() -> None:
+def test_what_a_point_does_not_change_is_made_once():
     composer = Composer()
     plans = [prepare_plan(typed, composer=composer)[0] for typed in ([], ["train.beta=0.5"], ["seed=1000"])]
     for section in ("model", "layout", "reward"):

@@ -9,7 +9,7 @@ from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
 from pipeline.plan import reward_check
-from pipeline.plan.graph import Plan, plan
+from pipeline.plan.graph import plan
 from pipeline.plan.reward_check import warnings
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store.store import Store
@@ -21,17 +21,17 @@ BOX = 'tokenize.prompt_suffix="Answer in \\\\boxed{}."'
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def probes(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def probes(monkeypatch):
     """One item per real look."""
     calls: list[object] = []
     real = reward_check._probe
 
-    def counting(plan: Plan, store: Store) -> list[str] | None:
+    def counting(plan, store):
         calls.append(plan)
         return real(plan, store)
 
@@ -39,11 +39,11 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return calls
 
 
-def planned(*overrides: str) -> Plan:
+def planned(*overrides):
     return plan(load(overrides), file_digest)
 
 
-def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path: Path, capsys) -> None:
+def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path, capsys):
     arguments = ["plan", f"store={tmp_path / 'store'}", *GSM8K]
     assert main([*arguments, "reward=boxed", "--json"]) == 10
     (warning,) = json.loads(capsys.readouterr().out)["warnings"]
@@ -54,7 +54,7 @@ def test_raw_gsm8k_with_a_reward_for_boxes_is_warned_of(tmp_path: Path, capsys) 
 
 
 @pytest.mark.parametrize("overrides", [[], GSM8K, [*GSM8K, "reward=boxed", BOX]])
-def test_sound_recipes_give_no_warning(tmp_path: Path, capsys, overrides: list[str]) -> None:
+def test_sound_recipes_give_no_warning(tmp_path, capsys, overrides):
     assert main(["plan", "--json", f"store={tmp_path / 'store'}", *overrides]) == 10
     assert json.loads(capsys.readouterr().out)["warnings"] == []
 
@@ -66,7 +66,7 @@ FORMAT = [
 ]  # fmt: skip
 
 
-def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path: Path) -> None:
+def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path):
     store = Store(tmp_path / "store")
     told = warnings(planned(*FORMAT), store)
     assert any(
@@ -84,22 +84,20 @@ def test_mindrlhf_reads_what_its_tokenizer_makes_of_the_stop_token(tmp_path: Pat
         (["engine.contract=32599d0", "model.variant=base"], True),  # padding stays, too
     ],
 )
-def test_the_one_stage_script_reads_it_as_well(tmp_path: Path, overrides: list[str], warned: bool) -> None:
+def test_the_one_stage_script_reads_it_as_well(tmp_path, overrides, warned):
     one_stage = ["experiment=mindrlhf_one_stage_7b", f"dataset.path={FIXTURE}", "model.path=/models/qwen"]
     prompts = ["train.prompts_per_step=2"]  # a batch: all that 32599d0 takes
     told = warnings(planned(*one_stage, *prompts, *overrides), Store(tmp_path / "store"))
     assert any("stays in the text as" in one for one in told) is warned
 
 
-def test_the_probe_command_knows_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_probe_command_knows_it_too(capsys):
     assert main(["probe", *FORMAT]) == 0  # accuracy is earned
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
     assert "stays in the text as '⒠'" in problem
 
 
-def test_the_verdict_is_remembered_until_something_it_read_changes(
-    tmp_path: Path, probes: list[object]
-) -> None:
+def test_the_verdict_is_remembered_until_something_it_read_changes(tmp_path, probes):
     store, files = Store(tmp_path / "store"), tmp_path / "files"
     files.mkdir()
     for name in ("train", "test"):
@@ -115,7 +113,7 @@ def test_the_verdict_is_remembered_until_something_it_read_changes(
     assert len(probes) == 3
 
 
-def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path: Path) -> None:
+def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path):
     store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
     store.open()
     spec = planned(*overrides).spec("fetch_dataset")
@@ -131,22 +129,20 @@ def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path: Path) -> None:
         ["reward=cosine", "reward.length.correct_by=maths"],
     ],
 )
-def test_what_is_slow_or_not_ours_is_left_to_the_probe_command(
-    tmp_path: Path, probes: list[object], overrides: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_slow_or_not_ours_is_left_to_the_probe_command(tmp_path, probes, overrides, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_rewards.py").write_text("raise AssertionError('a plan runs nothing of the user')")
     assert warnings(planned(*overrides), Store(tmp_path)) == []
     assert probes == []
 
 
-def test_rows_that_are_no_use_are_a_warning_too(tmp_path: Path) -> None:
+def test_rows_that_are_no_use_are_a_warning_too(tmp_path):
     overrides = [*GSM8K, "dataset.columns.answer=question"]
     (warning,) = warnings(planned(*overrides), Store(tmp_path))
     assert "gives none of the" in warning
 
 
-def test_looking_imports_no_heavy_package() -> None:
+def test_looking_imports_no_heavy_package():
     code = (
         "import sys; from pipeline.run.run import prepare_plan;"
         "from pipeline.plan.reward_check import _probe;"
@@ -157,16 +153,14 @@ def test_looking_imports_no_heavy_package() -> None:
     assert done.stdout.splitlines() == ["[]", "[]"]
 
 
-def test_a_dataset_that_is_not_fetched_yet_is_told_and_asked_again_later(
-    tmp_path: Path, probes: list[object]
-) -> None:
+def test_a_dataset_that_is_not_fetched_yet_is_told_and_asked_again_later(tmp_path, probes):
     for _ in range(2):
         (warning,) = warnings(planned("dataset=gsm8k"), Store(tmp_path))
         assert "was not probed" in warning and "from url is not fetched yet" in warning
     assert len(probes) == 2
 
 
-def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path: Path) -> None:
+def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path):
     given = [
         "engine=mindspeed_rl",
         "layout=dp2_mp2_pp2",
@@ -178,9 +172,7 @@ def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path: Path
     assert warning.startswith("engine.verifier_function=base_acc: can't be earned")
 
 
-def test_a_run_is_warned_before_it_starts_and_a_run_with_nothing_to_do_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_warned_before_it_starts_and_a_run_with_nothing_to_do_is_not(tmp_path, monkeypatch, capsys):
     prepared, store = prepare_plan([*GSM8K, "reward=boxed", f"store={tmp_path / 'store'}"])
     monkeypatch.setattr("pipeline.run.run._check_environment", lambda: None)
     Run(prepared, store, [])

@@ -1,16 +1,13 @@
 """Every rule has a configuration that breaks it and one, next to it, that keeps it; every range holds."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import functools
 import importlib.util
 import json
 import typing
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 import pytest
 from annotated_types import Ge, Gt, Le
@@ -18,16 +15,15 @@ from annotated_types import Ge, Gt, Le
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.load import Config, load
-from stages.base.errors import ConfigError, Problem
+from stages.base.errors import ConfigError
 from stages.base.reader import read
-from stages.base.rules import Row
 from tests.pipeline.plans import types_of
 from tests.pipeline.rule_cases import CASES, MINDRLHF
 
 SEVEN = (*MINDRLHF, "model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
 
-def rows() -> dict[str, Row]:
+def rows():
     """Every rule by its id."""
     tables = (rules.FAMILY, rules.RULES, rules.SECTIONS)
     asked = [engines.of(name).rules for name in (*engines.MODULES, engines.SUPERVISED)]
@@ -35,7 +31,7 @@ def rows() -> dict[str, Row]:
 
 
 @functools.cache
-def problems(overrides: tuple[str, ...]) -> tuple[Problem, ...]:
+def problems(overrides):
     try:
         load(overrides)
     except ConfigError as error:
@@ -44,9 +40,7 @@ def problems(overrides: tuple[str, ...]) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize(("row", "breaks", "keeps"), CASES, ids=[" ".join(case[1][-2:]) for case in CASES])
-def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(
-    row: str, breaks: tuple[str, ...], keeps: tuple[str, ...]
-) -> None:
+def test_the_smallest_config_that_breaks_it_and_the_smallest_that_keeps_it(row, breaks, keeps):
     told = [problem for problem in problems(breaks) if problem.id == row]
     assert told and all(problem.remedy for problem in told), problems(breaks)
     assert all(f"({rows()[row].source})" in problem.rule for problem in told)
@@ -60,7 +54,7 @@ NOT_INSTALLED = {
 
 
 @pytest.mark.parametrize("row", NOT_INSTALLED)
-def test_what_needs_a_package_says_which(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_needs_a_package_says_which(row, monkeypatch):
     overrides, remedy = NOT_INSTALLED[row]
     for found, broken in ((object(), []), (None, [(row, remedy)])):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, found=found: found)
@@ -69,20 +63,20 @@ def test_what_needs_a_package_says_which(row: str, monkeypatch: pytest.MonkeyPat
     problems.cache_clear()
 
 
-def test_a_tokenizer_without_endoftext_is_refused(tmp_path: Path) -> None:
+def test_a_tokenizer_without_endoftext_is_refused(tmp_path):
     added = {"added_tokens_decoder": {"2": {"content": "</s>"}}}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(added))
     told = problems((*SEVEN, f"model.path={tmp_path}"))
     assert [problem.id for problem in told] == ["mindrlhf_generation.endoftext"]
 
 
-def test_every_rule_has_a_case_and_a_source() -> None:
+def test_every_rule_has_a_case_and_a_source():
     tried = {*(case[0] for case in CASES), *NOT_INSTALLED, "mindrlhf_generation.endoftext"}
     assert tried == set(rows())
     assert [row.id for row in rows().values() if not row.source] == []
 
 
-def bounded(cls: type, values: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any, Any, Any]]:
+def bounded(cls, values, path):
     """(path, bound, a value beyond it, the value at it) of every bound of a section and of those below it."""
     for name, hint in types_of(cls).items():
         inner = [one for one in (hint, *typing.get_args(hint)) if typing.get_origin(one) is Annotated]
@@ -105,7 +99,7 @@ def bounded(cls: type, values: Mapping[str, Any], path: str) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize("base", [(), SEVEN, ("launcher.timeout_s=5",)], ids=["local", "mindrlhf", "timeout"])
-def test_every_range_is_kept(base: tuple[str, ...]) -> None:
+def test_every_range_is_kept(base):
     plain = load(base).plain()
     seen = 0
     for path, bound, beyond, at in bounded(Config, plain, ""):

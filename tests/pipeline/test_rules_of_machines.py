@@ -1,19 +1,16 @@
 """What `run` asks of the launcher: as tests/pipeline/test_rules.py, but asked when a run starts."""
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.config.load import load
 from pipeline.engines import machines
-from pipeline.errors import Problem
 
 NODES = ("engine=mindrlhf", "layout=dp1_mp2_pp2", "launcher.cards_per_node=2")
 SSH = (*NODES, "launcher=ssh")
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> str:
+def shell(tmp_path):
     """Stands for ssh to this very machine; tests/launch/test_nodes.py asks real ones."""
     script = tmp_path / "shell"
     script.write_text(
@@ -23,12 +20,12 @@ def shell(tmp_path: Path) -> str:
     return f"launcher.ssh=[{script}]"
 
 
-def asked(*overrides: str) -> list[Problem]:
+def asked(*overrides):
     config = load(overrides)
     return list(machines.machines(config, config.engine.container, "engine.container", config.cards))
 
 
-def broken(store: Path, shell: str) -> list[tuple[tuple[str, ...], str, str, tuple[str, ...]]]:
+def broken(store, shell):
     """(what breaks a rule, its path, what is told, what keeps it)."""
     two = (*SSH, "launcher.hosts=[here,there]", shell, f"store={store}")
     return [
@@ -40,7 +37,7 @@ def broken(store: Path, shell: str) -> list[tuple[tuple[str, ...], str, str, tup
     ]
 
 
-def test_what_breaks_each_is_told_what_to_do_and_what_keeps_it_is_not(tmp_path: Path, shell: str) -> None:
+def test_what_breaks_each_is_told_what_to_do_and_what_keeps_it_is_not(tmp_path, shell):
     for breaks, path, told, keeps in broken(tmp_path / "store", shell):
         found = asked(*breaks)
         assert any(problem.path == path and told in problem.rule for problem in found), (breaks, found)
@@ -65,9 +62,7 @@ SUPERVISED = (
         (("engine=mindrlhf", "engine.python=no_such_python3.10"), ["no_such_python3.10"]),
     ],
 )
-def test_nodes_are_asked_for_what_every_program_of_the_run_needs(
-    tmp_path: Path, shell: str, overrides: tuple[str, ...], lacking: list[str]
-) -> None:
+def test_nodes_are_asked_for_what_every_program_of_the_run_needs(tmp_path, shell, overrides, lacking):
     two = ("launcher=ssh", "launcher.cards_per_node=2", "launcher.hosts=[here,there]", shell)
     config = load([*overrides, "layout=dp1_mp2_pp2", *two, f"store={tmp_path / 'store'}"])
     found = list(machines.machines(config, (), "engine.container", config.cards))

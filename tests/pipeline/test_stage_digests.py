@@ -7,7 +7,7 @@ from pipeline.plan.graph import VERSIONS
 from tests.pipeline.stage_digests import GOLDEN, PROGRAMS, RELATIVE, of_engines, of_stages, problems
 
 
-def test_no_output_changed_without_its_version() -> None:
+def test_no_output_changed_without_its_version():
     now = {**of_stages(), **of_engines()}
     known = json.loads(GOLDEN.read_text())
     assert now.keys() <= known.keys()
@@ -15,7 +15,7 @@ def test_no_output_changed_without_its_version() -> None:
     assert list(problems(now, known)) == []
 
 
-def test_what_is_told_of_a_change() -> None:
+def test_what_is_told_of_a_change():
     known = json.loads(GOLDEN.read_text())
     now = copy.deepcopy(known)
     now["tokenize"]["digest"] = "other"

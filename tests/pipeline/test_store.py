@@ -28,11 +28,11 @@ KNOWN = {
 TELLS_NOTHING = ("", "{", "[]", "{}", "\0" * 100)
 
 
-def committed(store: Store, text: str = "content") -> Path:
+def committed(store, text="content"):
     return commit(store, KEY, {"sub/file": text}, **KNOWN)
 
 
-def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
+def test_commit_makes_a_whole_artifact(tmp_path):
     store = Store(tmp_path)
     assert store.problem(KEY) == "never run"
     path = committed(store)
@@ -51,7 +51,7 @@ def test_commit_makes_a_whole_artifact(tmp_path: Path) -> None:
     assert not store.work_dir(KEY).exists()
 
 
-def test_an_artifact_survives_a_move_of_the_store(tmp_path: Path) -> None:
+def test_an_artifact_survives_a_move_of_the_store(tmp_path):
     committed(Store(tmp_path / "a"))
     (tmp_path / "a").rename(tmp_path / "b")
     assert Store(tmp_path / "b").problem(KEY) is None
@@ -69,7 +69,7 @@ def test_an_artifact_survives_a_move_of_the_store(tmp_path: Path) -> None:
         (lambda path: change(path, files={"../../x": {"size": 1, "sha256": ""}}), "manifest corrupt"),
     ],
 )
-def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path: Path, damage, told: str) -> None:
+def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path, damage, told):
     store = Store(tmp_path)
     path = committed(store)
     for file in path.rglob("*"):
@@ -84,13 +84,11 @@ def test_damage_is_seen_and_a_rebuild_replaces_it(tmp_path: Path, damage, told: 
 @pytest.mark.parametrize("deep", [False, True])
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.EBADF])
 @pytest.mark.parametrize("name", [MANIFEST, "file"])
-def test_what_cannot_be_read_just_now_is_not_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, deep: bool
-) -> None:
+def test_what_cannot_be_read_just_now_is_not_damaged(tmp_path, monkeypatch, name, number, deep):
     store = Store(tmp_path)
     committed(store)
 
-    def refuse(path: Path, *more: object) -> int:
+    def refuse(path, *more):
         if Path(path).name == name:
             raise OSError(number, os.strerror(number), str(path))
         return real(path, *more)
@@ -104,22 +102,22 @@ def test_what_cannot_be_read_just_now_is_not_damaged(
     assert store.problem(KEY, deep=True) is None
 
 
-def rewrite(path: Path, text: str) -> None:
+def rewrite(path, text):
     (path / MANIFEST).write_text(text)
 
 
-def change(path: Path, **values: object) -> None:
+def change(path, **values):
     rewrite(path, json.dumps({**json.loads((path / MANIFEST).read_text()), **values}))
 
 
-def test_nothing_written_is_not_an_artifact(tmp_path: Path) -> None:
+def test_nothing_written_is_not_an_artifact(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(StoreError, match="without any file"):
         commit(store, KEY, {})
     assert store.problem(KEY) == "never run"
 
 
-def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Path) -> None:
+def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path):
     store = Store(tmp_path)
     stagings = []
     for text in ("one", "two"):  # as if the lock had held neither back
@@ -136,7 +134,7 @@ def test_without_a_lock_two_writers_still_leave_one_whole_artifact(tmp_path: Pat
     assert not any(staging.exists() for staging in stagings)
 
 
-def test_a_link_counts_with_its_target(tmp_path: Path) -> None:
+def test_a_link_counts_with_its_target(tmp_path):
     source = tmp_path / "user" / "weights"
     source.parent.mkdir()
     source.write_text("content")
@@ -150,12 +148,12 @@ def test_a_link_counts_with_its_target(tmp_path: Path) -> None:
     assert store.problem(KEY) == "output missing: weights"
 
 
-def test_a_store_that_is_a_file_is_told(tmp_path: Path) -> None:
+def test_a_store_that_is_a_file_is_told(tmp_path):
     (tmp_path / "store").write_text("")
     with pytest.raises(StoreError, match="choose another store with store=DIR"):
         Store(tmp_path / "store").open()
 
 
-def test_manifest_name_is_reserved(tmp_path: Path) -> None:
+def test_manifest_name_is_reserved(tmp_path):
     with pytest.raises(StoreError, match="reserved"):
         commit(Store(tmp_path), KEY, {MANIFEST: "{}"})

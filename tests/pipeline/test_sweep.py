@@ -2,7 +2,6 @@ import csv
 import io
 import json
 import signal
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -23,13 +22,13 @@ POINTS = [
 ]
 
 
-def test_only_what_differs_is_told() -> None:
+def test_only_what_differs_is_told():
     assert varied(POINTS) == ["seed"]
     assert describe(POINTS[1], varied(POINTS)) == "seed=1"
     assert describe(POINTS[0], varied(POINTS[:1])) == "point 0"
 
 
-def test_the_table_has_a_row_per_point() -> None:
+def test_the_table_has_a_row_per_point():
     rows = list(csv.DictReader(io.StringIO(table(POINTS))))
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert [row["accuracy_grpo"] for row in rows] == ["0.5", "", "0.7"]
@@ -37,7 +36,7 @@ def test_the_table_has_a_row_per_point() -> None:
     assert "store" not in rows[0]
 
 
-def test_the_best_is_shown_first() -> None:
+def test_the_best_is_shown_first():
     console = Console(record=True, width=120, file=io.StringIO())
     show(POINTS, console)
     text = console.export_text()
@@ -47,13 +46,13 @@ def test_the_best_is_shown_first() -> None:
 PLAN = Asked(plan_only=True)
 
 
-def test_the_same_command_is_the_same_sweep() -> None:
+def test_the_same_command_is_the_same_sweep():
     ids = {Sweep(wanted, PLAN).id for wanted in (["seed=0,1"], ["seed=0,1"], ["seed=0,2"])}
     assert len(ids) == 2
 
 
-def test_options_of_hydra_that_choose_points_belong_to_the_sweep() -> None:
-    def sweep_id(*options: str) -> str:
+def test_options_of_hydra_that_choose_points_belong_to_the_sweep():
+    def sweep_id(*options):
         ours = [
             "hydra/launcher=luigi",
             "hydra.launcher.cards=2",
@@ -73,13 +72,13 @@ def test_options_of_hydra_that_choose_points_belong_to_the_sweep() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def bad_data(tmp_path: Path) -> str:
+def bad_data(tmp_path):
     """A directory with a dataset that fetch_dataset refuses."""
     (tmp_path / "bad").mkdir()
     for name in ("train", "test"):
@@ -87,7 +86,7 @@ def bad_data(tmp_path: Path) -> str:
     return str(tmp_path / "bad")
 
 
-def test_the_plan_tells_each_shared_stage_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_tells_each_shared_stage_once(place, capsys):
     assert main(["sweep", "--plan", "-m", "store=s", "train.beta=0.0,0.1", "layout=dp2_mp1_pp1,tiny"]) == 0
     lines = [line.split("\u2502") for line in capsys.readouterr().out.splitlines() if "RUN" in line]
     stages = [(cells[1].strip(), cells[3].strip()) for cells in lines]
@@ -97,7 +96,7 @@ def test_the_plan_tells_each_shared_stage_once(place: Path, capsys: pytest.Captu
     assert not (place / "s" / "grpo").exists()
 
 
-def test_the_plan_for_programs_has_a_line_per_point(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plan_for_programs_has_a_line_per_point(place, capsys):
     assert main(["sweep", "--plan", "--json", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
     refused, planned = map(json.loads, capsys.readouterr().out.splitlines())
     assert (refused["state"], refused["to_run"], refused["artifacts"]) == ("invalid", [], {})
@@ -109,25 +108,21 @@ def test_the_plan_for_programs_has_a_line_per_point(place: Path, capsys: pytest.
     assert not (place / "s").exists()
 
 
-def test_invalid_points_are_left_out_and_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_points_are_left_out_and_told(place, capsys):
     assert main(["sweep", "--plan", "store=s", "layout=dp1_mp3_pp1,tiny"]) == 0
     told = capsys.readouterr()
     assert "left out layout=dp1_mp3_pp1: layout.train.model_parallel=3: must divide" in told.err
     assert "1 points, one graph" in told.out
 
 
-def test_a_point_that_needs_more_cards_than_there_are_is_left_out_and_told(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_point_that_needs_more_cards_than_there_are_is_left_out_and_told(place, capsys):
     assert main(["sweep", "--plan", "--cards", "1", "store=s", "layout=tiny,dp1_mp1_pp1"]) == 0
     told = capsys.readouterr()
     assert "left out layout=tiny: cards=2: more than this sweep's --cards 1" in told.err
     assert "1 points, one graph" in told.out
 
 
-def test_a_search_is_refused_where_it_cannot_be(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_search_is_refused_where_it_cannot_be(place, monkeypatch, capsys):
     search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)"]
     assert main(["sweep", "--plan", *search]) == 2
     assert "depends on results" in capsys.readouterr().err
@@ -136,9 +131,7 @@ def test_a_search_is_refused_where_it_cannot_be(
     assert "pip install 'grpoflow[search]'" in capsys.readouterr().err
 
 
-def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(
-    bad_data: str, place: Path
-) -> None:
+def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(bad_data, place):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = [
         "hydra/sweeper=optuna",
@@ -146,7 +139,7 @@ def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(
         "train.learning_rate=interval(0.0001,0.001)",
     ]
 
-    def proposed() -> list[str]:
+    def proposed():
         assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", *search]) == 1
         (written,) = place.glob("store/sweeps/*/sweep.json")
         return ["".join(point["overrides"]) for point in json.loads(written.read_text())["points"]]
@@ -157,17 +150,13 @@ def test_a_search_goes_on_past_points_that_fail_and_proposes_the_same_again(
 
 
 @pytest.mark.parametrize("overrides", [["layout=dp1_mp3_pp1"], ["no.such.key=1,2"], ["model=huge,tiny"]])
-def test_a_sweep_without_a_valid_point_ends_with_two(
-    place: Path, capsys: pytest.CaptureFixture[str], overrides: list[str]
-) -> None:
+def test_a_sweep_without_a_valid_point_ends_with_two(place, capsys, overrides):
     assert main(["sweep", "--plan", *overrides]) == 2
     assert capsys.readouterr().err
     assert not (place / "store").exists()
 
 
-def test_what_failed_is_told_by_the_run(
-    bad_data: str, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_failed_is_told_by_the_run(bad_data, place, capsys):
     """A point that fails leaves the others alone, and the table says why."""
     assert main(["sweep", "dataset=gsm8k", f"dataset.path={bad_data}", "seed=0,1"]) == 1
     (written,) = place.glob("store/sweeps/*/sweep.json")
@@ -179,7 +168,7 @@ def test_what_failed_is_told_by_the_run(
     assert f"page {page}" in capsys.readouterr().out
 
 
-def settled(tmp_path: Path, event: str) -> list[Point]:
+def settled(tmp_path, event):
     """Two points of a sweep whose first was building fetch when `event` came."""
     sweep = Sweep(["seed=0,1"], Asked())
     points = [Point(number, [f"store={tmp_path}", f"seed={number}"]) for number in (0, 1)]
@@ -193,7 +182,7 @@ def settled(tmp_path: Path, event: str) -> list[Point]:
     return points
 
 
-def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path: Path) -> None:
+def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path):
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
     first, _ = settled(tmp_path / "a", "failed")
@@ -204,12 +193,10 @@ def test_a_point_that_was_told_to_stop_is_pending_not_failed(tmp_path: Path) -> 
     assert (run.state, run.failed_stage, run.message) == ("interrupted", "fetch", "told")
 
 
-def test_a_run_that_is_told_to_stop_says_so_and_failing_before_it_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_is_told_to_stop_says_so_and_failing_before_it_counts(tmp_path, monkeypatch, capsys):
     run = Run(*prepare_plan([f"store={tmp_path}"]), [f"store={tmp_path}"])
 
-    def stop(*_: object) -> None:
+    def stop(*_):
         raise signals.Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr(build, "build", stop)
@@ -225,9 +212,7 @@ def test_a_run_that_is_told_to_stop_says_so_and_failing_before_it_counts(
 
 
 @pytest.mark.parametrize("plan_only", [True, False])
-def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(
-    tmp_path: Path, plan_only: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(tmp_path, plan_only, monkeypatch, capsys):
     """The same reward that a plan of one point warns of: it cannot be earned with this prompt."""
     monkeypatch.setattr(Sweep, "_build", lambda *_: None)
     store = f"store={tmp_path}"

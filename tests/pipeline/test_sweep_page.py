@@ -3,8 +3,6 @@ import json
 import re
 import shlex
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from pipeline.sweep.page import page
 from pipeline.sweep.points import Point, varied
@@ -12,13 +10,13 @@ from pipeline.sweep.points import Point, varied
 HOSTILE = "report.title='a b; $(rm -rf ~) <script>alert(1)</script> \"q\"'"
 
 
-def written(points: list[Point]) -> dict[str, Any]:
+def written(points):
     """What sweep.json holds."""
     values = {"id": "0123abcd", "overrides": ["seed=0,1"], "started": 12.0, "written": 20.0}
     return {**values, "points": [asdict(point) for point in points]}
 
 
-def artifact(store: Path, name: str, **files: str) -> None:
+def artifact(store, name, **files):
     directory = store / name
     directory.mkdir(parents=True)
     manifest = {"started": 10.0, "ended": 15.0}
@@ -26,7 +24,7 @@ def artifact(store: Path, name: str, **files: str) -> None:
         (directory / file).write_text(text)
 
 
-def test_the_page_shows_what_the_points_left_in_the_store(tmp_path: Path) -> None:
+def test_the_page_shows_what_the_points_left_in_the_store(tmp_path):
     metrics = "".join(json.dumps({"step": step, "reward": step / 4}) + "\n" for step in (1, 2, 3))
     artifact(tmp_path, "fetch/00")
     artifact(tmp_path, "grpo/aa", **{"metrics.jsonl": metrics})
@@ -47,7 +45,7 @@ def test_the_page_shows_what_the_points_left_in_the_store(tmp_path: Path) -> Non
     assert shlex.split(html.unescape(found.group(1))) == command
 
 
-def test_a_store_that_lost_everything_still_has_a_page(tmp_path: Path) -> None:
+def test_a_store_that_lost_everything_still_has_a_page(tmp_path):
     (tmp_path / "grpo/aa").mkdir(parents=True)
     (tmp_path / "grpo/aa/metrics.jsonl").write_bytes(b"\xff{")
     points = [Point(0, ["seed=0"], artifacts={"grpo": "grpo/aa", "fetch": "fetch/00"})]

@@ -1,12 +1,7 @@
 """A part of the graph, stages anew, and artifacts brought along."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import luigi
 import pytest
@@ -35,10 +30,10 @@ GRAPH = [
 
 
 @pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def fresh(monkeypatch):
     """As in a process of their own; called, once more."""
 
-    def anew() -> None:
+    def anew():
         monkeypatch.setattr(tasks, "_runs", {})
         luigi.task_register.Register.clear_instance_cache()
         running._next.cache_clear()
@@ -57,7 +52,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         (Target("tokenize", force=("fetch",)), "fetch data tokenize"),
     ],
 )
-def test_until_follows_the_order_and_only_the_inputs(target: Target, asked: str) -> None:
+def test_until_follows_the_order_and_only_the_inputs(target, asked):
     assert target.asked(GRAPH) == set(asked.split())
 
 
@@ -74,13 +69,13 @@ def test_until_follows_the_order_and_only_the_inputs(target: Target, asked: str)
         (Target(only=("split",), force=("data",)), "--force=data: is not among what --only split asks for"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_the_reason(target: Target, told: str) -> None:
+def test_what_cannot_be_built_is_refused_with_the_reason(target, told):
     with pytest.raises(ConfigError) as error:
         target.asked(GRAPH)
     assert str(error.value.problems[0]).startswith(told)
 
 
-def test_options_repeat_and_hold_commas() -> None:
+def test_options_repeat_and_hold_commas():
     target = Target.of(None, ["split,data", "split"], [" fetch , data"])
     assert target == Target(None, ("split", "data"), ("fetch", "data"))
     assert (
@@ -88,7 +83,7 @@ def test_options_repeat_and_hold_commas() -> None:
     )
 
 
-def made(store: Store, *overrides: str, target: Target | None = None) -> None:
+def made(store, *overrides, target=None):
     """Artifacts of all that a plan lacks."""
     planned, _ = prepare_plan([f"store={store.root}", *overrides], target=target)
     for spec in planned.specs:
@@ -97,13 +92,13 @@ def made(store: Store, *overrides: str, target: Target | None = None) -> None:
             commit_spec(store, spec, {"result.json": json.dumps(rows)} if spec.name == "tokenize" else {})
 
 
-def rows(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
+def rows(capsys, *arguments):
     main(["plan", "--json", *arguments])
     stages = json.loads(capsys.readouterr().out)["stages"]
     return {row["stage"]: (row["state"], row["reason"]) for row in stages}
 
 
-def test_a_plan_has_only_what_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_has_only_what_is_asked_for(tmp_path, capsys):
     store = f"store={tmp_path}"
     assert list(rows(capsys, "--only", "tokenize", store)) == ["fetch", "fetch_dataset", "tokenize"]
     assert list(rows(capsys, "--until", "convert", store)) == ["fetch", "fetch_dataset", "convert"]
@@ -113,9 +108,7 @@ def test_a_plan_has_only_what_is_asked_for(tmp_path: Path, capsys: pytest.Captur
     assert "grpo starts from split's weights; choose another stage: split" in capsys.readouterr().err
 
 
-def test_forced_stages_and_what_reads_them_get_another_place_and_nothing_else_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forced_stages_and_what_reads_them_get_another_place_and_nothing_else_does(tmp_path, capsys):
     store = Store(tmp_path)
     made(store)
     found = rows(capsys, "--force", "grpo", f"store={tmp_path}")
@@ -126,20 +119,18 @@ def test_forced_stages_and_what_reads_them_get_another_place_and_nothing_else_do
     assert main(["plan", f"store={tmp_path}"]) == 0  # nothing was built anew yet
 
 
-def test_what_the_store_lacks_is_forced_under_its_own_name(tmp_path: Path) -> None:
+def test_what_the_store_lacks_is_forced_under_its_own_name(tmp_path):
     forced, usual = (
         prepare_plan([f"store={tmp_path}"], target=target)[0] for target in (Target(force=("split",)), None)
     )
     assert forced.specs == usual.specs
 
 
-def run(tmp_path: Path, *arguments: str) -> int:
+def run(tmp_path, *arguments):
     return main(["run", *arguments, f"store={tmp_path}"])
 
 
-def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fresh: Callable[[], None]
-) -> None:
+def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(tmp_path, capsys, fresh):
     assert run(tmp_path, "--only", "strategy") == 0
     (first,) = history.runs(tmp_path).values()
     place = tmp_path / first.artifact("strategy")
@@ -161,12 +152,10 @@ def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(
     assert "\noptions    --only strategy --force strategy\n" in capsys.readouterr().out
 
 
-def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(tmp_path, monkeypatch, capsys):
     store, overrides, target = Store(tmp_path), [f"store={tmp_path}"], Target(force=("strategy",))
 
-    def fails(spec: Any, *_: Any, **__: Any) -> None:
+    def fails(spec, *_, **__):
         raise StageFailed(spec.name, "exit code 1", tmp_path / "log", [])
 
     made(store)
@@ -183,12 +172,12 @@ def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(
     assert "note: strategy: built anew, and counts; go on without --force\n" in capsys.readouterr().err
 
 
-def test_an_attempt_anew_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_anew_that_fails_loses_nothing(tmp_path, monkeypatch):
     store, overrides = Store(tmp_path), [f"store={tmp_path}"]
     made(store)
     before, _ = prepare_plan(overrides)
 
-    def fails(*_: Any) -> None:
+    def fails(*_):
         raise StageFailed("strategy", "exit code 1", tmp_path / "log", [])
 
     monkeypatch.setattr(building, "build", fails)
@@ -200,9 +189,7 @@ def test_an_attempt_anew_that_fails_loses_nothing(tmp_path: Path, monkeypatch: p
     assert after.specs == before.specs and all(store.problem(spec.key) is None for spec in after.specs)
 
 
-def test_two_that_force_the_same_share_one_attempt_and_the_next_one_makes_another(
-    tmp_path: Path, fresh: Callable[[], None]
-) -> None:
+def test_two_that_force_the_same_share_one_attempt_and_the_next_one_makes_another(tmp_path, fresh):
     store, target = Store(tmp_path), Target(force=("split",))
     made(store)
     places = []
@@ -216,9 +203,7 @@ def test_two_that_force_the_same_share_one_attempt_and_the_next_one_makes_anothe
     assert places[0] == places[1] != places[2]
 
 
-def test_an_artifact_is_brought_along(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], fresh: Callable[[], None]
-) -> None:
+def test_an_artifact_is_brought_along(tmp_path, capsys, fresh):
     there, here = Store(tmp_path / "there"), tmp_path / "here"
     planned, _ = prepare_plan([f"store={there.root}"])
     place = commit_spec(there, planned.spec("strategy"), {"more/notes": "text"})
@@ -237,9 +222,7 @@ def test_an_artifact_is_brought_along(
     assert "strategy: is in the store already" in capsys.readouterr().err
 
 
-def test_what_does_not_belong_to_the_plan_is_refused_with_both_fingerprints(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_belong_to_the_plan_is_refused_with_both_fingerprints(tmp_path, capsys):
     there = Store(tmp_path / "there")
     planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
     place = commit_spec(there, planned.spec("strategy"), {"file": "x" * 70_000})
@@ -260,9 +243,7 @@ def test_what_does_not_belong_to_the_plan_is_refused_with_both_fingerprints(
     assert not (tmp_path / "here" / "strategy").exists()
 
 
-def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(tmp_path, capsys):
     there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
     spec = prepare_plan([f"store={there.root}"])[0].spec("strategy")
     place = commit_spec(there, replace(spec, key=anew(spec.key, 2)), {})
@@ -277,9 +258,7 @@ def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(
     assert main([*asked, str(first), here]) == 10
 
 
-def test_what_was_made_from_something_built_anew_elsewhere_is_refused_with_what_can_be_done(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_made_from_something_built_anew_elsewhere_is_refused_with_what_can_be_done(tmp_path, capsys):
     there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
     usual, _ = prepare_plan([here])
     fetch = usual.spec("fetch")
@@ -294,9 +273,7 @@ def test_what_was_made_from_something_built_anew_elsewhere_is_refused_with_what_
     assert "leave this --from out" in told and "type the configuration" not in told
 
 
-def test_points_of_a_sweep_are_built_as_far_as_is_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_points_of_a_sweep_are_built_as_far_as_is_asked(tmp_path, capsys):
     there = Store(tmp_path / "there")
     planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
     place = commit_spec(there, planned.spec("strategy"), {})
@@ -318,7 +295,7 @@ def test_points_of_a_sweep_are_built_as_far_as_is_asked(
     assert "--force=grpo: is not among what --only strategy asks for" in capsys.readouterr().err
 
 
-def test_a_search_needs_what_it_is_led_by(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_needs_what_it_is_led_by(capsys):
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     search = ["hydra/sweeper=optuna", "train.learning_rate=interval(0.0001,0.001)", "--until", "grpo"]
     assert main(["sweep", *search]) == 2

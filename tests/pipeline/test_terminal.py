@@ -36,7 +36,7 @@ PRINTED = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     """A store that holds the default graph but for the rows, which plan reads, and two runs."""
     root = tmp_path_factory.mktemp("store")
     specs = plan(load([f"store={root}"]), file_digest).specs
@@ -52,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def narrow(monkeypatch):
     """A terminal of 40 columns that knows colours, which are not wanted."""
     told = {"COLUMNS": "40", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "xterm-256color"}
     for name, value in told.items():
@@ -61,9 +61,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", PRINTED)
 @pytest.mark.usefixtures("narrow")
-def test_a_command_s_table_is_whole_in_40_columns_and_has_no_style(
-    command: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_s_table_is_whole_in_40_columns_and_has_no_style(command, root, tmp_path, capsys):
     store = tmp_path if command == "plan" else root
     place = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
     assert main([*command.split(), f"store={store}", *place]) in (0, 10)
@@ -74,9 +72,7 @@ def test_a_command_s_table_is_whole_in_40_columns_and_has_no_style(
 
 
 @pytest.mark.usefixtures("narrow")
-def test_tables_at_the_end_of_a_run_a_sweep_and_a_rehearsal_too(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_at_the_end_of_a_run_a_sweep_and_a_rehearsal_too(root, capsys):
     planned = plan(load([f"store={root}"]), file_digest)
     evaluated = root / str(planned.spec("evaluate").key) / "result.json"
     was = evaluated.read_bytes()
@@ -92,14 +88,14 @@ def test_tables_at_the_end_of_a_run_a_sweep_and_a_rehearsal_too(
     _is_whole(capsys.readouterr().out, words)
 
 
-def _is_whole(read: str, words: list[str]) -> None:
+def _is_whole(read, words):
     assert "\x1b" not in read and "…" not in read
     assert [word for word in words if word not in read] == []
     rows = [line for line in read.splitlines() if line[:1] in "┃│"]
     assert max(map(cell_len, rows), default=40) <= 40
 
 
-def test_with_room_a_table_is_a_table_and_cells_fold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_room_a_table_is_a_table_and_cells_fold(capsys):
     table = Table("stage", "why")
     table.add_row("grpo", "x" * 300)
     console().print(table)
@@ -109,14 +105,12 @@ def test_with_room_a_table_is_a_table_and_cells_fold(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("columns", ["", "0", "-3", "wide"])
-def test_columns_that_are_no_number_mean_nothing(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_no_number_mean_nothing(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     assert console().width == 160
 
 
-def test_styles_stay_where_colours_are_wanted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_styles_stay_where_colours_are_wanted(monkeypatch, capsys):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -130,24 +124,20 @@ JSON = ("verify", "verify --deep", "gc", "remote status", "runs", "show last", "
 
 
 @pytest.mark.parametrize("command", JSON)
-def test_a_table_is_there_for_programs_too(
-    command: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_there_for_programs_too(command, root, tmp_path, capsys):
     place = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
     assert main([*command.split(), "--json", f"store={root}", *place]) in (0, 10)
     json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("command", ["rehearse", "doctor", "diagnose", *(one.split()[0] for one in JSON)])
-def test_help_names_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_json(command, capsys):
     with pytest.raises(SystemExit):
         make_parser([COMMANDS[command]]).parse_args([command, "--help"])
     assert "--json" in capsys.readouterr().out
 
 
-def test_damage_and_garbage_are_named_for_programs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_and_garbage_are_named_for_programs(tmp_path, capsys):
     store = Store(tmp_path)
     for number in range(2):
         config = load([f"store={tmp_path}", f"seed={number}"])
@@ -158,7 +148,7 @@ def test_damage_and_garbage_are_named_for_programs(
     paths = sorted(str(path) for path in tmp_path.glob("fetch_dataset/*"))
     assert len(paths) == 2
 
-    def told(*words: str, code: int = 0) -> dict[str, list[dict[str, str]]]:
+    def told(*words, code=0):
         assert main([*words, "--json", f"store={tmp_path}"]) == code
         return dict(json.loads(capsys.readouterr().out))
 

@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -20,7 +19,6 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from pipeline.cli import main
-from pipeline.cli import run as command
 from pipeline.store import history, ui_address
 from pipeline.store.ui_address import Place
 
@@ -36,13 +34,7 @@ class Ui:
     process: subprocess.Popen[str]
     printed: str
 
-    def get(
-        self,
-        path: str,
-        headers: Mapping[str, str] | None = None,
-        method: str = "GET",
-        body: str | None = None,
-    ) -> tuple[int, dict[str, str], str]:
+    def get(self, path, headers=None, method="GET", body=None):
         """Status, headers (lower case) and text."""
         connection = self.place.connect(30)
         connection.request(method, path, body, dict(headers or {}))
@@ -52,11 +44,11 @@ class Ui:
         connection.close()
         return answer.status, told, text
 
-    def bearer(self, key: str) -> dict[str, str]:
+    def bearer(self, key):
         return {"Authorization": f"Bearer {key}"}
 
 
-def start(store: Path, *options: str, browser: Path) -> Ui:
+def start(store, *options, browser):
     history.record(store, "20260101-000000-aaaa", "started", overrides=["seed=1"], config={}, artifacts={})
     line = [*CLI, "ui", *options, f"store={store}"]
     environment = {**os.environ, "BROWSER": str(browser)}
@@ -72,14 +64,14 @@ def start(store: Path, *options: str, browser: Path) -> Ui:
     return Ui(store, place, process, printed)
 
 
-def end(ui: Ui) -> None:
+def end(ui):
     ui.process.send_signal(signal.SIGTERM)
     assert ui.process.wait(timeout=30) == 0
     assert not (ui.store / ".ui" / "address.json").exists()
 
 
 @pytest.fixture(scope="module", params=["port", "socket"])
-def ui(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+def ui(request, tmp_path_factory):
     store = tmp_path_factory.mktemp("store")
     browser = store / "browser"
     browser.write_text(f'#!/bin/sh\necho "$@" > {store}/seen\n')
@@ -100,7 +92,7 @@ PATHS = [
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
 @pytest.mark.parametrize("path", PATHS)
-def test_without_the_token_nothing_is_served(ui: Ui, path: str, method: str) -> None:
+def test_without_the_token_nothing_is_served(ui, path, method):
     wrong = "x" * 43
     strange = [{}, ui.bearer(wrong), {"Cookie": f"grpoflow={wrong}"}, {"Authorization": "Basic eDp5"}]
     for headers in strange:
@@ -110,7 +102,7 @@ def test_without_the_token_nothing_is_served(ui: Ui, path: str, method: str) -> 
     assert ui.get(f"{path}?token={ui.place.key}", {}, method)[0] == 403  # a run's key opens no browser's door
 
 
-def test_the_printed_address_opens_everything_as_a_browser_goes(ui: Ui) -> None:
+def test_the_printed_address_opens_everything_as_a_browser_goes(ui):
     addresses = re.findall(r"http://\S+\?token=\S+", ui.printed)
     assert len(addresses) == 2 and all(ui.place.token in one for one in addresses)
     assert ui.place.key not in ui.printed
@@ -130,7 +122,7 @@ def test_the_printed_address_opens_everything_as_a_browser_goes(ui: Ui) -> None:
     assert ui.get("/api/resource_list", inside)[2].count('"num_total": 3') == 1
 
 
-def test_the_token_goes_on_to_no_other_host(ui: Ui) -> None:
+def test_the_token_goes_on_to_no_other_host(ui):
     text = ui.get(f"//elsewhere.example/?token={ui.place.token}")[2]
     assert "url=/elsewhere.example/" in text
     text = ui.get(f"/%22%3E%3Cscript%3E?token={ui.place.token}&a=%22%3E")[2]
@@ -138,7 +130,7 @@ def test_the_token_goes_on_to_no_other_host(ui: Ui) -> None:
 
 
 @pytest.mark.parametrize("key", ["token", "key"])
-def test_only_under_names_of_this_machine_and_for_no_other_origin(ui: Ui, key: str) -> None:
+def test_only_under_names_of_this_machine_and_for_no_other_origin(ui, key):
     known = ui.bearer(getattr(ui.place, key))
     for host in ("127.0.0.1", "localhost:9000", "[::1]:8082", "LOCALHOST"):
         assert ui.get("/", {**known, "Host": host})[0] == 200
@@ -152,7 +144,7 @@ def test_only_under_names_of_this_machine_and_for_no_other_origin(ui: Ui, key: s
         assert ui.get("/", {**known, "Sec-Fetch-Site": site})[0] == 403
 
 
-def test_pages_only_read(ui: Ui) -> None:
+def test_pages_only_read(ui):
     from luigi.scheduler import RPC_METHODS
 
     status, headers, _ = ui.get(f"/?token={ui.place.token}")
@@ -174,7 +166,7 @@ def test_pages_only_read(ui: Ui) -> None:
     assert ui.place.ask("resource_list")[0]["num_total"] == 3
 
 
-def test_a_run_may_do_what_workers_do_and_stores_no_address_that_a_browser_would_run(ui: Ui) -> None:
+def test_a_run_may_do_what_workers_do_and_stores_no_address_that_a_browser_would_run(ui):
     task = {"worker": "w", "task_id": "T_1", "family": "T", "params": {}, "status": "PENDING"}
     ui.place.ask("add_task", **task, tracking_url="/run/1")
     for address in ("javascript:alert(1)", " javascript:alert(1)", "data:text/html,x", 7):
@@ -188,7 +180,7 @@ def test_a_run_may_do_what_workers_do_and_stores_no_address_that_a_browser_would
     assert ui.get("/api/__init__", ui.bearer(ui.place.key))[0] == 403
 
 
-def test_other_users_of_the_machine_cannot_read_its_keys(ui: Ui) -> None:
+def test_other_users_of_the_machine_cannot_read_its_keys(ui):
     file = ui.store / ".ui" / "address.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -199,7 +191,7 @@ def test_other_users_of_the_machine_cannot_read_its_keys(ui: Ui) -> None:
     assert ui.place.token not in repr(ui.place) and ui.place.key not in repr(ui.place)
 
 
-def test_the_address_of_somebody_else_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_somebody_else_is_not_asked(tmp_path, monkeypatch):
     (tmp_path / ".ui").mkdir()
     ui_address.write(tmp_path, Place("http://127.0.0.1:1", "a", "b", 2))
     assert ui_address.read(tmp_path) is not None
@@ -219,14 +211,7 @@ def test_the_address_of_somebody_else_is_not_asked(tmp_path: Path, monkeypatch: 
         ("nothing", "gave this run nothing to do"),
     ],
 )
-def test_a_run_says_why_when_the_scheduler_gives_it_nothing(
-    ui: Ui,
-    case: str,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_says_why_when_the_scheduler_gives_it_nothing(ui, case, reason, tmp_path, monkeypatch, capsys):
     """What Luigi's own client does is real; its loop is cut short, which would train for minutes."""
     import luigi.cmdline
     import luigi.rpc
@@ -237,14 +222,14 @@ def test_a_run_says_why_when_the_scheduler_gives_it_nothing(
     for name in ("HAS_REQUESTS", "RequestsFetcher"):
         monkeypatch.setattr(luigi.rpc, name, getattr(luigi.rpc, name))
 
-    def ends_with_nothing(arguments: list[str]) -> None:
+    def ends_with_nothing(arguments):
         overrides = json.dumps([f"store={tmp_path}", "layout=dp2_mp1_pp1"])
         tasks.prepare(overrides, None)
         assert luigi.rpc.RemoteScheduler("http://localhost").resource_list()[0]["name"] == "cards"
         told = {"no cards": 0, "dead": 3, "nothing": 3}[case]
         resources = [{"name": "cards", "num_total": told}]
 
-        def ask(self: Place, method: str, **_: object) -> object:
+        def ask(self, method, **_):
             if case == "dead":
                 raise ConnectionRefusedError
             return resources if method == "resource_list" else {"paused": False}
@@ -253,7 +238,7 @@ def test_a_run_says_why_when_the_scheduler_gives_it_nothing(
         raise SystemExit(1)
 
     monkeypatch.setattr(luigi.cmdline, "luigi_run", ends_with_nothing)
-    monkeypatch.setattr(command.ui_address, "address", lambda root, cards: ui.place)
+    monkeypatch.setattr(ui_address, "address", lambda root, cards: ui.place)
     assert main(["run", "--ui", f"store={tmp_path}", "layout=dp2_mp1_pp1"]) == 1
     error = capsys.readouterr().err
     assert "fetch was not built" in error and reason in error
@@ -262,7 +247,7 @@ def test_a_run_says_why_when_the_scheduler_gives_it_nothing(
     assert record.failed_stage == "fetch"
 
 
-def test_a_port_or_socket_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_or_socket_that_is_taken_is_told(tmp_path, capsys):
     umask = os.umask(0o027)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -275,7 +260,7 @@ def test_a_port_or_socket_that_is_taken_is_told(tmp_path: Path, capsys: pytest.C
     assert os.umask(umask) == 0o027  # what is private is the command's, not its process's
 
 
-def test_the_browser_is_started_without_the_token_on_its_command_line(ui: Ui) -> None:
+def test_the_browser_is_started_without_the_token_on_its_command_line(ui):
     if ui.place.socket:
         pytest.skip("no browser opens a socket")
     seen = ui.store / "seen"

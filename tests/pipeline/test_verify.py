@@ -1,8 +1,6 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,7 @@ KEY = Key("split", "ab" * 32)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     store = Store(tmp_path)
     weights = save({"weight": np.arange(2**15, dtype=np.float32)})
     commit(store, KEY, {"model.safetensors": weights, "notes": "some text"})
@@ -26,11 +24,11 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def problems(store: Store, deep: bool) -> list[str]:
+def problems(store, deep):
     return [finding.problem for finding in verify(store, deep)]
 
 
-def flip(file: Path, offset: int) -> None:
+def flip(file, offset):
     with file.open("r+b") as stream:
         stream.seek(offset)
         byte = stream.read(1)
@@ -38,12 +36,12 @@ def flip(file: Path, offset: int) -> None:
         stream.write(bytes([byte[0] ^ 1]))
 
 
-def test_a_healthy_store_is_clean(store: Store) -> None:
+def test_a_healthy_store_is_clean(store):
     assert problems(store, deep=True) == []
     assert problems(Store(store.root / "absent"), deep=True) == []
 
 
-def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store: Store) -> None:
+def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store):
     flip(store.path(KEY) / "model.safetensors", 2**16)
     assert problems(store, deep=False) == []
     assert problems(store, deep=True)[0].startswith("output corrupt: model.safetensors has sha256")
@@ -60,14 +58,12 @@ def test_a_flipped_bit_of_a_large_file_is_found_by_reading_all(store: Store) -> 
         (lambda path: (path / MANIFEST).unlink(), "manifest missing"),
     ],
 )
-def test_damage_that_is_found_without_reading_all(
-    store: Store, damage: Callable[[Path], object], told: str
-) -> None:
+def test_damage_that_is_found_without_reading_all(store, damage, told):
     damage(store.path(KEY))
     assert told in problems(store, deep=False)[0]
 
 
-def test_repair_moves_the_damaged_artifact_away(store: Store) -> None:
+def test_repair_moves_the_damaged_artifact_away(store):
     os.truncate(store.path(KEY) / "notes", 2)
     (finding,) = verify(store, deep=False)
     moved = quarantine(store, finding)
@@ -76,7 +72,7 @@ def test_repair_moves_the_damaged_artifact_away(store: Store) -> None:
     assert problems(store, deep=True) == []
 
 
-def checkpoint(seat: Path, step: int) -> Path:
+def checkpoint(seat, step):
     """One as the trainer writes it."""
     path = seat / "checkpoints" / f"step_{step:06d}"
     weights = path / "weights" / "rank_0" / "model.safetensors"
@@ -88,7 +84,7 @@ def checkpoint(seat: Path, step: int) -> Path:
     return weights
 
 
-def test_checkpoints_of_an_unfinished_attempt_are_looked_at_and_moved_away(store: Store) -> None:
+def test_checkpoints_of_an_unfinished_attempt_are_looked_at_and_moved_away(store):
     key = Key("grpo", "cd" * 32)
     with attempt(store, key) as seat:
         checkpoint(seat.work, 1)

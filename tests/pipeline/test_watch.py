@@ -4,7 +4,6 @@ import pty
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -20,24 +19,24 @@ STAGES = ("fetch", "sft", "grpo", "report")
 RUN = "20260101-000000-aaaa"
 
 
-def lines(file: Path, *values: dict[str, object]) -> None:
+def lines(file, *values):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("".join(json.dumps(value) + "\n" for value in values))
 
 
-def start(store: Path, run: str = RUN) -> None:
+def start(store, run=RUN):
     store.mkdir(exist_ok=True)
     artifacts = {stage: f"{stage}/{DIGITS}" for stage in STAGES}
     history.record(store, run, "started", overrides=[], config={}, artifacts=artifacts)
 
 
-def made(store: Path, stage: str, ended: float, **files: str) -> None:
+def made(store, stage, ended, **files):
     commit(
         Store(store), Key(stage, DIGITS * 4), {"result.json": "{}", **files}, started=ended - 8, ended=ended
     )
 
 
-def training(store: Path) -> None:
+def training(store):
     """An attempt at grpo in its 5th of 25 steps, each 2 s but one that waited for a checkpoint."""
     now = time.time()
     work = store / ".work" / f"grpo-{DIGITS}"
@@ -55,7 +54,7 @@ def training(store: Path) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(tmp_path):
     """A living run whose fetch came from the store, whose sft is done, and which trains."""
     root = tmp_path / "store"
     made(root, "fetch", time.time() - 500)
@@ -70,9 +69,7 @@ def store(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_clock_that_was_put_back_hides_no_running_stage(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_was_put_back_hides_no_running_stage(store, monkeypatch):
     monkeypatch.setattr("pipeline.store.attempt.WATCH_S", 0.0)  # of an owner elsewhere
     with attempt(Store(store), Key("grpo", DIGITS * 4)) as seat:
         owner = next(seat.work.glob("owner-3"))
@@ -87,7 +84,7 @@ def test_a_clock_that_was_put_back_hides_no_running_stage(
         held.release()
 
 
-def test_a_living_run_stage_by_stage(store: Path) -> None:
+def test_a_living_run_stage_by_stage(store):
     held = leases.take(store, RUN)
     fetch, sft, grpo, report = rows(store, choose(store, None))
     assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
@@ -100,7 +97,7 @@ def test_a_living_run_stage_by_stage(store: Path) -> None:
     held.release()
 
 
-def test_what_a_dead_attempt_left_is_not_running(store: Path) -> None:
+def test_what_a_dead_attempt_left_is_not_running(store):
     held = leases.take(store, RUN)
     long_ago = time.time() - 3600
     os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (long_ago, long_ago))
@@ -109,7 +106,7 @@ def test_what_a_dead_attempt_left_is_not_running(store: Path) -> None:
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
 
 
-def test_the_newest_living_run_is_shown_before_newer_dead_ones(store: Path) -> None:
+def test_the_newest_living_run_is_shown_before_newer_dead_ones(store):
     held = leases.take(store, RUN)
     start(store, "20260102-000000-bbbb")
     assert choose(store, None).id == RUN
@@ -118,7 +115,7 @@ def test_the_newest_living_run_is_shown_before_newer_dead_ones(store: Path) -> N
     assert choose(store, None).id == "20260102-000000-bbbb"
 
 
-def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
+def test_of_living_runs_the_one_that_works_is_shown(store):
     """As in a sweep, whose runs begin together and wait for one another."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
                    artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
@@ -130,7 +127,7 @@ def test_of_living_runs_the_one_that_works_is_shown(store: Path) -> None:
         lease.release()
 
 
-def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> None:
+def test_a_step_that_progress_has_not_told_yet_and_odd_files(store):
     held = leases.take(store, RUN)
     logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
     (logs / "progress.jsonl").write_text("")
@@ -143,7 +140,7 @@ def test_a_step_that_progress_has_not_told_yet_and_odd_files(store: Path) -> Non
     held.release()
 
 
-def test_once_is_plain_text_and_ends(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_once_is_plain_text_and_ends(store, capsys):
     held = leases.take(store, RUN)
     assert main(["watch", "--once", f"store={store}"]) == 0
     text = capsys.readouterr().out
@@ -153,13 +150,13 @@ def test_once_is_plain_text_and_ends(store: Path, capsys: pytest.CaptureFixture[
     held.release()
 
 
-def watching(store: Path, **streams: int) -> subprocess.Popen[str]:
+def watching(store, **streams):
     line = [sys.executable, "-m", "pipeline.cli", "watch", f"store={store}"]
     return subprocess.Popen(line, text=True, **streams)
 
 
 @pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
-def test_it_follows_a_run_to_its_end(store: Path, event: str, code: int) -> None:
+def test_it_follows_a_run_to_its_end(store, event, code):
     held = leases.take(store, RUN)
     process = watching(store, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -173,7 +170,7 @@ def test_it_follows_a_run_to_its_end(store: Path, event: str, code: int) -> None
     assert ("grpo: exit code 1" in rest) == (event == "failed")
 
 
-def test_a_terminal_is_refreshed(store: Path) -> None:
+def test_a_terminal_is_refreshed(store):
     held = leases.take(store, RUN)
     ours, theirs = pty.openpty()
     process = watching(store, stdout=theirs)
@@ -192,17 +189,17 @@ def test_a_terminal_is_refreshed(store: Path) -> None:
     assert b"\x1b[" in seen
 
 
-def test_without_runs_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_runs_it_is_told(tmp_path, capsys):
     assert main(["watch", f"store={tmp_path}"]) == 2
     assert "fits 0 runs" in capsys.readouterr().err
 
 
-def test_a_run_that_died_has_no_report(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_died_has_no_report(store, capsys):
     assert main(["report", f"store={store}"]) == 1
     assert f"run {RUN}: died; the report is made last" in capsys.readouterr().err
 
 
-def test_programs_are_told_the_same(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_are_told_the_same(store, capsys):
     assert main(["watch", "--json", f"store={store}"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [stage["stage"] for stage in told["stages"]] == [

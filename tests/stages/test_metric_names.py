@@ -13,7 +13,7 @@ from tests.stages.engines.mindrlhf.test_logs import NEW, read
 from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 
-def told() -> dict[str, set[str]]:
+def told():
     one_stage = OneStage("2d0e84d")
     iteration = read_line(HEAD, cards=1)
     assert iteration is not None
@@ -25,7 +25,7 @@ def told() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("engine", ["mindrlhf", "mindrlhf_one_stage", "mindspeed_rl"])
-def test_every_number_of_an_engine_is_explained(engine: str) -> None:
+def test_every_number_of_an_engine_is_explained(engine):
     names = told()[engine]
     assert {"step", "reward", "loss", "lr", "step_s"} <= names
     explained = SCHEMA.keys() | OUTSIDE.keys()
@@ -34,5 +34,5 @@ def test_every_number_of_an_engine_is_explained(engine: str) -> None:
     ] == []
 
 
-def test_no_explanation_is_left_over() -> None:
+def test_no_explanation_is_left_over():
     assert OUTSIDE.keys() == set.union(*told().values()) & OUTSIDE.keys()

@@ -13,9 +13,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +22,6 @@ from pipeline.config.load import load
 from pipeline.plan import graph
 from stages.__main__ import entry
 from stages.base.context import Context
-from stages.base.graph import Program
 from stages.engines.mindspeed_rl.tokenize import data_files
 from stages.engines.outside import START_FILE
 from stages.fetch.stage import run as fetch
@@ -55,12 +52,7 @@ ENGINES = {
     "ms_safetensors": (ONE, "engine=mindrlhf", "engine.load_ckpt_format=ms_safetensors"),
     "ckpt": ("engine=mindrlhf", "layout=dp2_mp1_pp1", "engine.load_ckpt_format=ckpt", "engine.use_vllm=0"),
     "one_stage": ("engine=mindrlhf_one_stage", "layout=dp1_mp2_pp1"),
-    "mindformers": (
-        ONE,
-        "engine=mindrlhf",
-        "engine.sft=mindformers",
-        "mindformers.batch_size=2",
-    ),
+    "mindformers": (ONE, "engine=mindrlhf", "engine.sft=mindformers", "mindformers.batch_size=2"),
     "05a90d7": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}"),
     "667a547": (*MINDSPEED_RL, f"engine.mindspeed_rl_home={WINDOWS['667a547']}"),
 }
@@ -69,7 +61,7 @@ OURS = ("report", "evaluate")
 
 
 @pytest.fixture(scope="module")
-def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def users(tmp_path_factory):
     """A model directory of a user's, with modes and times of its own."""
     root = tmp_path_factory.mktemp("users") / "model"
     root.mkdir()
@@ -83,7 +75,7 @@ def users(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def state(root: Path) -> dict[str, tuple[Any, ...]]:
+def state(root):
     """Name -> kind, mode, owner, time and bytes of everything below a directory, and of itself."""
     found = {}
     for path in (root, *sorted(root.rglob("*"))):
@@ -99,7 +91,7 @@ def state(root: Path) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def upstream_works(work: Path) -> None:
+def upstream_works(work):
     """What programs were seen to do to the places that start.json and the rendered files name."""
     told = json.loads((work / START_FILE).read_text())["start"]
     words = told.get("engine", told)["program"]
@@ -122,7 +114,7 @@ def upstream_works(work: Path) -> None:
             prefix.with_name("data_index.npy").touch()
 
 
-def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
+def stages_of(users, tmp_path, *overrides):
     """Run each stage in turn and yield its name; programs' results are made up."""
     config = load([*COMMON, f"model.path={users}", *overrides])
     outputs: dict[str, Path] = {}
@@ -144,7 +136,7 @@ def stages_of(users: Path, tmp_path: Path, *overrides: str) -> Iterator[str]:
         yield spec.name
 
 
-def made_up(program: Program, context: Context) -> None:
+def made_up(program, context):
     """What later stages need of a program that did not run."""
     ranks = ["mp_rank_00"]
     if program.name == "mindspeed_rl_convert":
@@ -162,7 +154,7 @@ def made_up(program: Program, context: Context) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_users_model_stays_as_it_is(engine: str, users: Path, tmp_path: Path) -> None:
+def test_a_users_model_stays_as_it_is(engine, users, tmp_path):
     before, reached = state(users), []
     for stage in stages_of(users, tmp_path, *ENGINES[engine]):
         assert state(users) == before, stage
@@ -171,7 +163,7 @@ def test_a_users_model_stays_as_it_is(engine: str, users: Path, tmp_path: Path) 
     assert ("sft" in reached) is (engine == "mindformers")
 
 
-def test_this_would_notice(users: Path, tmp_path: Path) -> None:
+def test_this_would_notice(users, tmp_path):
     """A link where a converter may write is what changed users' files."""
     before = state(users)
     (tmp_path / "hf").mkdir()

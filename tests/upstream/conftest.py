@@ -1,7 +1,5 @@
 """Checkouts and interpreters of upstream: ./upstream, which `make upstream` fills, or variables' own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +12,10 @@ Find = Callable[[str], Path]
 
 
 @pytest.fixture(scope="session")
-def checkout() -> Find:
+def checkout():
     """The directory of one of SOURCES by its name; skips where it is absent."""
 
-    def find(name: str) -> Path:
+    def find(name):
         (source,) = (one for one in SOURCES if one.name == name)
         return _there(name, source.variable, source.home())
 
@@ -25,17 +23,17 @@ def checkout() -> Find:
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Find:
+def interpreter():
     """The interpreter of one of ENVIRONMENTS by its name; skips where it is absent."""
 
-    def find(name: str) -> Path:
+    def find(name):
         (environment,) = (one for one in ENVIRONMENTS if one.name == name)
         return _there(f"venv-{name}", environment.variable, environment.python())
 
     return find
 
 
-def _there(name: str, variable: str, path: Path) -> Path:
+def _there(name, variable, path):
     if not path.exists():
         assert variable not in os.environ, f"{variable}={path}: is not there"
         pytest.skip(f"{name} is not at {path}: make upstream, or set {variable}")

@@ -1,11 +1,8 @@
 """DeepSeek-V3's weights as mindformers' own script converts them, which is run."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,14 +11,11 @@ from stages.weights.convert import convert_directory
 from stages.weights.tensors import load
 from tests.stages.weights.checkpoints import make_model
 from tests.stages.weights.test_families import MODELS, add_next, write
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 
 
-def test_deepseek_v3_is_converted_as_by_mindformers(
-    checkout: Find, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deepseek_v3_is_converted_as_by_mindformers(checkout, tmp_path, capsys):
     model = make_model(**MODELS["deepseek_v3"])
     own = model.own
     home = checkout("mindformers-051d65f")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import tarfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ NOWHERE = "file:///nowhere/thing.git"
 
 
 @pytest.fixture
-def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def upstream(tmp_path, monkeypatch):
     directory = tmp_path / "upstream"
     directory.mkdir()
     for module in (fill, sources):
@@ -25,11 +24,11 @@ def upstream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> tuple[Path, str]:
+def repository(tmp_path):
     """A repository and the commit before its last."""
     home = tmp_path / "thing.git"
 
-    def git(*arguments: str) -> str:
+    def git(*arguments):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
         command = ["git", "-C", str(home), *identity, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -43,11 +42,11 @@ def repository(tmp_path: Path) -> tuple[Path, str]:
     return home, git("rev-parse", "HEAD~1")
 
 
-def source(commit: str = "0" * 40, *addresses: str) -> Source:
+def source(commit="0" * 40, *addresses):
     return Source("thing-1", "GRPOFLOW_THING", commit, addresses or (NOWHERE,))
 
 
-def archive(mirror: Path) -> Path:
+def archive(mirror):
     inside = mirror / "thing-1"
     inside.mkdir(parents=True)
     (inside / "file").write_text("archived")
@@ -57,24 +56,20 @@ def archive(mirror: Path) -> Path:
     return path
 
 
-def test_a_commit_comes_from_the_first_address_that_has_it(
-    upstream: Path, repository: tuple[Path, str]
-) -> None:
+def test_a_commit_comes_from_the_first_address_that_has_it(upstream, repository):
     home, commit = repository
     assert fill.fill(source(commit, NOWHERE, f"file://{home}"), [])
     assert (upstream / "thing-1" / "file").read_text() == "old"
     assert [path.name for path in upstream.iterdir()] == ["thing-1"]
 
 
-def test_a_repository_in_a_mirror_goes_before_addresses(
-    upstream: Path, repository: tuple[Path, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_repository_in_a_mirror_goes_before_addresses(upstream, repository, capsys):
     home, commit = repository
     assert fill.fill(source(commit, "https://127.0.0.1:9/thing.git"), [home.parent])
     assert capsys.readouterr().out == f"thing-1: from {home}\n"
 
 
-def test_an_archive_goes_before_addresses_and_is_unpacked_once(upstream: Path, tmp_path: Path) -> None:
+def test_an_archive_goes_before_addresses_and_is_unpacked_once(upstream, tmp_path):
     archive(tmp_path / "mirror")
     assert fill.fill(source(), [tmp_path / "no mirror", tmp_path / "mirror"])
     (upstream / "thing-1" / "file").write_text("mine")
@@ -82,7 +77,7 @@ def test_an_archive_goes_before_addresses_and_is_unpacked_once(upstream: Path, t
     assert (upstream / "thing-1" / "file").read_text() == "mine"
 
 
-def test_what_an_interrupted_one_left_is_made_anew(upstream: Path, tmp_path: Path) -> None:
+def test_what_an_interrupted_one_left_is_made_anew(upstream, tmp_path):
     left = upstream / ".thing-1.part" / "thing-1"
     left.mkdir(parents=True)
     (left / "half").touch()
@@ -91,9 +86,7 @@ def test_what_an_interrupted_one_left_is_made_anew(upstream: Path, tmp_path: Pat
     assert [path.name for path in (upstream / "thing-1").iterdir()] == ["file"]
 
 
-def test_a_broken_archive_leaves_nothing_and_says_what_would_help(
-    upstream: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_archive_leaves_nothing_and_says_what_would_help(upstream, tmp_path, capsys):
     path = archive(tmp_path)
     path.write_bytes(path.read_bytes()[:60])
     assert not fill.fill(source(), [tmp_path])
@@ -102,9 +95,7 @@ def test_a_broken_archive_leaves_nothing_and_says_what_would_help(
     assert str(path) in said and NOWHERE in said and "GRPOFLOW_THING" in said
 
 
-def test_a_variable_names_a_checkout_instead(
-    upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_names_a_checkout_instead(upstream, tmp_path, monkeypatch):
     monkeypatch.setenv("GRPOFLOW_THING", str(tmp_path))
     assert fill.fill(source(), []) and list(upstream.iterdir()) == []
     assert source().home() == tmp_path
@@ -112,16 +103,14 @@ def test_a_variable_names_a_checkout_instead(
     assert not fill.fill(source(), [])
 
 
-def test_an_environment_counts_only_when_it_is_complete(
-    upstream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_counts_only_when_it_is_complete(upstream, tmp_path, monkeypatch):
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("thing==1\n")
     environment = Environment("thing", "GRPOFLOW_THING_PYTHON", requirements)
     commands: list[list[str]] = []
     broken = [True]
 
-    def run(command: list[str], check: bool) -> None:
+    def run(command, check):
         commands.append(command)
         environment.home.mkdir(exist_ok=True)
         if broken and "pip" in command:
@@ -138,7 +127,7 @@ def test_an_environment_counts_only_when_it_is_complete(
     assert "--no-deps" in commands[-1] and commands[-1][-1] == str(environment.alone)
 
 
-def test_names_and_variables_are_unique_and_commits_whole() -> None:
+def test_names_and_variables_are_unique_and_commits_whole():
     assert len({one.name for one in SOURCES}) == len(SOURCES)
     variables = [one.variable for one in (*SOURCES, *ENVIRONMENTS)]
     assert len(set(variables)) == len(variables)

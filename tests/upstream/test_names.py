@@ -1,7 +1,5 @@
 """Our names of parameters and those of mindformers' own sources, which are read, not imported."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from stages.models.families import weights_of
 from stages.models.qwen3_moe import Qwen3MoeConfig
 from tests.stages.weights.checkpoints import make_model
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 REPLACED = re.compile(r"replace\('([^']+)', '([^']+)'\)")
@@ -21,7 +18,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("family", FILES)
-def test_names_are_those_of_its_conversion(checkout: Find, family: str) -> None:
+def test_names_are_those_of_its_conversion(checkout, family):
     """Each file replaces parts of a name one after the other."""
     text = (checkout("mindformers-051d65f") / FILES[family]).read_text(encoding="utf-8")
     pairs = REPLACED.findall(text)

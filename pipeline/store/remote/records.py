@@ -11,11 +11,10 @@ import re
 import time
 import uuid
 
-from filelock import FileLock
-
 from pipeline.errors import StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
+from pipeline.store.leases import locked
 from pipeline.store.remote.place import Entry, Place
 from pipeline.store.store import Store
 
@@ -31,7 +30,7 @@ def publish(place: Place, store: Store, run: str) -> None:
         StoreError: the history cannot be read.
     """
     try:
-        with FileLock(store.root / ".locks" / "records.lock", mode=0o664):  # the last to write has read last
+        with locked(store.root / ".locks" / "records.lock", store.root):  # the last to write has read last
             name = f"{run}{KIND}"
             known = _read(place, name) if name in place.list(ROOM) else []
             lines = dict.fromkeys([*known, *history.events_of(store.root, run)])

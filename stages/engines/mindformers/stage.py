@@ -22,7 +22,7 @@ from stages.engines.mindformers.logs import FINISHED, Watcher
 from stages.engines.mindformers.proof import prove
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers.start import start, write_config
-from stages.engines.outside import Tell, begun, write_result, write_start
+from stages.engines.outside import Tell, begun, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -161,4 +161,4 @@ def collect(context: Context) -> None:
         "resumed_from": told["resumed"],
         "checkpoint": str(moment),
     }
-    write_result(context.output, result)
+    context.write_result(result)

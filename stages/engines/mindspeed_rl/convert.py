@@ -18,7 +18,7 @@ from stages.engines.mindspeed_rl.job import engine_of
 from stages.engines.mindspeed_rl.start import to_mcore
 from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import write_result, write_start
+from stages.engines.outside import write_start
 from stages.models.config import ModelConfig
 
 watch = watch_tool
@@ -52,4 +52,4 @@ def collect(context: Context) -> None:
         "pipeline_model_parallel_size": layout.pipeline_stage,
         "checkpoint": place.name,
     }
-    write_result(context.output, result)
+    context.write_result(result)

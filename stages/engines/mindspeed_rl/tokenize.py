@@ -11,6 +11,7 @@ import json
 import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from stages.tokenize.source import Read
 from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
 from stages.tokenize.stream import tokenize_file
 from stages.tokenize.text import ground_truth
+from stages.tokenize.tokenizer import special_tokens
 
 PREFIX = "data"
 COLUMNS = ("input_ids", "attention_mask", "labels")
@@ -130,8 +132,7 @@ def collect(context: Context) -> None:
         "train": {"rows": told["rows"], "left_out": told["left_out"], "prefix": PREFIX},
         "prompt_type": engine_of(context.config).prompt_type,
     }
-    text = json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-    (context.output / "result.json").write_text(text, encoding="utf-8")
+    context.write_result(result)
 
 
 def _examples(
@@ -201,11 +202,6 @@ def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
     config = read(TokenizeConfig, context.config["tokenize"], "tokenize")
     model = context.section(ModelConfig, "model")
     plain = make_encoder(context.inputs["fetch"], model, dataset, config)
-    special = {
-        token.content: index
-        for index, token in plain.tokenizer.get_added_tokens_decoder().items()
-        if token.special
-    }
     template = contract.template(engine.mindspeed_rl_home, engine.prompt_type)
     for word in template.get("stop_words") or ():
         if plain.tokenizer.token_to_id(word) is None:
@@ -215,10 +211,10 @@ def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
             )
             remedy = "choose a template for this model: qwen_r1"
             raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
-    source = jinja(template)
     place = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
     # the system turn stands in the template itself
-    return Encoder(plain.tokenizer, plain.ids, dataset, config, ChatTemplate(source, special, place))
+    asking = ChatTemplate(jinja(template), special_tokens(plain.tokenizer), place)
+    return Encoder(plain.tokenizer, plain.ids, dataset, config, asking)
 
 
 def _write_rows(
@@ -250,11 +246,6 @@ def _write_rows(
 def _batches(files: Sequence[Path], read_rows: Read[Row]) -> Iterator[list[Row | BadLine]]:
     """Rows of each file apart: line numbers repeat from file to file."""
     for file in files:
-        batch: list[Row | BadLine] = []
-        for row in read_rows(file):
-            batch.append(row)
-            if len(batch) == _BATCH:
-                yield batch
-                batch = []
-        if batch:
+        rows = read_rows(file)
+        while batch := list(islice(rows, _BATCH)):
             yield batch

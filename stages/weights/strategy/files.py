@@ -110,12 +110,8 @@ def read_strategy(path: Path) -> Strategy:
         (int(found[1]), file) for file in path.iterdir() if (found := _RANK_FILE.fullmatch(file.name))
     )
     if not ranks:
-        raise InputError(
-            path,
-            None,
-            "holds no strategy file",
-            "expected merged_ckpt_strategy.ckpt or ckpt_strategy_rank_0.ckpt …",
-        )
+        remedy = "expected merged_ckpt_strategy.ckpt or ckpt_strategy_rank_0.ckpt …"
+        raise InputError(path, None, "holds no strategy file", remedy)
     seen: dict[bytes, int] = {}
     files: dict[int, Any] = {}
     for rank, file in ranks:
@@ -161,31 +157,19 @@ def _assemble(messages: Mapping[int, Any], path: Path) -> Strategy:
             stage, name = (int(found[1]), found[2]) if found else (own_stage, item.param_name)
             layout = _layout(item.parallel_layouts, name, stage, path)
             if stages.setdefault(stage, {}).setdefault(name, layout) != layout:
-                raise InputError(
-                    path,
-                    name,
-                    f"two ranks of stage {stage} disagree on its layout",
-                    "mix no runs in one directory",
-                )
+                rule = f"two ranks of stage {stage} disagree on its layout"
+                raise InputError(path, name, rule, "mix no runs in one directory")
     if sorted(stages) != list(range(len(stages))):
-        raise InputError(
-            path,
-            f"stages {sorted(stages)}",
-            "a pipeline stage's strategy is missing",
-            "give the merged file or all ranks' files",
-        )
+        rule = "a pipeline stage's strategy is missing"
+        raise InputError(path, f"stages {sorted(stages)}", rule, "give the merged file or all ranks' files")
     tensors: dict[str, TensorLayout] = {}
     for stage in sorted(stages):
         for name, layout in stages[stage].items():
             tensors[name] = _join(tensors[name], layout) if name in tensors else layout
     cards = {layout.cards for layout in tensors.values()}
     if len(cards) != 1:
-        raise InputError(
-            path,
-            sorted(cards),
-            "parameters disagree on the number of cards per stage",
-            "mix no runs in one directory",
-        )
+        rule = "parameters disagree on the number of cards per stage"
+        raise InputError(path, sorted(cards), rule, "mix no runs in one directory")
     return Strategy(tensors, len(stages), cards.pop())
 
 

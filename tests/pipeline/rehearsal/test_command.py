@@ -1,11 +1,8 @@
 """grpoflow rehearse: the frame around every engine's rehearsal."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +23,7 @@ OPEN = Proof("vLLM", "unproven", "not here")
 
 
 @pytest.fixture(autouse=True)
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
     monkeypatch.setattr(engines, "rehearsed", fake.rehearsed)
@@ -35,18 +32,16 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fake, name, value)
 
 
-def _rehearse(tmp_path: Path, *arguments: str) -> int:
+def _rehearse(tmp_path, *arguments):
     return main(["rehearse", f"store={tmp_path / 'store'}", *arguments])
 
 
-def _place(tmp_path: Path) -> Path:
+def _place(tmp_path):
     (place,) = (tmp_path / "store" / ".rehearsals").iterdir()
     return place
 
 
-def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(tmp_path, capsys):
     assert _rehearse(tmp_path) == 0
     out, place = capsys.readouterr().out, _place(tmp_path)
     assert out.splitlines()[-1] == (
@@ -57,9 +52,7 @@ def test_what_passes_ends_in_a_line_for_programs_and_leaves_two_reports(
     assert not (place / "scratch").exists()
 
 
-def test_one_failure_fails_it_and_what_it_left_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_failure_fails_it_and_what_it_left_stays(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [READ, LOST, OPEN])
     assert _rehearse(tmp_path) == 1
     assert (
@@ -70,22 +63,18 @@ def test_one_failure_fails_it_and_what_it_left_stays(
     assert r"nan \| \<b\>" in (place / "report.md").read_text()  # a model's words are not rendered
 
 
-def test_an_error_that_the_pipeline_reports_is_a_failed_proof(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_that_the_pipeline_reports_is_a_failed_proof(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [READ, InputError("file", None, "is broken", "mend it")])
     assert _rehearse(tmp_path) == 1
     assert "file: is broken; mend it" in capsys.readouterr().out
 
 
-def test_nothing_but_unproven_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_unproven_is_no_pass(tmp_path, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [OPEN])
     assert _rehearse(tmp_path) == 1
 
 
-def test_a_refusal_comes_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_comes_before_anything_is_written(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "refused", [Problem("engine.python", None, "does not answer", "make one")])
     assert _rehearse(tmp_path) == 2
     assert "engine.python: does not answer; make one" in capsys.readouterr().err
@@ -100,18 +89,13 @@ def test_a_refusal_comes_before_anything_is_written(
         (["experiment=mindrlhf_7b", "train.schedule=constant"], "builds a CosineDecayLR whatever"),
     ],
 )
-def test_what_cannot_be_rehearsed_says_why(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-    overrides: list[str], why: str,
-) -> None:  # fmt: skip
+def test_what_cannot_be_rehearsed_says_why(tmp_path, capsys, monkeypatch, overrides, why):
     monkeypatch.setattr(engines, "rehearsed", NONE_OF_LOCAL)
     assert _rehearse(tmp_path, *overrides) == 2
     assert why in capsys.readouterr().err
 
 
-def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
     with rehearsals.alone(_place(tmp_path)):
@@ -123,9 +107,7 @@ def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(
     assert _rehearse(tmp_path) == 0
 
 
-def test_keep_wants_an_empty_directory_and_leaves_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keep_wants_an_empty_directory_and_leaves_it(tmp_path, capsys):
     kept = tmp_path / "kept"
     assert _rehearse(tmp_path, "--keep", str(kept)) == 0
     assert (kept / "local" / "left").exists()
@@ -133,7 +115,7 @@ def test_keep_wants_an_empty_directory_and_leaves_it(
     assert "--keep" in capsys.readouterr().err
 
 
-def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
+def test_what_is_interrupted_has_not_passed(tmp_path):
     code = (
         "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
         "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
@@ -151,15 +133,13 @@ def test_what_is_interrupted_has_not_passed(tmp_path: Path) -> None:
     assert not (_place(tmp_path) / rehearsals.REPORT).exists()
 
 
-def test_a_plan_says_what_was_not_rehearsed_until_it_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_says_what_was_not_rehearsed_until_it_passed(tmp_path, monkeypatch):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     (checkout / "main.py").write_text("first = 1\n")
     monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": str(checkout)})
 
-    def told(*more: str) -> bool:
+    def told(*more):
         planned, _ = prepare_plan([f"store={tmp_path / 'store'}", *more])
         return any("not rehearsed" in note for note in planned.notes)
 
@@ -180,7 +160,7 @@ def test_a_plan_says_what_was_not_rehearsed_until_it_passed(
     assert told()
 
 
-def test_without_a_checkout_nothing_is_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_checkout_nothing_is_offered(tmp_path, monkeypatch):
     monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": None})
     planned, _ = prepare_plan([f"store={tmp_path / 'store'}"])
     assert not any("not rehearsed" in note for note in planned.notes)

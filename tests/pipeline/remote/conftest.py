@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -29,27 +27,25 @@ class Team:
 
 
 @pytest.fixture(autouse=True)
-def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_and_quick(monkeypatch):
     """Parts of 64 KiB instead of 8 MiB, and no pause before trying again."""
     monkeypatch.setattr(copies, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(asking, "PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="session")
-def moto() -> Iterator[str]:
+def moto():
     with servers.moto() as address:
         yield address
 
 
 @pytest.fixture
-def file_team(tmp_path: Path) -> Team:
+def file_team(tmp_path):
     return team_at(f"file://{tmp_path}/remote", tmp_path)
 
 
 @pytest.fixture(params=["file", "moto", pytest.param("rclone"), "sftp"])
-def team(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moto: str
-) -> Iterator[Team]:
+def team(request, tmp_path, monkeypatch, moto):
     """The same on each kind of server."""
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -69,14 +65,14 @@ def team(
             yield team_at(f"sftp://{host}{tmp_path}/remote", tmp_path)
 
 
-def team_at(url: str, directory: Path, endpoint: str | None = None) -> Team:
+def team_at(url, directory, endpoint=None):
     stores = [Store(directory / name) for name in ("mine", "theirs")]
     for store in stores:
         store.open()
     return Team(Place(url, endpoint, timeout_s=20.0), *stores)
 
 
-def some_artifact(store: Store, key: Key = KEY) -> Path:
+def some_artifact(store, key=KEY):
     """Files smaller and larger than a part, an empty one, directories, odd names."""
     odd = "deep/er/file with spaces ünd umlauts"
     many = {f"many/{n}": os.urandom(n) for n in range(1, 9)}

@@ -2,14 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
-from pipeline.plan.graph import StageSpec
 from pipeline.run.run import prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
@@ -18,13 +16,13 @@ from tests.pipeline.artifacts import commit_spec
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> dict[str, list[str]]:
+def settings(tmp_path):
     """Overrides of two people with one remote."""
     remote = f"remote=file://{tmp_path}/remote"
     return {name: [f"store={tmp_path / name}", remote] for name in ("mine", "theirs")}
 
 
-def commit_stages(overrides: list[str], *stages: str) -> tuple[dict[str, StageSpec], Store]:
+def commit_stages(overrides, *stages):
     plan, store = prepare_plan(overrides)
     store.open()
     specs = {name: plan.spec(name) for name in stages}
@@ -33,9 +31,7 @@ def commit_stages(overrides: list[str], *stages: str) -> tuple[dict[str, StageSp
     return specs, store
 
 
-def test_from_one_store_to_another(
-    settings: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_one_store_to_another(settings, capsys):
     specs, _ = commit_stages(settings["mine"], "fetch", "convert", "strategy")
     assert main(["push", "--dry-run", *settings["mine"]]) == 0
     assert capsys.readouterr().out.count("would be pushed") == 3
@@ -56,9 +52,7 @@ def test_from_one_store_to_another(
     assert "is not at file://" in told and theirs.problem(specs["fetch"].key) is None
 
 
-def test_a_run_is_pulled_by_its_name_from_any_store(
-    settings: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_pulled_by_its_name_from_any_store(settings, capsys):
     specs, mine = commit_stages(settings["mine"], "fetch", "convert")
     run = history.new_run_id()
     artifacts = {name: str(spec.key) for name, spec in specs.items()}
@@ -75,18 +69,14 @@ def test_a_run_is_pulled_by_its_name_from_any_store(
 
 
 @pytest.mark.parametrize("command", ["push", "pull", "remote"])
-def test_without_a_remote_they_say_how_to_name_one(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_remote_they_say_how_to_name_one(command, tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("GRPOFLOW_REMOTE", raising=False)
     assert main([command, f"store={tmp_path}"]) == 2
     assert "remote: is not set; name one: remote=s3://BUCKET/PREFIX" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["remote", "remote.url", "remote.endpoint"])
-def test_a_password_in_an_address_is_refused_and_not_told(
-    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_password_in_an_address_is_refused_and_not_told(key, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for address in ("s3://me:hush@bucket/x", "s3://hush@bucket", "https://x/y?token=hush"):
         assert main(["push", f"{key}={address}", f"store={tmp_path / 'store'}"]) == 2
@@ -99,12 +89,12 @@ def test_a_password_in_an_address_is_refused_and_not_told(
 
 
 @pytest.mark.parametrize("value", ["s3:/bucket", "/data", "file://data/x", "s3:// x", "file:///x ", "x"])
-def test_what_is_no_address_is_refused(value: str) -> None:
+def test_what_is_no_address_is_refused(value):
     with pytest.raises(ConfigError, match=r"must be a URL|no such choice|Hydra"):
         load([f"remote={value}" if "://" not in value or " " in value else f"remote='{value}'"])
 
 
-def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch):
     monkeypatch.setenv("GRPOFLOW_REMOTE", "s3://bucket/team")
     assert load([]).remote.url == "s3://bucket/team"
     assert load(["remote=sftp://me@host:2222/data"]).remote.url == "sftp://me@host:2222/data"
@@ -113,13 +103,13 @@ def test_an_address_comes_from_the_environment_and_gives_way(monkeypatch: pytest
     assert not load([]).remote.url
 
 
-def test_a_remote_changes_no_fingerprint(tmp_path: Path) -> None:
+def test_a_remote_changes_no_fingerprint(tmp_path):
     plans = [prepare_plan([f"store={tmp_path}", *more])[0] for more in ([], ["remote=s3://bucket/team"])]
     assert [spec.key for spec in plans[0].specs] == [spec.key for spec in plans[1].specs]
     assert "remote" not in identity(type(plans[1].config), plans[1].config.plain())
 
 
-def test_without_a_remote_nothing_of_it_is_imported(tmp_path: Path) -> None:
+def test_without_a_remote_nothing_of_it_is_imported(tmp_path):
     code = f"""
 import sys
 from pipeline.cli import main

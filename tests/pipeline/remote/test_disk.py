@@ -5,9 +5,7 @@ import fcntl
 import os
 import random
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +16,7 @@ from pipeline.store.remote.disk import Appender
 from pipeline.store.remote.place import Place
 from pipeline.store.remote.push import push
 from tests.pipeline.artifacts import commit
-from tests.pipeline.remote.conftest import KEY, PART_BYTES, Team
+from tests.pipeline.remote.conftest import KEY, PART_BYTES
 
 BLOCK = 4 * disk.ALIGNED_BYTES
 CONTENT = random.Random(5).randbytes(5 * BLOCK + 777)
@@ -26,7 +24,7 @@ REAL = os.write
 
 
 @pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small(monkeypatch):
     """Blocks of 16 KiB instead of 8 MiB, and a lane for each two parts."""
     monkeypatch.setattr(disk, "BLOCK_BYTES", BLOCK)
     monkeypatch.setattr(pull, "LANE_BYTES", 2 * PART_BYTES)
@@ -34,16 +32,16 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def appender() -> Iterator[Appender]:
+def appender():
     with ThreadPoolExecutor(1) as writing:
         yield Appender(writing)
 
 
-def is_direct(descriptor: int) -> bool:
+def is_direct(descriptor):
     return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
 
 
-def add(appender: Appender, path: Path, content: bytes) -> None:
+def add(appender, path, content):
     drawn, left = random.Random(6), memoryview(content)
     with appender.to(path):
         while left:
@@ -53,19 +51,17 @@ def add(appender: Appender, path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("there", [0, BLOCK, 5000, len(CONTENT)])
-def test_what_is_appended_follows_what_was_there(there: int, appender: Appender, tmp_path: Path) -> None:
+def test_what_is_appended_follows_what_was_there(there, appender, tmp_path):
     for name in ("first", "second"):
         (tmp_path / name).write_bytes(CONTENT[:there])
         add(appender, tmp_path / name, CONTENT[there:])
         assert (tmp_path / name).read_bytes() == CONTENT
 
 
-def test_a_file_system_that_refuses_direct_writes_gets_others(
-    appender: Appender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_that_refuses_direct_writes_gets_others(appender, tmp_path, monkeypatch):
     refused: list[int] = []
 
-    def write(descriptor: int, content: bytes) -> int:
+    def write(descriptor, content):
         if is_direct(descriptor):
             refused.append(len(content))
             raise OSError(errno.EINVAL, "Invalid argument")
@@ -76,12 +72,10 @@ def test_a_file_system_that_refuses_direct_writes_gets_others(
     assert (tmp_path / "file").read_bytes() == CONTENT and len(refused) <= 1
 
 
-def test_behind_a_block_that_could_not_be_written_there_is_nothing(
-    appender: Appender, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_behind_a_block_that_could_not_be_written_there_is_nothing(appender, tmp_path, monkeypatch):
     left = [BLOCK, 100]
 
-    def write(descriptor: int, content: bytes) -> int:
+    def write(descriptor, content):
         if not left:
             raise OSError(errno.ENOSPC, "No space left on device")
         return REAL(descriptor, content[: left.pop(0)])
@@ -97,12 +91,12 @@ def test_behind_a_block_that_could_not_be_written_there_is_nothing(
     assert (tmp_path / "next").read_bytes() == b"other"
 
 
-def several(team: Team) -> None:
+def several(team):
     commit(team.mine, KEY, {f"{n}.bin": os.urandom(2 * PART_BYTES + n) for n in range(6)})
     push(team.place, team.mine, KEY)
 
 
-def test_lanes_bring_what_one_would(file_team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lanes_bring_what_one_would(file_team, monkeypatch):
     several(file_team)
     copy = find(file_team.place, KEY)[0]
     names = sorted(copy.manifest.files)
@@ -113,20 +107,18 @@ def test_lanes_bring_what_one_would(file_team: Team, monkeypatch: pytest.MonkeyP
     assert file_team.theirs.problem(KEY, deep=True) is None
 
 
-def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(file_team, monkeypatch, tmp_path):
     """Whoever is interrupted gives the directory up: somebody else may write there at once."""
     several(file_team)
     copy = find(file_team.place, KEY)[0]
     asked, answer, real = threading.Event(), threading.Event(), Place.get
 
-    def silent(place: Place, path: str, *span: int) -> bytes:
+    def silent(place, path, *span):
         asked.set()
         answer.wait(60)
         return real(place, path, *span)
 
-    def interrupt() -> None:
+    def interrupt():
         assert asked.wait(60)
         raise KeyboardInterrupt
 
@@ -143,13 +135,11 @@ def test_an_interrupt_waits_for_no_answer_and_nothing_is_written_after_it(
     assert {file: file.read_bytes() for file in (tmp_path / "begun").iterdir()} == left
 
 
-def test_a_lane_that_fails_is_told_though_others_go_on(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_that_fails_is_told_though_others_go_on(file_team, monkeypatch):
     several(file_team)
     real = Place.get
 
-    def fails(place: Place, path: str, *span: int) -> bytes:
+    def fails(place, path, *span):
         if path.endswith("00000007"):
             raise RemoteError("cut")
         return real(place, path, *span)

@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from pipeline.store.remote.place import Place
 from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
 from tests.pipeline.remote import servers
-from tests.pipeline.remote.conftest import KEY, Team, some_artifact, team_at
+from tests.pipeline.remote.conftest import KEY, some_artifact, team_at
 from tests.pipeline.remote.proxy import Fault, proxy
 from tests.pipeline.remote.test_transfer import contents
 
@@ -36,18 +35,18 @@ QUICK = ("an answer that is cut", "wrong bytes", "expired credentials")
 """The others are further variants."""
 
 
-def rows(table: list[tuple[str, Any]]) -> list[Any]:
+def rows(table):
     return [pytest.param(*row, marks=() if row[0] in QUICK else pytest.mark.long) for row in table]
 
 
 @pytest.fixture(autouse=True)
-def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def _credentials(monkeypatch):
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize(("kind", "tries"), rows(RECOVERS))
-def test_what_passes_is_tried_again(kind: str, tries: int, moto: str, tmp_path: Path) -> None:
+def test_what_passes_is_tried_again(kind, tries, moto, tmp_path):
     fault = Fault(kind, tries)
     with proxy(moto, fault) as address:
         team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, address)
@@ -62,9 +61,7 @@ def test_what_passes_is_tried_again(kind: str, tries: int, moto: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("kind", "reason"), rows(TOLD))
-def test_what_stays_is_told_and_nothing_wrong_is_used(
-    kind: str, reason: str, moto: str, tmp_path: Path
-) -> None:
+def test_what_stays_is_told_and_nothing_wrong_is_used(kind, reason, moto, tmp_path):
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
     some_artifact(team.mine)
@@ -91,9 +88,7 @@ def test_what_stays_is_told_and_nothing_wrong_is_used(
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("expired credentials", "ExpiredToken"), ("full", "Internal")])
-def test_what_begins_in_the_middle_is_told_and_all_goes_on_later(
-    kind: str, reason: str, moto: str, tmp_path: Path
-) -> None:
+def test_what_begins_in_the_middle_is_told_and_all_goes_on_later(kind, reason, moto, tmp_path):
     """A disk that is full behind an S3 server is an error 500 like any other."""
     url = f"s3://{servers.BUCKET}/{tmp_path.name}"
     team = team_at(url, tmp_path, moto)
@@ -109,13 +104,11 @@ def test_what_begins_in_the_middle_is_told_and_all_goes_on_later(
     assert pull(team.place, team.theirs, KEY) and team.theirs.problem(KEY, deep=True) is None
 
 
-def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(file_team, monkeypatch):
     some_artifact(file_team.mine)
     real, synced = os.fsync, []
 
-    def full(descriptor: int) -> None:
+    def full(descriptor):
         synced.append(descriptor)
         if len(synced) > 2:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -131,9 +124,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_push_is_told(
     assert pull(file_team.place, file_team.theirs, KEY)
 
 
-def test_credentials_that_are_renewed_in_their_file_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_are_renewed_in_their_file_are_taken(tmp_path, monkeypatch):
     """As a process has it that goes on for weeks, and pushes what its run commits."""
     key, secret = list(servers.CREDENTIALS.values())[:2]
     for name in servers.CREDENTIALS:
@@ -141,7 +132,7 @@ def test_credentials_that_are_renewed_in_their_file_are_taken(
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
 
-    def renew(secret: str) -> None:
+    def renew(secret):
         (tmp_path / "credentials").write_text(
             f"[default]\naws_access_key_id={key}\naws_secret_access_key={secret}\n"
         )
@@ -158,14 +149,14 @@ def test_credentials_that_are_renewed_in_their_file_are_taken(
         assert pull(team.place, team.theirs, KEY)
 
 
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there(tmp_path):
     team = team_at("s3://bucket/x", tmp_path, f"http://127.0.0.1:{servers.free_port()}")
     some_artifact(team.mine)
     with pytest.raises(RemoteError, match=r"s3://bucket/x: .*(connect|Connect)"):
         push(team.place, team.mine, KEY)
 
 
-def test_a_bucket_that_is_not_there(moto: str, tmp_path: Path) -> None:
+def test_a_bucket_that_is_not_there(moto, tmp_path):
     team = team_at("s3://no-such-bucket/x", tmp_path, moto)
     some_artifact(team.mine)
     assert not pull(team.place, team.theirs, KEY)
@@ -173,9 +164,7 @@ def test_a_bucket_that_is_not_there(moto: str, tmp_path: Path) -> None:
         push(team.place, team.mine, KEY)
 
 
-def test_a_server_whose_key_is_not_known_is_not_talked_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_whose_key_is_not_known_is_not_talked_to(tmp_path, monkeypatch):
     with servers.sshd(tmp_path) as (host, home):
         monkeypatch.setenv("HOME", str(home))
         (home / ".ssh" / "known_hosts").write_text("")

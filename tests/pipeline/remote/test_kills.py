@@ -17,14 +17,14 @@ from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key
 from tests.pipeline.artifacts import commit
 from tests.pipeline.remote import kill
-from tests.pipeline.remote.conftest import PART_BYTES, Team
+from tests.pipeline.remote.conftest import PART_BYTES
 from tests.pipeline.remote.test_transfer import contents
 
 KILLS = int(os.environ.get("KILLS", "200"))
 LASTS_S = 0.8
 
 
-def started(what: str, team: Team, key: Key) -> subprocess.Popen[bytes]:
+def started(what, team, key):
     store = team.mine if what == "push" else team.theirs
     command = [sys.executable, "-m", kill.__name__, what, team.place.url, str(store.root)]
     command += [key.stage, key.fingerprint]
@@ -34,7 +34,7 @@ def started(what: str, team: Team, key: Key) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
-def test_two_processes_that_pull_the_same_bring_it_once(team: Team) -> None:
+def test_two_processes_that_pull_the_same_bring_it_once(team):
     key = Key("convert", "ab" * 32)
     commit(team.mine, key, {"large.bin": random.randbytes(20 * PART_BYTES)})
     push(team.place, team.mine, key)
@@ -47,7 +47,7 @@ def test_two_processes_that_pull_the_same_bring_it_once(team: Team) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("team", ["file", "rclone"], indirect=True)
 @pytest.mark.timeout(3600)
-def test_processes_that_are_killed_leave_nothing_wrong(team: Team) -> None:
+def test_processes_that_are_killed_leave_nothing_wrong(team):
     drawn = random.Random(20261122)
     kills, key, round_ = 0, Key("convert", "0" * 64), 0
     while kills < KILLS:

@@ -2,8 +2,6 @@
 
 import os
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,31 +14,29 @@ from pipeline.store.remote import asking
 from pipeline.store.remote.__main__ import Pusher
 from pipeline.store.remote.place import Place
 from pipeline.store.remote.push import is_there
-from tests.pipeline.remote.conftest import KEY, Team, some_artifact
+from tests.pipeline.remote.conftest import KEY, some_artifact
 
 
 class Clock:
     """A clock that a silent server moves."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now, self.slept = 0.0, 0
 
-    def monotonic(self) -> float:
+    def monotonic(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.slept += 1
 
 
 @pytest.mark.parametrize(
     ("takes_s", "tries"), [(0.0, asking.TRIES), (60.0, asking.SILENT_TRIES), (10.0, asking.TRIES)]
 )
-def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(
-    takes_s: float, tries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(takes_s, tries, monkeypatch):
     clock, asked = Clock(), 0
 
-    def times_out(*ignored: Any, **named: Any) -> None:
+    def times_out(*ignored, **named):
         nonlocal asked
         asked, clock.now = asked + 1, clock.now + takes_s
         raise TimeoutError("no answer")
@@ -52,7 +48,7 @@ def test_what_is_silent_is_asked_twice_and_what_fails_at_once_more_often(
     assert (asked, clock.slept) == (tries, tries - 1)
 
 
-def test_who_waits_is_told_so_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_waits_is_told_so_once(monkeypatch, tmp_path):
     monkeypatch.setattr(asking, "TELL_S", 0.0)
     told, heard = [], threading.Event()
     place = Place(f"file://{tmp_path}")
@@ -63,13 +59,11 @@ def test_who_waits_is_told_so_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert told == [f"file://{tmp_path} has not answered yet, it is waited for"]
 
 
-def test_a_run_that_lost_its_remote_asks_for_it_once_more_at_its_end(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_lost_its_remote_asks_for_it_once_more_at_its_end(file_team, monkeypatch, capsys):
     some_artifact(file_team.mine)
     pusher, asked, real = Pusher(file_team.place, file_team.mine), [], Place.list
 
-    def silent(place: Place, path: str) -> None:
+    def silent(place, path):
         asked.append(path)
         raise RemoteError("Read timeout")
 
@@ -86,10 +80,10 @@ def test_a_run_that_lost_its_remote_asks_for_it_once_more_at_its_end(
     assert is_there(file_team.place, KEY)
 
 
-def test_after_one_request_has_failed_no_other_is_begun() -> None:
+def test_after_one_request_has_failed_no_other_is_begun():
     place, asked, begun = Place("file:///nowhere"), [], threading.Barrier(4)
 
-    def fails(number: int) -> None:
+    def fails(number):
         asked.append(number)
         begun.wait(30)
         raise RemoteError(f"{number} failed")
@@ -100,7 +94,7 @@ def test_after_one_request_has_failed_no_other_is_begun() -> None:
     assert sorted(asked) == [0, 1, 2, 3]
 
 
-def test_an_interrupt_waits_for_no_answer() -> None:
+def test_an_interrupt_waits_for_no_answer():
     answer = threading.Event()
     with pytest.raises(KeyboardInterrupt), Place("file:///nowhere").threads() as pool:
         under_way, later = [pool.submit(answer.wait, 60) for _ in range(4)], pool.submit(print)
@@ -109,7 +103,7 @@ def test_an_interrupt_waits_for_no_answer() -> None:
     answer.set()
 
 
-def test_what_a_fork_has_lost_all_have_lost(capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_a_fork_has_lost_all_have_lost(capfd):
     connection = Connection(RemoteConfig("file:///nowhere", "on", (), None, 60.0))
     assert not connection.lost
     child = os.fork()
@@ -122,13 +116,13 @@ def test_what_a_fork_has_lost_all_have_lost(capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == "warning: remote: silent; this run goes on without it\n"
 
 
-def test_no_fork_is_made_while_a_thread_writes_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_fork_is_made_while_a_thread_writes_to_the_terminal(monkeypatch):
     """The fork would wait for ever for the lock that the thread holds."""
     inside, leave = threading.Event(), threading.Event()
     terminal = threading.Lock()
 
     class Display:
-        def say(self, text: str, is_own: bool) -> None:
+        def say(self, text, is_own):
             with terminal:
                 inside.set()
                 leave.wait(0.3)

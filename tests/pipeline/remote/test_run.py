@@ -5,7 +5,6 @@ import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import luigi
 import pytest
@@ -13,14 +12,12 @@ import pytest
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import NotThere, RemoteError
-from pipeline.plan.graph import StageSpec
 from pipeline.run import build as building
 from pipeline.run import pushing
 from pipeline.run import run as running
 from pipeline.run.run import prepare_plan
 from pipeline.store.remote import copies
 from pipeline.store.remote.place import Place
-from pipeline.store.store import Manifest, Store
 from stages.report import artifacts
 from stages.report.artifacts import READS
 from tests.pipeline.artifacts import manifest_of, required
@@ -31,13 +28,11 @@ RESULT = {"prompts": 1024, "accuracy_sft": 0.5, "accuracy_grpo": 0.9, "gain": 0.
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def built(monkeypatch):
     """The stages that were built, each in no time; what they read of their inputs has to be there."""
     names: list[str] = []
 
-    def stage(
-        spec: StageSpec, store: Store, seat: Any, launcher: object, watcher: object, *rest: Any
-    ) -> Manifest:
+    def stage(spec, store, seat, launcher, watcher, *rest):
         viewed = rest[1]
         for key in spec.inputs.values():
             directory = viewed.get(key.stage, store.path(key))
@@ -63,12 +58,10 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def run(
-    built: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[list[str], dict[str, str], str]]:
+def run(built, tmp_path, capsys, monkeypatch):
     """`grpoflow run` in the store of that name: the stages it built, each stage's state, and what it told."""
 
-    def runs(store: str, *more: str) -> tuple[list[str], dict[str, str], str]:
+    def runs(store, *more):
         monkeypatch.setattr(tasks, "_runs", {})
         luigi.task_register.Register.clear_instance_cache()
         built.clear()
@@ -90,11 +83,11 @@ def run(
     return runs
 
 
-def push(tmp_path: Path, *words: str) -> None:
+def push(tmp_path, *words):
     assert main(["push", *words, f"store={tmp_path / 'mine'}", f"remote=file://{tmp_path}/remote"]) == 0
 
 
-def has(tmp_path: Path, store: str, stage: str) -> bool:
+def has(tmp_path, store, stage):
     plan, there = prepare_plan([f"store={tmp_path / store}"])
     return there.problem(plan.spec(stage).key) is None
 
@@ -104,7 +97,7 @@ ALL = [*PREPARED, "sft", "grpo", "evaluate", "export", "report"]
 Runs = Callable[..., tuple[list[str], dict[str, str], str]]
 
 
-def test_who_only_looks_at_results_pulls_no_weights(run: Runs, tmp_path: Path) -> None:
+def test_who_only_looks_at_results_pulls_no_weights(run, tmp_path):
     assert sorted(run("mine")[0]) == sorted(ALL)
     push(tmp_path)
     names, states, told = run("theirs")
@@ -119,7 +112,7 @@ def test_who_only_looks_at_results_pulls_no_weights(run: Runs, tmp_path: Path) -
     )
 
 
-def test_a_report_is_made_of_files_that_are_pulled_alone(run: Runs, tmp_path: Path) -> None:
+def test_a_report_is_made_of_files_that_are_pulled_alone(run, tmp_path):
     run("mine")
     push(tmp_path, *(name for name in ALL if name != "report"))
     names, states, _ = run("theirs")
@@ -130,7 +123,7 @@ def test_a_report_is_made_of_files_that_are_pulled_alone(run: Runs, tmp_path: Pa
     assert not list((tmp_path / "theirs" / ".work").glob("*"))
 
 
-def test_who_trains_pulls_what_training_reads(run: Runs, tmp_path: Path) -> None:
+def test_who_trains_pulls_what_training_reads(run, tmp_path):
     run("mine")
     push(tmp_path, *PREPARED)
     names, states, _ = run("theirs")
@@ -140,9 +133,7 @@ def test_who_trains_pulls_what_training_reads(run: Runs, tmp_path: Path) -> None
     assert {states[name] for name in ("fetch_dataset", "convert")} == {"remote"}
 
 
-def test_plan_says_what_comes_from_where(
-    run: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_says_what_comes_from_where(run, tmp_path, capsys):
     run("mine")
     push(tmp_path, *PREPARED)
     capsys.readouterr()
@@ -156,7 +147,7 @@ def test_plan_says_what_comes_from_where(
     assert main(["plan", "--only", "split", *where]) == 10
 
 
-def test_a_damaged_copy_is_told_and_built_instead(run: Runs, tmp_path: Path) -> None:
+def test_a_damaged_copy_is_told_and_built_instead(run, tmp_path):
     run("mine")
     push(tmp_path, *PREPARED)
     plan, _ = prepare_plan([f"store={tmp_path / 'mine'}"])
@@ -170,13 +161,11 @@ def test_a_damaged_copy_is_told_and_built_instead(run: Runs, tmp_path: Path) -> 
     assert has(tmp_path, "theirs", "split") and has(tmp_path, "theirs", "convert")  # which split reads
 
 
-def test_a_remote_that_breaks_off_is_told_once_and_done_without(
-    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_that_breaks_off_is_told_once_and_done_without(run, tmp_path, monkeypatch):
     run("mine")
     push(tmp_path, *PREPARED, "grpo")
 
-    def down(place: Place, *ignored: Any) -> bytes:
+    def down(place, *ignored):
         raise RemoteError(f"{place.url}: Connection refused")
 
     monkeypatch.setattr(Place, "get", down)
@@ -185,18 +174,14 @@ def test_a_remote_that_breaks_off_is_told_once_and_done_without(
     assert told.count("Connection refused; this run goes on without it") == 1
 
 
-def test_a_remote_that_is_not_there_is_told_once(
-    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_remote_that_is_not_there_is_told_once(run, tmp_path, monkeypatch):
     (tmp_path / "remote").write_text("no directory")
     names, _, told = run("theirs")
     assert sorted(names) == sorted(ALL)
     assert told.count("this run goes on without it") == 1
 
 
-def test_a_server_that_takes_the_call_and_never_answers_is_told_once(
-    run: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_takes_the_call_and_never_answers_is_told_once(run, monkeypatch):
     """Asked twice at first, and as often when all is built; each time as long as is said."""
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
@@ -208,14 +193,14 @@ def test_a_server_that_takes_the_call_and_never_answers_is_told_once(
     assert re.search(r"push: not at s3://team/x: fetch/.*`grpoflow push [\w-]+` brings it later", told)
 
 
-def test_what_is_forced_is_not_pulled(run: Runs, tmp_path: Path) -> None:
+def test_what_is_forced_is_not_pulled(run, tmp_path):
     run("mine")
     push(tmp_path)
     names, _, _ = run("theirs", "--only", "strategy", "--force", "strategy", "remote.push=off")
     assert sorted(names) == sorted(["strategy"])
 
 
-def test_the_report_names_all_that_it_reads() -> None:
+def test_the_report_names_all_that_it_reads():
     """What is brought for a report alone must be enough for it."""
     sources = (Path(artifacts.__file__).parent).glob("*.py")
     read = re.findall(
@@ -224,9 +209,7 @@ def test_the_report_names_all_that_it_reads() -> None:
     assert len(read) >= 3 and set(read) <= set(READS)
 
 
-def test_what_a_run_commits_is_pushed_beside_it(
-    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_commits_is_pushed_beside_it(run, tmp_path, monkeypatch):
     """Whole before the run has ended, with its record, by a process of its own."""
     monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as that process has it
     _, _, told = run("mine", "remote.push=stages", "remote.stages=[strategy]", "--until", "strategy")
@@ -237,7 +220,7 @@ def test_what_a_run_commits_is_pushed_beside_it(
     assert [json.loads(line)["event"] for line in record.read_text().splitlines()] == ["started", "finished"]
 
 
-def test_a_remote_that_takes_nothing_is_told_once(run: Runs, tmp_path: Path) -> None:
+def test_a_remote_that_takes_nothing_is_told_once(run, tmp_path):
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "artifacts").mkdir()
     (tmp_path / "remote" / "artifacts" / "strategy").write_text("in the way")
@@ -248,9 +231,7 @@ def test_a_remote_that_takes_nothing_is_told_once(run: Runs, tmp_path: Path) -> 
     )
 
 
-def test_a_manifest_that_is_refused_makes_no_other_unusable(
-    run: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_manifest_that_is_refused_makes_no_other_unusable(run, tmp_path, capsys):
     run("mine")
     push(tmp_path, *PREPARED)
     (manifest,) = (tmp_path / "remote" / "artifacts" / "split").rglob("*.json")
@@ -267,14 +248,12 @@ def test_a_manifest_that_is_refused_makes_no_other_unusable(
     assert len(list(manifest.parent.glob("*.json"))) == 2, "another copy stands beside it"
 
 
-def test_what_gc_removes_while_it_is_pulled_is_built(
-    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_gc_removes_while_it_is_pulled_is_built(run, tmp_path, monkeypatch):
     run("mine")
     push(tmp_path, *PREPARED)
     real = Place.get
 
-    def gone(place: Place, path: str, *span: int) -> bytes:
+    def gone(place, path, *span):
         if "/split/" in path:
             raise NotThere(f"{place.url}/{path}: is not there")
         return real(place, path, *span)
@@ -285,25 +264,23 @@ def test_what_gc_removes_while_it_is_pulled_is_built(
     assert states["tokenize"] == "pulled" and "goes on without" not in told
 
 
-def wait_for_pushes() -> None:
+def wait_for_pushes():
     """With several workers, a run's process waits for them when it ends, which this one does not."""
     for one in pushing._pushing.values():
         one.finish()
 
 
 @pytest.fixture
-def only_from_there(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def only_from_there(monkeypatch):
     """From now on, a stage that is built fails."""
 
-    def fails(spec: StageSpec, *ignored: object) -> Manifest:
+    def fails(spec, *ignored):
         raise AssertionError(f"{spec.name} is built")
 
     return lambda: monkeypatch.setattr(building, "_run", fails)
 
 
-def test_stages_that_run_at_once_push_and_pull_at_once(
-    run: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_from_there: Callable[[], None]
-) -> None:
+def test_stages_that_run_at_once_push_and_pull_at_once(run, tmp_path, monkeypatch, only_from_there):
     monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as the process that pushes has it
     run("mine", "--workers", "3", "remote.push=on")
     wait_for_pushes()
@@ -313,20 +290,14 @@ def test_stages_that_run_at_once_push_and_pull_at_once(
     assert [name for name in ALL if has(tmp_path, "theirs", name)] == wanted
 
 
-def test_points_of_a_sweep_come_from_the_remote(
-    built: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    only_from_there: Callable[[], None],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_points_of_a_sweep_come_from_the_remote(built, tmp_path, monkeypatch, only_from_there, capfd):
     monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)
     asked: list[str] = []
     real = Place.list
     monkeypatch.setattr(Place, "list", lambda place, path: asked.append(path) or real(place, path))
     points = ["--until", "split", "seed=1,2", f"remote=file://{tmp_path / 'a remote, geteilt für alle'}"]
 
-    def sweep(store: str, *more: str) -> int:
+    def sweep(store, *more):
         luigi.task_register.Register.clear_instance_cache()
         monkeypatch.setattr(tasks, "_runs", {})
         return main(["sweep", f"store={tmp_path / store}", *points, *more])
@@ -344,12 +315,10 @@ def test_points_of_a_sweep_come_from_the_remote(
     assert len(of_artifacts) == len(set(of_artifacts)) == len(manifests)
 
 
-def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(
-    built: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(built, tmp_path, monkeypatch, capfd):
     asked: list[str] = []
 
-    def silent(place: Place, path: str) -> None:
+    def silent(place, path):
         asked.append(path)
         raise RemoteError(f"{place.url}: Read timeout")
 

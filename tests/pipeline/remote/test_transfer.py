@@ -15,20 +15,20 @@ from pipeline.store.remote.pull import fill, pull
 from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
-from tests.pipeline.remote.conftest import KEY, PART_BYTES, Team, some_artifact
+from tests.pipeline.remote.conftest import KEY, PART_BYTES, some_artifact
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def contents(directory):
     return {
         str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()
     }
 
 
-def objects(team: Team) -> dict[str, bytes]:
+def objects(team):
     return contents(Path(team.place.url.removeprefix("file://")))
 
 
-def test_there_and_back_on_every_kind_of_server(team: Team) -> None:
+def test_there_and_back_on_every_kind_of_server(team):
     some_artifact(team.mine)
     assert not is_there(team.place, KEY) and not pull(team.place, team.theirs, KEY)
     moved: list[int] = []
@@ -41,11 +41,11 @@ def test_there_and_back_on_every_kind_of_server(team: Team) -> None:
     assert not list(team.theirs.root.glob(".work/*"))
 
 
-def test_only_what_is_missing_is_sent_again(file_team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_sent_again(file_team, monkeypatch):
     some_artifact(file_team.mine)
     real, sent = Place.put, []
 
-    def breaks(place: Place, path: str, content: bytes) -> None:
+    def breaks(place, path, content):
         if path.endswith("00000002"):
             raise RemoteError("cut")
         real(place, path, content)
@@ -55,7 +55,7 @@ def test_only_what_is_missing_is_sent_again(file_team: Team, monkeypatch: pytest
         push(file_team.place, file_team.mine, KEY)
     assert not find(file_team.place, KEY)
 
-    def listens(place: Place, path: str, content: bytes) -> None:
+    def listens(place, path, content):
         sent.append(path.rpartition("/")[2])
         real(place, path, content)
 
@@ -65,17 +65,17 @@ def test_only_what_is_missing_is_sent_again(file_team: Team, monkeypatch: pytest
     assert "00000002" in again and not again & {"00000000", "00000001"}
 
 
-def test_a_pull_goes_on_where_it_was_cut(file_team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pull_goes_on_where_it_was_cut(file_team, monkeypatch):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     real, asked = Place.get, []
 
-    def breaks(place: Place, path: str, start: int, end: int) -> bytes:
+    def breaks(place, path, start, end):
         if path.endswith("00000002"):
             raise RemoteError("cut")
         return real(place, path, start, end)
 
-    def listens(place: Place, path: str, start: int, end: int) -> bytes:
+    def listens(place, path, start, end):
         asked.append(path.rpartition("/")[2])
         return real(place, path, start, end)
 
@@ -90,7 +90,7 @@ def test_a_pull_goes_on_where_it_was_cut(file_team: Team, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("left", ["flipped", "longer", "link", "shorter", "zeros"])
-def test_what_a_killed_pull_has_left_is_compared_too(left: str, file_team: Team, tmp_path: Path) -> None:
+def test_what_a_killed_pull_has_left_is_compared_too(left, file_team, tmp_path):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     copy, begun, whole = find(file_team.place, KEY)[0], tmp_path / "begun", contents(file_team.mine.path(KEY))
@@ -111,7 +111,7 @@ def test_what_a_killed_pull_has_left_is_compared_too(left: str, file_team: Team,
     assert outside.read_bytes() == b"not theirs"
 
 
-def edited(team: Team, edit: Any) -> None:
+def edited(team, edit):
     """Somebody who may write there changes the manifest."""
     file = next(Path(team.place.url.removeprefix("file://")).rglob("*.json"))
     values = json.loads(file.read_bytes())
@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_manifest_must_not_say(name: str, file_team: Team, tmp_path: Path) -> None:
+def test_what_a_manifest_must_not_say(name, file_team, tmp_path):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     edit, reason = REFUSED[name]
@@ -157,7 +157,7 @@ def test_what_a_manifest_must_not_say(name: str, file_team: Team, tmp_path: Path
     assert set(tmp_path.iterdir()) == before and not (file_team.theirs.root / "x").exists()
 
 
-def test_a_manifest_that_is_no_json_is_refused(file_team: Team) -> None:
+def test_a_manifest_that_is_no_json_is_refused(file_team):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     next(Path(file_team.place.url.removeprefix("file://")).rglob("*.json")).write_text('{"stage": ')
@@ -165,7 +165,7 @@ def test_a_manifest_that_is_no_json_is_refused(file_team: Team) -> None:
         pull(file_team.place, file_team.theirs, KEY)
 
 
-def test_a_damaged_copy_is_passed_over_for_a_sound_one(file_team: Team, tmp_path: Path) -> None:
+def test_a_damaged_copy_is_passed_over_for_a_sound_one(file_team, tmp_path):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     damaged = find(file_team.place, KEY)[0].path
@@ -177,7 +177,7 @@ def test_a_damaged_copy_is_passed_over_for_a_sound_one(file_team: Team, tmp_path
     assert contents(file_team.theirs.path(KEY)) == contents(file_team.mine.path(KEY))
 
 
-def test_what_is_damaged_here_does_not_appear_there(file_team: Team) -> None:
+def test_what_is_damaged_here_does_not_appear_there(file_team):
     path = some_artifact(file_team.mine)
     large = path / "large.bin"
     large.chmod(0o644)
@@ -187,7 +187,7 @@ def test_what_is_damaged_here_does_not_appear_there(file_team: Team) -> None:
     assert not find(file_team.place, KEY) and not is_there(file_team.place, KEY)
 
 
-def test_a_link_is_pushed_as_what_it_leads_to(file_team: Team, tmp_path: Path) -> None:
+def test_a_link_is_pushed_as_what_it_leads_to(file_team, tmp_path):
     from pipeline.store.attempt import attempt
     from tests.pipeline.artifacts import manifest_of, required
 
@@ -204,7 +204,7 @@ def test_a_link_is_pushed_as_what_it_leads_to(file_team: Team, tmp_path: Path) -
     assert linked.read_bytes() == b"weights" and not linked.is_symlink()
 
 
-def test_two_that_built_the_same_fingerprint_do_not_disturb_each_other(file_team: Team) -> None:
+def test_two_that_built_the_same_fingerprint_do_not_disturb_each_other(file_team):
     for store in (file_team.mine, file_team.theirs):
         commit(store, KEY, {"big": os.urandom(PART_BYTES + 1)}, host=store.root.name)
     # the second has looked before the first was done
@@ -219,7 +219,7 @@ def test_two_that_built_the_same_fingerprint_do_not_disturb_each_other(file_team
     assert contents(third.path(KEY)) in [contents(s.path(KEY)) for s in (file_team.mine, file_team.theirs)]
 
 
-def test_spans_cover_what_is_wanted_and_nothing_else() -> None:
+def test_spans_cover_what_is_wanted_and_nothing_else():
     part = PART_BYTES
     assert list(spans([(0, 5), (5, 9)])) == [copies.Span(0, 0, 9)]
     assert list(spans([(0, 5), (7, 7), (9, 10)])) == [copies.Span(0, 0, 5), copies.Span(0, 9, 10)]
@@ -229,12 +229,12 @@ def test_spans_cover_what_is_wanted_and_nothing_else() -> None:
     assert not list(spans([]))
 
 
-def test_an_artifact_that_is_not_here_cannot_be_pushed(file_team: Team) -> None:
+def test_an_artifact_that_is_not_here_cannot_be_pushed(file_team):
     with pytest.raises(StoreError, match="only what is whole is pushed"):
         push(file_team.place, file_team.mine, Key("convert", "cd" * 32))
 
 
-def test_other_content_than_the_manifest_says_is_refused(file_team: Team) -> None:
+def test_other_content_than_the_manifest_says_is_refused(file_team):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     part = next(Path(file_team.place.url.removeprefix("file://")).rglob("00000001"))

@@ -16,24 +16,24 @@ from pipeline.store.remote.pull import pull
 from pipeline.store.remote.push import is_there, push
 from pipeline.store.store import Key
 from tests.pipeline.artifacts import commit
-from tests.pipeline.remote.conftest import KEY, Team, some_artifact
+from tests.pipeline.remote.conftest import KEY, some_artifact
 
 OTHER = Key("convert", "cd" * 32)
 HOUR = 3600.0
 
 
-def root(team: Team) -> Path:
+def root(team):
     return Path(team.place.url.removeprefix("file://"))
 
 
-def age(team: Team, hours: float) -> None:
+def age(team, hours):
     """As if all that is there were so much older."""
     for file in root(team).rglob("*"):
         when = file.stat().st_mtime - hours * HOUR
         os.utime(file, (when, when))
 
 
-def ran(team: Team, *keys: Key, end: str | None = "finished") -> str:
+def ran(team, *keys, end="finished"):
     """A run of mine that made these artifacts, on the remote with them."""
     run = history.new_run_id()
     made = {key.stage: str(key) for key in keys}
@@ -47,11 +47,11 @@ def ran(team: Team, *keys: Key, end: str | None = "finished") -> str:
     return run
 
 
-def collected(team: Team, keep: int = 1, grace: float = 24 * HOUR) -> list[upkeep.Doomed]:
+def collected(team, keep=1, grace=24 * HOUR):
     return upkeep.collect(team.place, keep, grace, delete=True)
 
 
-def test_what_no_kept_run_needs_is_condemned_first_and_removed_later(file_team: Team) -> None:
+def test_what_no_kept_run_needs_is_condemned_first_and_removed_later(file_team):
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
@@ -71,7 +71,7 @@ def test_what_no_kept_run_needs_is_condemned_first_and_removed_later(file_team: 
 
 
 @pytest.mark.parametrize("why", ["pinned here", "pinned there", "named", "recent", "lives", "unknown"])
-def test_what_somebody_needs_stays(why: str, file_team: Team) -> None:
+def test_what_somebody_needs_stays(why, file_team):
     run = ran(file_team, KEY, end=None if why == "lives" else "finished")
     if why == "pinned here":
         history.record(file_team.mine.root, run, "pinned")
@@ -88,7 +88,7 @@ def test_what_somebody_needs_stays(why: str, file_team: Team) -> None:
     assert is_there(file_team.place, KEY)
 
 
-def test_what_became_needed_after_it_was_condemned_stays(file_team: Team) -> None:
+def test_what_became_needed_after_it_was_condemned_stays(file_team):
     run = ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
@@ -103,14 +103,12 @@ def test_what_became_needed_after_it_was_condemned_stays(file_team: Team) -> Non
     assert len(find(file_team.place, KEY)) == 1 and is_there(file_team.place, KEY)
 
 
-def test_what_is_being_pushed_stays_and_what_was_left_goes(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_being_pushed_stays_and_what_was_left_goes(file_team, monkeypatch):
     ran(file_team, OTHER)
     some_artifact(file_team.mine)
     real = Place.put
 
-    def killed(place: Place, path: str, content: bytes) -> None:
+    def killed(place, path, content):
         if path.endswith(WHOLE):
             raise KeyboardInterrupt
         real(place, path, content)
@@ -129,9 +127,7 @@ def test_what_is_being_pushed_stays_and_what_was_left_goes(
     assert is_there(file_team.place, KEY) and pull(file_team.place, file_team.theirs, KEY)
 
 
-def test_a_push_that_meets_a_condemnation_makes_another_copy(
-    file_team: Team, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_push_that_meets_a_condemnation_makes_another_copy(file_team, monkeypatch):
     """gc condemns between the push's first look and the parts that it would have relied on."""
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
@@ -141,7 +137,7 @@ def test_a_push_that_meets_a_condemnation_makes_another_copy(
     ).unlink()  # as a push that was killed at the last moment leaves it
     real = Place.put
 
-    def crossed(place: Place, path: str, content: bytes) -> None:
+    def crossed(place, path, content):
         if path == f"{copy.path}/pushing":
             upkeep.condemn(file_team.place, copy.path)
         real(place, path, content)
@@ -157,7 +153,7 @@ def test_a_push_that_meets_a_condemnation_makes_another_copy(
     assert pull(file_team.place, file_team.theirs, KEY)
 
 
-def test_without_records_nothing_is_removed(file_team: Team) -> None:
+def test_without_records_nothing_is_removed(file_team):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     age(file_team, 100)
@@ -166,7 +162,7 @@ def test_without_records_nothing_is_removed(file_team: Team) -> None:
     assert is_there(file_team.place, KEY)
 
 
-def test_ages_are_told_by_the_remotes_clock(file_team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_are_told_by_the_remotes_clock(file_team, monkeypatch):
     ran(file_team, KEY)
     ran(file_team, OTHER)
     monkeypatch.setattr("time.time", lambda: 4e9)  # years ahead
@@ -181,9 +177,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_verify_finds_damage_and_repair_makes_room(
-    name: str, file_team: Team, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_finds_damage_and_repair_makes_room(name, file_team, capsys):
     which, content, reason = DAMAGES[name]
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
@@ -201,7 +195,7 @@ def test_verify_finds_damage_and_repair_makes_room(
     assert pull(file_team.place, file_team.theirs, KEY)
 
 
-def test_verify_deep_reads_every_byte(file_team: Team, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_deep_reads_every_byte(file_team, capsys):
     some_artifact(file_team.mine)
     push(file_team.place, file_team.mine, KEY)
     part = next(root(file_team).rglob("00000001"))
@@ -214,7 +208,7 @@ def test_verify_deep_reads_every_byte(file_team: Team, capsys: pytest.CaptureFix
     assert "is not what the manifest says" in capsys.readouterr().out
 
 
-def test_runs_of_everybody(file_team: Team, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_everybody(file_team, capsys):
     first = ran(file_team, KEY)
     where = [f"remote={file_team.place.url}", f"store={file_team.theirs.root}"]
     theirs = history.new_run_id()
@@ -229,7 +223,7 @@ def test_runs_of_everybody(file_team: Team, capsys: pytest.CaptureFixture[str]) 
     assert history.runs(file_team.mine.root)[first].pinned is False  # their store is not ours to write
 
 
-def test_a_history_that_was_lost_here_is_not_lost_there(file_team: Team) -> None:
+def test_a_history_that_was_lost_here_is_not_lost_there(file_team):
     run = ran(file_team, KEY)
     lines = (file_team.mine.root / history.FILE).read_text().splitlines()
     (file_team.mine.root / history.FILE).write_text(lines[0] + "\n")
@@ -237,7 +231,7 @@ def test_a_history_that_was_lost_here_is_not_lost_there(file_team: Team) -> None
     assert records.runs(file_team.place)[run].state == "finished"
 
 
-def test_an_object_tells_of_its_own_run_only(file_team: Team) -> None:
+def test_an_object_tells_of_its_own_run_only(file_team):
     run = ran(file_team, KEY)
     line = (
         (root(file_team) / f"runs/{run}.jsonl")

@@ -1,10 +1,9 @@
 import os
-from pathlib import Path
 
 from stages.base.follow import Follower, Silence
 
 
-def test_lines_come_once_and_whole(tmp_path: Path) -> None:
+def test_lines_come_once_and_whole(tmp_path):
     log = tmp_path / "a.log"
     follower = Follower(log)
     assert follower.lines() == []
@@ -16,10 +15,10 @@ def test_lines_come_once_and_whole(tmp_path: Path) -> None:
     assert follower.lines() == []
 
 
-def test_any_log_that_grows_breaks_the_silence(tmp_path: Path) -> None:
+def test_any_log_that_grows_breaks_the_silence(tmp_path):
     silence, log = Silence(tmp_path), tmp_path / "worker_7.log"
 
-    def quiet() -> bool:
+    def quiet():
         silence._last_word -= 100.0
         return silence.seconds() >= 100.0
 
@@ -32,7 +31,7 @@ def test_any_log_that_grows_breaks_the_silence(tmp_path: Path) -> None:
     assert not quiet() and quiet()
 
 
-def test_a_file_that_takes_its_place_is_read_from_its_start(tmp_path: Path) -> None:
+def test_a_file_that_takes_its_place_is_read_from_its_start(tmp_path):
     log = tmp_path / "a.log"
     follower = Follower(log)
     log.write_text("one\ntwo\nhal")

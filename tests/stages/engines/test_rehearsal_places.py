@@ -1,12 +1,7 @@
 """A rehearsal refuses a checkout in which what it stands on has moved."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
-from stages.base.errors import Problem
 from stages.engines.mindspeed_rl.rehearsal.places import PLACES as MINDSPEED_RL
 from stages.engines.rehearsal import Place, moved
 
@@ -17,12 +12,12 @@ PLACES = (
 WORKER = "class Worker:\n    def start(self):\n        self.engine = LLM()\n"
 
 
-def problems(home: Path, worker: str, version: str = "e8a8fc1") -> list[Problem]:
+def problems(home, worker, version="e8a8fc1"):
     (home / "worker.py").write_text(worker)
     return list(moved(home, "engine.mindrlhf_home", PLACES, version))
 
 
-def test_a_checkout_with_every_place_of_its_version_is_taken(tmp_path: Path) -> None:
+def test_a_checkout_with_every_place_of_its_version_is_taken(tmp_path):
     assert problems(tmp_path, WORKER) == []
     assert problems(tmp_path, "# a line's number may shift\n" + WORKER) == []
     (problem,) = problems(tmp_path, "", "0cd087455")
@@ -38,14 +33,14 @@ def test_a_checkout_with_every_place_of_its_version_is_taken(tmp_path: Path) -> 
     ],
     ids=["renamed", "elsewhere", "no Python"],
 )
-def test_a_moved_place_is_refused_with_file_place_and_setting(tmp_path: Path, edited: str, told: str) -> None:
+def test_a_moved_place_is_refused_with_file_place_and_setting(tmp_path, edited, told):
     (problem,) = problems(tmp_path, edited)
     assert problem.path == "engine.mindrlhf_home"
     for words in (str(tmp_path / "worker.py"), told, "vllm.LLM; e8a8fc1:3"):
         assert words in problem.rule
 
 
-def test_an_import_under_another_name_is_another_import(tmp_path: Path) -> None:
+def test_an_import_under_another_name_is_another_import(tmp_path):
     (place,) = (place for place in MINDSPEED_RL if "acl" in place.words)
     file = tmp_path / place.file
     file.parent.mkdir(parents=True)

@@ -27,14 +27,6 @@ def test_the_builtin_dataset_is_written_with_its_counts(tmp_path):
     assert set(json.loads(lines[0])) == {"question", "answer"}
 
 
-def test_two_runs_write_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        stage.fetch_dataset(dataset(), tmp_path / name, seed=7)
-    for file in ("train.jsonl", "test.jsonl"):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-
-
 def test_local_files_are_linked_not_copied_and_need_no_seed(tmp_path):
     run = context(tmp_path, "fetch_dataset", {"dataset": gsm8k_values()})
     stage.run(run)

@@ -110,9 +110,7 @@ def test_a_model_comes_from_the_hub_whole_and_owned_by_the_artifact(tmp_path, hu
     where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "v1"}
     changes = {"source": "modelscope", "hub": where, "variant": "instruct"}
     run = context(
-        tmp_path / "got",
-        "fetch",
-        {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)},
+        tmp_path / "got", "fetch", {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)}
     )
     stage.run(run)
     assert {file.name for file in run.output.iterdir()} == FILES | {"result.json"}
@@ -134,9 +132,7 @@ def test_a_hub_model_of_another_shape_is_refused(tmp_path, hub):
     where = {"base": "me/base", "instruct": "me/chat", "id": None, "revision": "master"}
     changes = {"source": "modelscope", "hub": where, "hidden_size": 32}
     run = context(
-        tmp_path / "got",
-        "fetch",
-        {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)},
+        tmp_path / "got", "fetch", {"model": model_values(**changes), "fetch": fetch_values(endpoint=hub.url)}
     )
     with pytest.raises(ConfigError, match=r"model\.hidden_size=32: disagrees with .*hidden_size=16"):
         stage.run(run)

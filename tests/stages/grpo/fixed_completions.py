@@ -37,7 +37,7 @@ def main(spec, out):
 def completions(job, data, step):
     from stages.grpo.rollout import Completions
     from stages.grpo.sampled import Sampled
-    from stages.rewards import RewardScores
+    from stages.rewards.score import RewardScores
 
     P, G, T = job.train.prompts_per_step, job.rollout.num_generations, job.rollout.max_tokens
     random = np.random.default_rng(step)

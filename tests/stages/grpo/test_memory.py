@@ -10,7 +10,7 @@ SMALL = [
 ]
 
 
-def roles(*overrides: str):
+def roles(*overrides):
     config = load([*SMALL, *overrides])
     found = estimate(config.model, config.layout, config.train, config.rollout, 16)
     return config, {role.role: {term.name: term for term in role.terms} for role in found}

@@ -57,7 +57,7 @@ def test_what_tensorboard_reads_is_what_the_rows_say(tmp_path):
     }
 
 
-def events(data: bytes):
+def events(data):
     """The events of a file: length and its checksum (8 + 4 bytes), the event, its checksum (4), again."""
     from tensorboardX.proto.event_pb2 import Event
 

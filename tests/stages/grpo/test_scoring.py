@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stages.grpo.scoring import score_shared
-from stages.rewards import RewardConfig, score
-from stages.rewards.score import user_function
+from stages.rewards.config import RewardConfig
+from stages.rewards.score import score, user_function
 
 
 class World:

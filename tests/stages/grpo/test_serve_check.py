@@ -27,11 +27,11 @@ from tests.stages.fetch.settings import values
         (8, 16, 1.0, True),
     ],
 )
-def test_two_standard_errors_are_the_bound(right: int, asked: int, expected: float, other: bool) -> None:
+def test_two_standard_errors_are_the_bound(right, asked, expected, other):
     assert differs(right, asked, expected) is other
 
 
-def test_the_questions_are_those_of_the_records(tmp_path: Path) -> None:
+def test_the_questions_are_those_of_the_records(tmp_path):
     rows = [{"question": f"q{n}", "answer": "#### 1"} for n in range(5)]
     for split in ("train", "test"):
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "broken\n")
@@ -47,15 +47,15 @@ def test_the_questions_are_those_of_the_records(tmp_path: Path) -> None:
     assert _questions(context, 2) == ["q0", "q2"]
 
 
-def test_vllm_is_asked_through_the_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_is_asked_through_the_template(tmp_path, monkeypatch):
     """As its documentation has it (LLM.chat); vLLM itself needs a card."""
     seen = {}
 
     class LLM:
-        def __init__(self, model: str) -> None:
+        def __init__(self, model):
             seen["model"] = model
 
-        def chat(self, conversations: list[object], sampling: object) -> list[object]:
+        def chat(self, conversations, sampling):
             seen.update(conversations=conversations, sampling=sampling)
             output = SimpleNamespace(text="7")
             return [SimpleNamespace(prompt_token_ids=[1, 2], outputs=[output]) for _ in conversations]
@@ -72,9 +72,7 @@ def test_vllm_is_asked_through_the_template(tmp_path: Path, monkeypatch: pytest.
     ("expected", "right", "answer", "code"),
     [(0.93, 952, "7", 0), (0.93, 92, "7", 1), (0.0, 0, "7", 0), (0.0, 0, "8", 1)],
 )
-def test_an_accuracy_that_differs_fails(
-    expected: float, right: int, answer: str, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_accuracy_that_differs_fails(expected, right, answer, code, capsys):
     reply = {
         "prompts": ["p"] * 1024,
         "answers": [answer] * 1024,
@@ -88,6 +86,6 @@ def test_an_accuracy_that_differs_fails(
     assert told.splitlines()[-1].startswith("NOT ok" if code else "ok")
 
 
-def test_at_least_one_prompt_is_asked() -> None:
+def test_at_least_one_prompt_is_asked():
     with pytest.raises(command.ConfigError, match="must be 1 or more"):
         command.serve_check(Namespace(prompts=0, run=None, program=None, prompt=None))

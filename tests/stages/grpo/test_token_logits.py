@@ -23,10 +23,7 @@ def by_hand(x, head, ids, of_sums, of_chosen):
 
 @pytest.mark.parametrize(
     ("kind", "pieces"),
-    [
-        (KeptProbabilities, [(7, V), (7, V), (4, V)]),
-        (RecomputedProbabilities, [(4, 1)] * 4 + [(2, 1)]),
-    ],
+    [(KeptProbabilities, [(7, V), (7, V), (4, V)]), (RecomputedProbabilities, [(4, 1)] * 4 + [(2, 1)])],
 )
 def test_logits_and_gradients_by_hand(kind, pieces):
     random = np.random.default_rng(0)

@@ -24,18 +24,18 @@ ROOT = Path(__file__).parents[3]
         ({}, None),
     ],
 )
-def test_a_config_json_tells_its_family(config: dict[str, object], name: str | None) -> None:
+def test_a_config_json_tells_its_family(config, name):
     family = recognised(config)
     assert (family and family.name) == name
 
 
-def test_each_family_has_a_configuration_and_the_names_are_all() -> None:
+def test_each_family_has_a_configuration_and_the_names_are_all():
     groups = [yaml.safe_load(file.read_text()) for file in (ROOT / "conf/model").glob("*.yaml")]
     assert {group["family"] for group in groups if "family" in group} == set(FAMILIES)
     assert set(FamilyName.__args__) == set(FAMILIES)
 
 
-def test_nothing_outside_its_file_asks_for_a_family_by_name() -> None:
+def test_nothing_outside_its_file_asks_for_a_family_by_name():
     asks = [
         f"{file}: {line.strip()}"
         for room in ("stages", "pipeline", "launch")

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def browse(tmp_path):
         warnings.warn("chromium is missing: the report was NOT looked at in a browser", stacklevel=2)
         pytest.skip("chromium is missing: apt-get install chromium")
 
-    def run(page: Path, *flags: str, dark: bool = False) -> subprocess.CompletedProcess[str]:
+    def run(page, *flags, dark=False):
         profile = tmp_path / f"profile{len(list(tmp_path.iterdir()))}"
         return subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -38,19 +37,19 @@ def browse(tmp_path):
     return run
 
 
-def pixels(file: Path):
+def pixels(file):
     image = pytest.importorskip("PIL.Image").open(file).convert("L")
     histogram = image.histogram()
     return sum(i * n for i, n in enumerate(histogram)) / sum(histogram), len([n for n in histogram if n])
 
 
 @pytest.fixture
-def page_of_run(run, tmp_path) -> Path:
+def page_of_run(run, tmp_path):
     return write_report(run, tmp_path, ReportConfig(title=None, samples=12, text_limit=1500))
 
 
 @pytest.fixture(params=[("run",), ("sweep",)], ids=["run", "sweep"])
-def page(request, tmp_path) -> Path:
+def page(request, tmp_path):
     """The page of a run, or of a sweep."""
     if request.param[0] == "run":
         return request.getfixturevalue("page_of_run")
@@ -58,7 +57,7 @@ def page(request, tmp_path) -> Path:
     return tmp_path / "index.html"
 
 
-def probed(page: Path, measure: str) -> Path:
+def probed(page, measure):
     """A copy that runs `measure`; the page itself forbids scripts that are not its own."""
     source = page.read_text(encoding="utf-8")
     policy = source[source.index('<meta http-equiv="Content-Security-Policy"') :].split("\n")[0]
@@ -167,7 +166,7 @@ def test_a_sweep_sorts_by_any_column(tmp_path, browse):
 
 
 @pytest.fixture
-def thousand(tmp_path) -> Path:
+def thousand(tmp_path):
     """A sweep of 1,000 points, one of which has a hostile text; all are without a curve."""
     given = {**sweep_of(1000), "metrics": {}}
     hostile = "</script><img src=x onerror=\"document.title = 'owned'\"><!--<script>"

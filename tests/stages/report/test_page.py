@@ -30,7 +30,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-def check(source: str, scripts: int = 0) -> Page:
+def check(source, scripts=0):
     """What holds for every page: safe, self-contained, well-formed, accessible, small.
 
     It has as many scripts as told (rows that wait as text are none), and links to nothing but itself, the

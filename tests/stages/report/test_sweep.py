@@ -8,7 +8,7 @@ from tests.stages.report.synthetic import sweep_of
 from tests.stages.report.test_page import HOSTILE, check
 
 
-def rows(page: Page, source: str) -> list[str]:
+def rows(page, source):
     """The text of each row of the table of points."""
     table = source[source.index('id="points"') : source.index("</section>", source.index('id="points"'))]
     return [Page("<tr" + row).text for row in table.split("<tr")[2:]]

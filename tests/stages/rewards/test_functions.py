@@ -1,7 +1,14 @@
 import pytest
 
-from stages.rewards import accuracy_reward, answer_format_reward, format_reward, qwen_accuracy_reward
-from stages.rewards.functions import thought
+from stages.rewards.functions import (
+    UnscorableError,
+    accuracy,
+    accuracy_reward,
+    answer_format,
+    qwen_accuracy,
+    think_format,
+    thought,
+)
 
 # Values that mindrlhf's reward_fn.py returns (its commit e8a8fc1), worked out by hand and run through it.
 ACCURACY = [
@@ -67,7 +74,7 @@ ANSWER_FORMAT = [
 
 @pytest.mark.parametrize(("completion", "solution", "expected"), ACCURACY)
 def test_accuracy(completion, solution, expected):
-    assert accuracy_reward([completion], [solution]) == [expected]
+    assert accuracy(completion, solution) == expected
 
 
 def test_commas_are_removed_in_one_pass_that_does_not_overlap():
@@ -77,18 +84,17 @@ def test_commas_are_removed_in_one_pass_that_does_not_overlap():
 
 @pytest.mark.parametrize(("completion", "solution", "expected"), QWEN)
 def test_qwen_accuracy(completion, solution, expected):
-    assert qwen_accuracy_reward([completion], [solution]) == [expected]
+    assert qwen_accuracy(completion, solution) == expected
 
 
 @pytest.mark.parametrize(("completion", "expected"), FORMAT)
 def test_format(completion, expected):
-    assert format_reward([completion]) == [expected]
-    assert format_reward([completion], ["1"]) == [expected]
+    assert think_format(completion, "1") == expected
 
 
 @pytest.mark.parametrize(("completion", "expected"), ANSWER_FORMAT)
 def test_answer_format(completion, expected):
-    assert answer_format_reward([completion], ["1"]) == [expected]
+    assert answer_format(completion, "1") == expected
 
 
 @pytest.mark.parametrize(
@@ -110,13 +116,13 @@ def test_think(completion, expected):
     assert thought(completion, "2") == expected
 
 
-@pytest.mark.parametrize("reward", [accuracy_reward, qwen_accuracy_reward])
-def test_a_solution_without_a_number_scores_zero(reward):
-    assert reward(["42", "none", r"\boxed{7}"], ["none", "none", "7"]) == [0.0, 0.0, 1.0]
+@pytest.mark.parametrize("reward", [accuracy, qwen_accuracy])
+def test_a_solution_without_a_number_cannot_be_scored(reward):
+    with pytest.raises(UnscorableError, match="'none' holds no number"):
+        reward("42", "none")
 
 
-@pytest.mark.parametrize("reward", [accuracy_reward, qwen_accuracy_reward, format_reward])
-def test_batches_keep_order_and_must_match(reward):
-    assert reward([], []) == []
+def test_a_batch_keeps_order_counts_what_cannot_be_scored_as_zero_and_must_match():
+    assert accuracy_reward(["42", "none", "7"], ["none", "none", "7"]) == [0.0, 0.0, 1.0]
     with pytest.raises(ValueError, match="zip"):
-        reward(["1", "2"], ["1"])
+        accuracy_reward(["1", "2"], ["1"])

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from stages.rewards import knights_reward
 from stages.rewards.knights import knights
 from tests.stages.fetch.settings import ROOT
 
@@ -10,18 +9,13 @@ CASES = json.loads((ROOT / "tests" / "data" / "knights.json").read_text())["case
 TRUTH = "(1) Ann is a knight\n(2) Bo is a knave"
 
 
-def test_rewards_are_those_of_mindrlhf():
-    columns = [[case[key] for case in CASES] for key in ("completion", "solution", "prompt")]
-    assert knights_reward(*columns) == [case["reward"] for case in CASES]
-    assert {-3.0, -1.0, -0.5, 3.0} <= {case["reward"] for case in CASES}  # every outcome occurs
-
-
-def test_without_prompts_the_completion_stands_behind_the_header():
+def test_rewards_are_those_of_mindrlhf_behind_the_header():
     headed = [case for case in CASES if case["prompt"].endswith("<|im_start|>assistant\n")]
-    assert len(headed) > 50
-    for case in headed:
-        if "Assistant:" not in case["completion"]:  # mindrlhf looks for this header first
-            assert knights(case["completion"], case["solution"]) == case["reward"]
+    cases = [case for case in headed if "Assistant:" not in case["completion"]]  # it looks for this one first
+    assert len(cases) > 50
+    for case in cases:
+        assert knights(case["completion"], case["solution"]) == case["reward"]
+    assert {-3.0, -1.0, -0.5, 3.0} <= {case["reward"] for case in cases}  # every outcome occurs
 
 
 @pytest.mark.parametrize(

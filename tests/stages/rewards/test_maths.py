@@ -2,7 +2,8 @@ import pytest
 
 pytest.importorskip("math_verify")
 
-from stages.rewards import RewardConfig, score
+from stages.rewards.config import RewardConfig
+from stages.rewards.score import score
 
 CASES = [
     (r"\boxed{42}", "42", 1.0),

@@ -6,7 +6,7 @@ import pytest
 
 from stages.base.errors import InputError
 from stages.fetch.jsonl import Row
-from stages.rewards import RewardConfig
+from stages.rewards.config import RewardConfig
 from stages.rewards.length import LengthConfig
 from stages.rewards.probe import Leftover, probe, sample_rows
 from stages.rewards.score import user_function

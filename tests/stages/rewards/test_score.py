@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from stages.base.errors import InputError
-from stages.rewards import RewardConfig, score
+from stages.rewards.config import RewardConfig
 from stages.rewards.length import LengthConfig
-from stages.rewards.score import check_failures, user_function
+from stages.rewards.score import check_failures, score, user_function
 
 score_module = importlib.import_module("stages.rewards.score")  # the package's name `score` is the function
 

@@ -7,10 +7,7 @@ from stages.tokenize.encode import NO_TRUTH, pad
 from stages.tokenize.stage import make_encoder
 from tests.stages.fetch.settings import QWEN, dataset, needs_shared, tokenize
 
-ROWS = [
-    Row(1, "Tom has 3 and 4 apples.", "3+4=7\n#### 7"),
-    Row(2, "Ann has 12 pens.", "#### 12"),
-]
+ROWS = [Row(1, "Tom has 3 and 4 apples.", "3+4=7\n#### 7"), Row(2, "Ann has 12 pens.", "#### 12")]
 
 
 @pytest.fixture

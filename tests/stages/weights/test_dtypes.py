@@ -5,18 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.weights.dtypes import (
-    as_float32,
-    bf16_from_f32,
-    cast,
-    decode,
-    f32_from_bf16,
-)
+from stages.weights.dtypes import as_float32, bf16_from_f32, cast, decode, f32_from_bf16
 
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, 65504.0, 65520.0, 3.4e38, 1e-40, np.nan], np.float32)
 
 
-def _nearest_bf16(value: float) -> float:
+def _nearest_bf16(value):
     """By search among the two neighbours, in float64 (no bit tricks)."""
     exponent = np.frexp(np.float64(value))[1]
     scale = 2.0 ** (int(exponent) - 8)  # 8 bits of precision

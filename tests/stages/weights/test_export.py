@@ -1,7 +1,6 @@
 """export(convert(x)) is x, and through ranks too."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
 
 
-def _files(directory: Path) -> dict[str, bytes]:
+def _files(directory):
     return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 

@@ -9,10 +9,7 @@ from stages.weights.prefixes import plain_name
 from tests.stages.weights.checkpoints import hf_shapes, make_model
 
 # layers, hidden, heads, kv heads, intermediate, vocabulary, tied
-SIZES = {
-    "0.5B": (24, 896, 14, 2, 4864, 151936, True),
-    "7B": (28, 3584, 28, 4, 18944, 152064, False),
-}
+SIZES = {"0.5B": (24, 896, 14, 2, 4864, 151936, True), "7B": (28, 3584, 28, 4, 18944, 152064, False)}
 
 
 def _model(size):

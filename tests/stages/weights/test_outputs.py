@@ -82,10 +82,7 @@ def test_two_at_one_target_the_second_is_refused_before_it_writes(tmp_path):
 
 
 def test_a_target_that_somebody_else_has_filled_meanwhile_is_kept(tmp_path):
-    with (
-        pytest.raises(InputError, match="exists already"),
-        complete_directory(tmp_path / "out") as directory,
-    ):
+    with pytest.raises(InputError, match="exists already"), complete_directory(tmp_path / "out") as directory:
         (directory / "file").write_text("ours")
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "file").write_text("theirs")

@@ -1,21 +1,14 @@
 """reshard A→B is split under B, for parameters and optimizer states; MindSpore's transform agrees."""
 
 import itertools
-import math
-import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.models.tensor_layout import TensorLayout
 from stages.weights.split import reshard_directory, split_directory
-from stages.weights.strategy.files import encode_merged
 from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.checkpoints import make_layout, make_model, read_bits, write_hf, write_safetensors
-from tests.stages.weights.plain_slicing import rank_part
 
 OPTIMIZER = {"enable_parallel_optimizer": True, "parallel_optimizer_threshold_kb": 0}
 LAYOUTS = {
@@ -69,43 +62,6 @@ def test_reshard_equals_mindspore(tmp_path, transform_checkpoints, first, second
         assert ours.keys() == other.keys()
         for name, array in ours.items():
             np.testing.assert_array_equal(array, other[name], err_msg=name)
-
-
-@st.composite
-def layouts(draw):
-    """A layout of a matrix: cards, which axes split it, and a parallel optimizer or none."""
-    dev_matrix = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
-    places = draw(st.permutations([*range(len(dev_matrix)), -1, -1]))[:2]
-    replicas = math.prod(dev_matrix) // math.prod(dev_matrix[-1 - axis] for axis in places if axis >= 0)
-    size = draw(st.sampled_from([0, -1])) if replicas > 1 else 0
-    return TensorLayout(dev_matrix, tuple(places), int(size != 0), size)
-
-
-@given(first=layouts(), second=layouts(), data=st.data())
-def test_any_layout_to_any_other(tmp_path_factory, first, second, data):
-    folder = tmp_path_factory.mktemp("reshard")
-    shape = [
-        math.lcm(a, b) * data.draw(st.integers(1, 2))
-        for a, b in zip(_parts(first), _parts(second), strict=True)
-    ]
-    full = np.random.default_rng(0).integers(0, 2**16, shape).astype(np.uint16)
-    for name, layout in (("first", first), ("second", second)):
-        (folder / f"{name}.ckpt").write_bytes(encode_merged([{"w": layout}]))
-        for rank in range(layout.cards):
-            file = folder / name / f"rank_{rank}" / "w.safetensors"
-            write_safetensors(file, {"w": np.ascontiguousarray(rank_part(full, layout, rank))}, "bfloat16")
-    reshard_directory(folder / "first", folder / "first.ckpt", folder / "second.ckpt", folder / "out")
-    for rank in range(second.cards):
-        (found,) = read_bits(folder / "out" / f"rank_{rank}" / "model.safetensors").values()
-        np.testing.assert_array_equal(found, rank_part(full, second, rank))
-    shutil.rmtree(folder)
-
-
-def _parts(layout):
-    parts = [1 if axis == -1 else layout.dev_matrix[-1 - axis] for axis in layout.tensor_map]
-    if layout.opt_weight_shard_size:
-        parts[0] *= layout.cards // math.prod(parts)
-    return parts
 
 
 def test_optimizer_states_lie_as_their_parameters(tmp_path):

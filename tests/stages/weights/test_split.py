@@ -125,49 +125,6 @@ def test_equals_plain_numpy_and_merges_back(tmp_path_factory, case, chunk_bytes,
     shutil.rmtree(folder)
 
 
-@st.composite
-def roles(draw):
-    """A small model and a layout that fits it."""
-    qkv_concat, pipeline_stage = draw(st.booleans()), draw(st.sampled_from([1, 2]))
-    layout = make_layout(
-        data_parallel=draw(st.sampled_from([1, 2, 3])),
-        model_parallel=draw(st.sampled_from([1, 2, 4])),
-        context_parallel=draw(st.sampled_from([1, 2])),
-        pipeline_stage=pipeline_stage,
-        offset=draw(st.sampled_from([(), (1, -1)])) if pipeline_stage == 2 else (),
-        use_seq_parallel=draw(st.booleans()),
-        vocab_emb_dp=draw(st.booleans()),
-        enable_parallel_optimizer=draw(st.booleans()),
-        optimizer_weight_shard_size=draw(st.sampled_from([-1, 2, 4])),
-        parallel_optimizer_threshold_kb=draw(st.sampled_from([0, 2])),
-    )
-    model = make_model(
-        vocab_size=draw(st.sampled_from([96, 90, 97])),
-        tie_word_embeddings=draw(st.booleans()),
-        qkv_concat=qkv_concat,
-        torch_dtype=draw(st.sampled_from(["bfloat16", "float32"])),
-    )
-    return model, layout
-
-
-@given(case=roles())
-def test_every_rank_of_a_model_equals_plain_numpy(tmp_path_factory, case):
-    model, layout = case
-    folder = tmp_path_factory.mktemp("role")
-    write_hf(folder / "hf", model)
-    write_strategy(model, layout, folder / "strategy")
-    split_directory(folder / "hf", folder / "strategy", folder / "ranks")
-    convert_directory(folder / "hf", folder / "ms", model.qkv_concat, None)
-    full = read_bits(folder / "ms" / "model-00001-of-00001.safetensors")
-    strategy = read_strategy(folder / "strategy")
-    for rank in range(layout.cards):
-        found = read_bits(folder / "ranks" / f"rank_{rank}" / "model.safetensors")
-        assert found.keys() == {name for name in full if strategy.holds(name, rank)}
-        for name, part in found.items():
-            np.testing.assert_array_equal(part, rank_part(full[name], strategy.tensors[name], rank))
-    shutil.rmtree(folder)
-
-
 def _prepared(tmp_path, **layout):
     model = make_model()
     bits = write_hf(tmp_path / "hf", model)

@@ -1,7 +1,5 @@
 """Converted weights in mindformers' own networks give transformers' logits, in float32."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -11,18 +9,16 @@ import numpy as np
 import pytest
 
 from stages.engines.mindformers.rehearsal import shim
-from stages.models.config import ModelConfig
 from stages.weights.convert import convert_directory
 from tests.stages.weights.checkpoints import make_model
 from tests.stages.weights.test_families import MODELS, write
-from tests.upstream.conftest import Find
 
 pytestmark = pytest.mark.upstream
 LENGTH = 48
 """Beyond the original length of MODELS' stretched positions, 32."""
 
 
-def llama_config(model: ModelConfig) -> dict[str, object]:
+def llama_config(model):
     values = {
         "hidden_size": model.hidden_size, "num_layers": model.num_hidden_layers,
         "num_heads": model.num_attention_heads, "n_kv_heads": model.num_key_value_heads,
@@ -40,7 +36,7 @@ def llama_config(model: ModelConfig) -> dict[str, object]:
     return values
 
 
-def qwen3_config(model: ModelConfig) -> dict[str, object]:
+def qwen3_config(model):
     values = {
         "hidden_size": model.hidden_size, "num_hidden_layers": model.num_hidden_layers,
         "num_attention_heads": model.num_attention_heads, "num_key_value_heads": model.num_key_value_heads,
@@ -60,7 +56,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_they_are_transformers(checkout: Find, interpreter: Find, case: str, tmp_path: Path) -> None:
+def test_they_are_transformers(checkout, interpreter, case, tmp_path):
     """Llama's training network, and the one of Qwen3, which mindformers has for inference alone."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -1,7 +1,5 @@
 """Strategy files beside those that MindSpore's own front end writes for mindformers' LlamaForCausalLM."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -12,7 +10,6 @@ import pytest
 from stages.weights.strategy.files import read_strategy
 from stages.weights.strategy.stage import write_strategy
 from tests.stages.weights.strategy.golden import OWN, fields, load
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1200)]  # two or eight compilations
 PROGRAM = Path(__file__).with_name("front_end.py")
@@ -21,9 +18,7 @@ FAMILIES = {"qwen2": {"qkv_has_bias": True}, "llama3": {"qkv_has_bias": False}}
 
 
 @pytest.mark.parametrize("case", sorted(OWN.glob("*.json")), ids=lambda file: file.stem)
-def test_it_is_what_the_front_end_writes(
-    checkout: Find, interpreter: Find, case: Path, tmp_path: Path
-) -> None:
+def test_it_is_what_the_front_end_writes(checkout, interpreter, case, tmp_path):
     """For every layout in tests/data, of both families; and the file there is what it writes."""
     values = json.loads(case.read_text())
     golden_family = values["model"].pop("family", "qwen2")
@@ -48,7 +43,7 @@ def test_it_is_what_the_front_end_writes(
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3_moe"])
-def test_qwen3_has_no_network_that_the_front_end_would_compile(checkout: Find, family: str) -> None:
+def test_qwen3_has_no_network_that_the_front_end_would_compile(checkout, family):
     """Why the test above has no Qwen3: its networks are for inference, and cut by hand."""
     file = checkout("mindformers-051d65f") / f"mindformers/models/{family}/modeling_{family}.py"
     assert 'raise NotImplementedError("Train mode is not supported' in file.read_text(encoding="utf-8")

@@ -1,39 +1,33 @@
 """A model that can be taught, and mindrlhf's checkouts ready to be run on a CPU."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from stages.engines.mindformers.rehearsal import shim
 from tests.e2e.outside import DATA
-from tests.upstream.conftest import Find
 from tests.upstream.mindrlhf import boxed_model
-from tests.upstream.mindrlhf.runs import Finish, Recipe, Stopped, finish, record
+from tests.upstream.mindrlhf.runs import Recipe, finish, record
 from tests.upstream.sources import UPSTREAM
 
 Upstream = Callable[[str], Recipe]
 
 
 @pytest.fixture(scope="session")
-def boxed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def boxed(tmp_path_factory):
     """See boxed_model.py; kept in ./upstream where that is there."""
     kept = UPSTREAM / "models"
     return boxed_model.make(kept if UPSTREAM.is_dir() else tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="session")
-def upstream(
-    boxed: Path, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
-) -> Upstream:
+def upstream(boxed, checkout, interpreter, tmp_path_factory):
     """mindrlhf itself at a commit, with what stands in for a card."""
     script = tmp_path_factory.mktemp("shim") / "answers.json"
     shim.write_script(script, [])  # the model's own answers only
 
-    def recipe(version: str) -> Recipe:
+    def recipe(version):
         engine = [
             f"engine.mindformers_home={checkout('mindformers-051d65f')}",
             f"engine.python={interpreter('mindspore')}",
@@ -45,22 +39,22 @@ def upstream(
 
 
 @pytest.fixture(scope="session")
-def standin(boxed: Path) -> Upstream:
+def standin(boxed):
     """The program of tests/data that stands in for it where a CPU cannot do what is asked."""
 
-    def recipe(version: str) -> Recipe:
+    def recipe(version):
         return Recipe(boxed, DATA / "mindrlhf_standin" / version, [f"engine.python={sys.executable}"])
 
     return recipe
 
 
 @pytest.fixture(scope="session")
-def killed(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def killed(upstream, tmp_path_factory):
     """A run of e8a8fc1 that was killed with all its workers when step 2 began, and the same command again."""
     return record(upstream("e8a8fc1"), tmp_path_factory.mktemp("killed"))
 
 
 @pytest.fixture(scope="session")
-def older(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Finish:
+def older(upstream, tmp_path_factory):
     """A run of 0cd087455."""
     return finish(upstream("0cd087455"), tmp_path_factory.mktemp("older"))

@@ -1,11 +1,7 @@
 """mindrlhf's own configuration classes read what we render; they need nothing but PyYAML."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +9,6 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.start import all_configs
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, places
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 RECIPES = (
@@ -24,7 +19,7 @@ RECIPES = (
 )
 
 
-def grpo_config(home: Path, text: str, directory: Path) -> Any:
+def grpo_config(home, text, directory):
     """mindrlhf's GRPOConfig made from a file of ours."""
     source = home / "mindrlhf/configs/grpo_configs.py"
     spec = importlib.util.spec_from_file_location(f"grpo_configs_of_{home.name.replace('-', '_')}", source)
@@ -36,7 +31,7 @@ def grpo_config(home: Path, text: str, directory: Path) -> Any:
     return module.GRPOConfig(str(file))
 
 
-def values(made: Any, rendered: Any) -> Any:
+def values(made, rendered):
     """What stands in its objects under the keys that were rendered."""
     if not isinstance(rendered, dict):
         return made
@@ -47,9 +42,7 @@ def values(made: Any, rendered: Any) -> Any:
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: " ".join(recipe[:3]))
 @pytest.mark.parametrize("version", VERSIONS)
-def test_its_classes_hold_what_was_rendered(
-    version: str, recipe: list[str], resume: bool, checkout: Find, tmp_path: Path
-) -> None:
+def test_its_classes_hold_what_was_rendered(version, recipe, resume, checkout, tmp_path):
     home = checkout(f"mindrlhf-{version}")
     job = job_of(*recipe, f"engine.contract={version}")
     rendered = all_configs(job, places(job), resume)["grpo_config.yaml"]
@@ -60,6 +53,6 @@ def test_its_classes_hold_what_was_rendered(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_unknown_key_ends_it(version: str, checkout: Find, tmp_path: Path) -> None:
+def test_an_unknown_key_ends_it(version, checkout, tmp_path):
     with pytest.raises(TypeError, match="unexpected keyword argument 'new_key'"):
         grpo_config(checkout(f"mindrlhf-{version}"), "rl_config: {new_key: 1}\n", tmp_path)

@@ -18,12 +18,10 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import job_of, places
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(900)]
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -33,7 +31,7 @@ ANSWER = "</answer>"
 TINY = ("model.eos_token_id=[258,256]", "model.pad_token_id=256", "model.bos_token_id=256")
 
 
-def tokenizer_files(directory: Path, size: int) -> Path:
+def tokenizer_files(directory, size):
     """A byte-level vocabulary of `size` texts, with Qwen2.5's first special tokens behind them."""
     directory.mkdir()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -50,7 +48,7 @@ def tokenizer_files(directory: Path, size: int) -> Path:
     return directory
 
 
-def of_text(job: Job, directory: Path, ids: list[int]) -> dict[str, Any]:
+def of_text(job, directory, ids):
     """What faults.text is asked, from the files and arguments that a run gets."""
     at = dataclasses.replace(places(job), tokenizer=directory)
     predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
@@ -63,7 +61,7 @@ def of_text(job: Job, directory: Path, ids: list[int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def questions(version: str, directory: Path) -> dict[str, dict[str, Any]]:
+def questions(version, directory):
     job = job_of(*SEVEN, f"engine.contract={version}", "engine.pack_num=4")
     config = all_configs(job, places(job), resume=False)["grpo_config.yaml"]
     rl, schedule = config["rl_config"], config["actor_config"]["lr_schedule"]
@@ -111,14 +109,12 @@ def questions(version: str, directory: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
+def version(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def told(
-    version: str, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
+def told(version, checkout, interpreter, tmp_path_factory):
     """What a version's code did with everything that is asked."""
     directory = tmp_path_factory.mktemp("faults")
     python, paths = (
@@ -136,17 +132,17 @@ def told(
     return answers
 
 
-def raised(answer: Any) -> str:
+def raised(answer):
     """The exception's first line; empty where there was none."""
     return str(answer["raised"]).splitlines()[0] if isinstance(answer, dict) and "raised" in answer else ""
 
 
-def test_rows_shorter_than_2048_are_refused(told: dict[str, Any]) -> None:
+def test_rows_shorter_than_2048_are_refused(told):
     assert "seq_length should be larger than 2048 when use mask_compression" in raised(told["short row"])
     assert told["shortest row"] == told["rendered row"] == [2048, 2048]
 
 
-def test_the_full_monitor_kills_the_first_update_or_does_nothing(told: dict[str, Any], version: str) -> None:
+def test_the_full_monitor_kills_the_first_update_or_does_nothing(told, version):
     assert told["rendered monitor"] == -1
     if version == "e8a8fc1":
         assert (
@@ -156,15 +152,13 @@ def test_the_full_monitor_kills_the_first_update_or_does_nothing(told: dict[str,
         assert told["full monitor"] == -1  # it does not look at the setting
 
 
-def test_a_constant_learning_rate_is_refused_whatever_the_schedule(told: dict[str, Any]) -> None:
+def test_a_constant_learning_rate_is_refused_whatever_the_schedule(told):
     for name in ("constant rate", "constant linear rate"):
         assert "the 'max_lr' must be greater than the 'min_lr'" in raised(told[name])
     assert raised(told["rendered rate"]) == raised(told["remedy of a constant rate"]) == ""
 
 
-def test_the_optimizer_on_the_host_wants_what_it_is_not_given(
-    told: dict[str, Any], version: str, checkout: Find
-) -> None:
+def test_the_optimizer_on_the_host_wants_what_it_is_not_given(told, version, checkout):
     line = raised(told["optimizer on the host"])
     assert "parameters number of the function is 2, but the number of provided arguments is 1" in line
     e8a8fc1 = (checkout("mindformers-051d65f"), "mindformers/wrapper/wrapper.py")
@@ -176,7 +170,7 @@ def test_the_optimizer_on_the_host_wants_what_it_is_not_given(
     assert "self.optimizer(grads, clip_value)" not in cell or "self.enable_offload = False" in cell
 
 
-def test_completions_differ_as_far_as_replicas_do(told: dict[str, Any]) -> None:
+def test_completions_differ_as_far_as_replicas_do(told):
     for count in REPLICAS:
         job = job_of(
             "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "layout.generate.data_parallel=2",
@@ -188,7 +182,7 @@ def test_completions_differ_as_far_as_replicas_do(told: dict[str, Any]) -> None:
     assert set(told["1 replicas"]) == {1}  # all alike: every advantage 0
 
 
-def test_vllms_model_under_mindformers_generation(told: dict[str, Any], version: str) -> None:
+def test_vllms_model_under_mindformers_generation(told, version):
     if version == "e8a8fc1":
         assert (
             raised(told["debugging"]) == "AttributeError: 'numpy.ndarray' object has no attribute 'outputs'"
@@ -197,14 +191,12 @@ def test_vllms_model_under_mindformers_generation(told: dict[str, Any], version:
         assert set(told["debugging"]) == {GENERATIONS}
 
 
-def test_a_row_of_ours_holds_a_whole_pack(told: dict[str, Any]) -> None:
+def test_a_row_of_ours_holds_a_whole_pack(told):
     assert told["rendered packs"] == 4  # 16 samples, 4 each
     assert told["packs that do not fit"] > 4
 
 
-def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(
-    told: dict[str, Any], version: str
-) -> None:
+def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(told, version):
     job = job_of(*SEVEN, f"engine.contract={version}")
     found = leftover(job.model, job.engine.tokenizer)
     assert found is not None
@@ -212,13 +204,13 @@ def test_the_stop_token_of_qwen_stays_as_a_letter_unless_the_file_is_read(
     assert told["qwen, file"]["text"] == [ANSWER] and told["qwen, file"]["eos"] == 151643
 
 
-def test_another_vocabulary_is_read_from_its_own_file(told: dict[str, Any]) -> None:
+def test_another_vocabulary_is_read_from_its_own_file(told):
     assert told["tiny, file"] == {"text": [ANSWER], "eos": 256, "largest": 258}
     forced = told["tiny, qwen"]  # pads with an id that has no row in the weights, if it reads the ids at all
     assert raised(forced) or forced["eos"] == 151643
 
 
-def test_what_is_not_handed_on(version: str, checkout: Find) -> None:
+def test_what_is_not_handed_on(version, checkout):
     worker = checkout(f"mindrlhf-{version}") / "mindrlhf/worker/infer_worker.py"
     calls = [
         node for node in ast.walk(ast.parse(worker.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)
@@ -236,7 +228,7 @@ def test_what_is_not_handed_on(version: str, checkout: Find) -> None:
     assert not any("WORLD_SIZE" in script.read_text(encoding="utf-8") for script in examples)
 
 
-def test_deepseeks_network_is_not_told_where_samples_end(checkout: Find) -> None:
+def test_deepseeks_network_is_not_told_where_samples_end(checkout):
     home = checkout("mindrlhf-e8a8fc1")
     source = (home / "mindrlhf/models/grpo_models.py").read_text(encoding="utf-8")
     branch = source.split('self.model_type == "deepseek_training"')[1].split("else:")[0]

@@ -1,13 +1,8 @@
 """mindrlhf teaches: 40 steps raise the greedy accuracy on questions that no step has shown."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.e2e.outside import result, rows
-from tests.upstream.mindrlhf.conftest import Upstream
 from tests.upstream.mindrlhf.runs import finish
 
 pytestmark = pytest.mark.upstream
@@ -15,7 +10,7 @@ STEPS = 40
 
 
 @pytest.mark.timeout(3600)
-def test_forty_steps_raise_greedy_accuracy(upstream: Upstream, tmp_path: Path) -> None:
+def test_forty_steps_raise_greedy_accuracy(upstream, tmp_path):
     done = finish(
         upstream("e8a8fc1"),
         tmp_path,

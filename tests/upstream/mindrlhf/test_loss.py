@@ -4,8 +4,6 @@ tests/stages/grpo/test_trl.py holds our loss and gradients to the same numbers o
 docs/engines/mindrlhf.md says where mindrlhf differs, and why.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -23,7 +21,6 @@ from stages.grpo.algorithm.grpo import group_advantages
 from tests.stages.engines.mindrlhf.jobs import job_of
 from tests.stages.grpo import small
 from tests.stages.grpo.test_trl import CASES, GOLDEN, model_config
-from tests.upstream.conftest import Find
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 PROGRAM = Path(__file__).with_name("loss_program.py")
@@ -33,7 +30,7 @@ KEYS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_
         "vocab_size", "rms_norm_eps", "rope_theta")  # fmt: skip
 
 
-def configs(directory: Path, version: str, case: str) -> Path:
+def configs(directory, version, case):
     """Our files of a run with the golden batch's model; one pack an update."""
     model, wanted = model_config("qwen2"), CASES[case]
     job = job_of(
@@ -62,7 +59,7 @@ def configs(directory: Path, version: str, case: str) -> Path:
     return places.configs / "grpo_config.yaml"
 
 
-def write_batch(file: Path, golden: dict[str, np.ndarray], temperature: float) -> None:
+def write_batch(file, golden, temperature):
     """The golden batch for the program.
 
     mindrlhf knows no temperature in its log-probabilities (grpo_models.py:114, logprobs_of_labels); the last
@@ -77,9 +74,7 @@ def write_batch(file: Path, golden: dict[str, np.ndarray], temperature: float) -
 
 
 @pytest.mark.parametrize("case", ["grpo", "grpo_without_kl"])
-def test_loss_and_gradient_norm_are_trls(
-    case: str, checkout: Find, interpreter: Find, tmp_path: Path
-) -> None:
+def test_loss_and_gradient_norm_are_trls(case, checkout, interpreter, tmp_path):
     version = "e8a8fc1"  # the older one makes experience in one function, from prompts to samples
     golden = dict(np.load(GOLDEN / "qwen2.npz"))
     temperature = json.loads(str(golden["settings"]))["temperature"]
@@ -106,18 +101,14 @@ def test_loss_and_gradient_norm_are_trls(
     assert pytest.approx(expected, rel=1e-5, abs=1e-6) == result["advantages"].reshape(4, 3).T
 
 
-def run(config: Path, mindrlhf: Path, mindformers: Path, python: Path) -> dict[str, np.ndarray]:
+def run(config, mindrlhf, mindformers, python):
     """What mindrlhf computes, in a process of its own under msrun."""
     place = config.parents[1]
     shim.write_script(place / "answers.json", [])
     paths = {"PYTHONPATH": f"{mindrlhf}:{mindformers}"}
     environment = msrun.environment(
         python,
-        {
-            "PATH": os.environ["PATH"],
-            "HOME": str(place),
-            **shim.environment(place / "answers.json", paths),
-        },
+        {"PATH": os.environ["PATH"], "HOME": str(place), **shim.environment(place / "answers.json", paths)},
     )
     command = msrun.command(
         [str(PROGRAM), str(config), str(place / "batch.npz"), str(place / "result.npz")],

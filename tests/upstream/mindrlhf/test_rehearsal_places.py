@@ -1,10 +1,5 @@
 """Every place that a rehearsal stands on is at the line that we read."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from stages.engines.mindformers.rehearsal import places as mindformers
@@ -22,9 +17,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.core]
         ("mindformers", mindformers.COMMIT, mindformers.PLACES),
     ],
 )
-def test_places_are_where_they_were_read(
-    checkout: Callable[[str], Path], name: str, version: str, places: tuple
-) -> None:
+def test_places_are_where_they_were_read(checkout, name, version, places):
     home = checkout(f"{name}-{version}")
     assert list(moved(home, "", places, version)) == []
     for place in places:

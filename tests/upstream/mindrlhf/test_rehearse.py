@@ -1,7 +1,5 @@
 """grpoflow rehearse with mindrlhf itself; with a small vocabulary, for Qwen's takes minutes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -12,7 +10,7 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.compose import compose
 from stages.base.reader import read
-from stages.engines.mindrlhf.config import VERSIONS, Version
+from stages.engines.mindrlhf.config import VERSIONS
 from stages.fetch.stage import build_model
 from stages.models.config import ModelConfig
 from tests.upstream.mindrlhf.boxed_model import special_ids
@@ -23,7 +21,7 @@ QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, checkout: Find, interpreter: Find) -> list[str]:
+def recipe(tmp_path, checkout, interpreter):
     """Everything but the checkout of mindrlhf."""
     data, model = tmp_path / "data", tmp_path / "model"
     data.mkdir()
@@ -45,16 +43,14 @@ def recipe(tmp_path: Path, checkout: Find, interpreter: Find) -> list[str]:
     ]  # fmt: skip
 
 
-def told_of(out: str, state: str | None = None) -> dict[str, str]:
+def told_of(out, state=None):
     """What the report of a rehearsal says that printed `out`, of the proofs in a state."""
     report = json.loads((Path(out.rpartition("=")[2].strip()).parent / "report.json").read_text())
     return {proof["what"]: proof["told"] for proof in report["proofs"] if state in (None, proof["state"])}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_recipe_passes_and_plan_knows(
-    checkout: Find, recipe: list[str], version: Version, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
     recipe = [*recipe, f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"]
     assert main(["rehearse", *recipe]) == 0
     out = capsys.readouterr().out
@@ -66,9 +62,7 @@ def test_a_recipe_passes_and_plan_knows(
     assert "not rehearsed" not in capsys.readouterr().out
 
 
-def test_a_reward_that_is_never_earned_fails_with_its_cause(
-    checkout: Find, recipe: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reward_that_is_never_earned_fails_with_its_cause(checkout, recipe, capsys):
     broken = ["dataset.solution=answer", f"engine.mindrlhf_home={checkout('mindrlhf-e8a8fc1')}"]
     assert main(["rehearse", *recipe, *broken]) == 1
     failed = told_of(capsys.readouterr().out, "failed")
@@ -78,13 +72,8 @@ def test_a_reward_that_is_never_earned_fails_with_its_cause(
 
 @pytest.mark.parametrize(("pays", "code"), [("0.5 * reward", 0), ("0.5", 1)])
 def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
-    tmp_path: Path,
-    checkout: Find,
-    recipe: list[str],
-    pays: str,
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    tmp_path, checkout, recipe, pays, code, capsys
+):
     mine = Path(shutil.copytree(checkout("mindrlhf-e8a8fc1"), tmp_path / "mine"))
     file, line = mine / "mindrlhf/reward/reward_fn.py", '(completions, solution, model_name="qwen")\n'
     before, after = file.read_text(encoding="utf-8").split(line)
@@ -97,9 +86,7 @@ def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
         assert "pay every completion alike" in told
 
 
-def test_a_checkout_with_a_moved_place_is_refused(
-    tmp_path: Path, checkout: Find, recipe: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_checkout_with_a_moved_place_is_refused(tmp_path, checkout, recipe, capsys):
     edited = tmp_path / "edited"
     shutil.copytree(checkout("mindrlhf-e8a8fc1"), edited)
     file = edited / "mindrlhf" / "worker" / "infer_worker.py"

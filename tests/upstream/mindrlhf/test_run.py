@@ -1,7 +1,5 @@
 """The way from fetch to report through mindrlhf itself: run, killed, and with what can go wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -12,12 +10,12 @@ import pytest
 from stages.weights.tensors import load
 from tests.e2e.outside import artifact, living, result, rows
 from tests.stages.grpo.test_metrics import events
-from tests.upstream.mindrlhf.runs import STEPS, Finish, Stopped
+from tests.upstream.mindrlhf.runs import STEPS
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
-def check_finished(store: Path, updates: int = 2) -> None:
+def check_finished(store, updates=2):
     """What a run leaves: metrics of each step, completions, event files, weights that moved."""
     steps = rows(store, "grpo")
     assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
@@ -43,7 +41,7 @@ def check_finished(store: Path, updates: int = 2) -> None:
 
 
 @pytest.mark.core
-def test_the_older_commit_goes_from_fetch_to_report(older: Finish) -> None:
+def test_the_older_commit_goes_from_fetch_to_report(older):
     check_finished(older.store)
     assert result(older.store, "grpo")["contract"] == "0cd087455"
     assert 0 <= float(older.done.result["accuracy_grpo"]) <= 1
@@ -51,7 +49,7 @@ def test_the_older_commit_goes_from_fetch_to_report(older: Finish) -> None:
 
 
 @pytest.mark.core
-def test_a_killed_run_goes_on_from_its_last_checkpoint(killed: Stopped) -> None:
+def test_a_killed_run_goes_on_from_its_last_checkpoint(killed):
     left = killed.left / "checkpoints"
     for part in ("train", "optimizer", "ref"):
         assert json.loads((left / part / "rank_0" / "meta.json").read_text())["last_step"] == 2
@@ -64,7 +62,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(killed: Stopped) -> None:
 
 
 @pytest.mark.core
-def test_the_optimizer_goes_on_too(killed: Stopped) -> None:
+def test_the_optimizer_goes_on_too(killed):
     """The learning rate falls by the optimizer's own count of updates, which its checkpoint holds."""
     rates = [row["lr"] for row in rows(killed.store, "grpo")]  # of the last of a step's two updates
     peak, last, updates = 1e-4, 1e-4 * 2e-4, 6

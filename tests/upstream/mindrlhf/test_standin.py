@@ -1,18 +1,13 @@
 """The stand-in of tests/data beside mindrlhf itself: same overrides and kill, the same to be seen outside."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stages.engines.mindrlhf import logs
 from tests.e2e.outside import artifact, rows
-from tests.upstream.mindrlhf.conftest import Upstream
-from tests.upstream.mindrlhf.runs import STEPS, Finish, Stopped, finish, record
+from tests.upstream.mindrlhf.runs import STEPS, finish, record
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(1800)]
 READ = (logs._PLAN, logs._BEGIN, logs._METRICS, logs._SAVED, logs.UPDATE, logs._SPEED)
@@ -23,17 +18,17 @@ ONLY_STANDIN = re.compile(r"checkpoints/\.barrier/.*")
 
 
 @pytest.fixture(scope="module")
-def killed_standin(standin: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+def killed_standin(standin, tmp_path_factory):
     hangs = "+engine.env.STANDIN='hang@2'"  # else the kill might come too late
     return record(standin("e8a8fc1"), tmp_path_factory.mktemp("standin"), first=[hangs])
 
 
 @pytest.fixture(scope="module")
-def older_standin(standin: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Finish:
+def older_standin(standin, tmp_path_factory):
     return finish(standin("0cd087455"), tmp_path_factory.mktemp("older_standin"))
 
 
-def shape(line: str) -> str:
+def shape(line):
     """A log line without what differs from run to run: stamp, source file, numbers, the path of a file."""
     line = re.sub(r"^[-\d]{10} [:,\d]{12}", "STAMP", line.rstrip())
     line = re.sub(r"\[[^\[\]]*\.py:\d+\]", "[SOURCE]", line)
@@ -46,13 +41,13 @@ def shape(line: str) -> str:
     return head + separator + text
 
 
-def shapes(log: str) -> list[str]:
+def shapes(log):
     """The lines that grpoflow reads, in order."""
     lines = [line for line in log.splitlines() if logs.FINISHED in line or any(p.search(line) for p in READ)]
     return [shape(line) for line in lines]
 
 
-def tensors(file: Path) -> dict[str, Any]:
+def tensors(file):
     """Header of a safetensors file without offsets: name -> shape and dtype, and the metadata."""
     data = file.read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
@@ -61,30 +56,30 @@ def tensors(file: Path) -> dict[str, Any]:
     }
 
 
-def names(root: Path, leave_out: re.Pattern[str]) -> set[str]:
+def names(root, leave_out):
     found = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
     return {name for name in found if not leave_out.fullmatch(name)}
 
 
-def test_log_lines(killed: Stopped, killed_standin: Stopped) -> None:
+def test_log_lines(killed, killed_standin):
     assert len(shapes(killed.before)) >= 1 + 2 * 6
     assert shapes(killed_standin.before) == shapes(killed.before)
     assert shapes(killed_standin.after) == shapes(killed.after)
 
 
-def test_log_lines_of_the_older_version(older: Finish, older_standin: Finish) -> None:
+def test_log_lines_of_the_older_version(older, older_standin):
     assert len(shapes(older.log)) == 2 + 6 * STEPS
     assert shapes(older_standin.log) == shapes(older.log)
 
 
-def test_file_names(killed: Stopped, killed_standin: Stopped) -> None:
+def test_file_names(killed, killed_standin):
     assert names(killed_standin.left, ONLY_STANDIN) == names(killed.left, ONLY_UPSTREAM)
     assert killed_standin.resumed == killed.resumed
     assert "ref/resume_record/latest_checkpointed_iteration.txt" in killed.resumed
 
 
 @pytest.mark.parametrize("part", ["train", "optimizer", "ref"])
-def test_checkpoints(part: str, killed: Stopped, killed_standin: Stopped) -> None:
+def test_checkpoints(part, killed, killed_standin):
     ours, theirs = (one.left / "checkpoints" / part / "rank_0" for one in (killed_standin, killed))
     files = sorted(theirs.glob("*.safetensors"))
     assert len(files) == 2
@@ -93,7 +88,7 @@ def test_checkpoints(part: str, killed: Stopped, killed_standin: Stopped) -> Non
     assert json.loads((ours / "meta.json").read_text()) == json.loads((theirs / "meta.json").read_text())
 
 
-def test_checkpoints_of_the_older_version(older: Finish, older_standin: Finish) -> None:
+def test_checkpoints_of_the_older_version(older, older_standin):
     ours, theirs = (
         artifact(one.store, "grpo") / "train/rank_0/policy_model_rank_0-1_3.safetensors"
         for one in (older_standin, older)
@@ -101,7 +96,7 @@ def test_checkpoints_of_the_older_version(older: Finish, older_standin: Finish) 
     assert tensors(ours) == tensors(theirs)
 
 
-def test_metrics_and_completions(killed: Stopped, killed_standin: Stopped) -> None:
+def test_metrics_and_completions(killed, killed_standin):
     for file in ("metrics.jsonl", "completions.jsonl"):
         ours, theirs = (rows(one.store, "grpo", file)[0] for one in (killed_standin, killed))
         assert {key: type(value) for key, value in ours.items()} == {
@@ -114,5 +109,5 @@ def test_metrics_and_completions(killed: Stopped, killed_standin: Stopped) -> No
     assert {key: type(value) for key, value in ours.items()} == {key: type(v) for key, v in theirs.items()}
 
 
-def test_exit_codes(killed: Stopped, killed_standin: Stopped, older: Finish, older_standin: Finish) -> None:
+def test_exit_codes(killed, killed_standin, older, older_standin):
     assert [one.done.exit_code for one in (killed_standin, killed, older_standin, older)] == [0] * 4

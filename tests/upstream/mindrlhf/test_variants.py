@@ -1,7 +1,5 @@
 """What else mindrlhf can be asked for on one machine, and what can go wrong there."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,16 +11,13 @@ import pytest
 from stages.weights.tensors import load
 from tests.e2e import sweeping
 from tests.e2e.outside import artifact, living, result
-from tests.upstream.mindrlhf.conftest import Upstream
 from tests.upstream.mindrlhf.runs import STEPS, Recipe, command, finish, logs, run
 from tests.upstream.mindrlhf.test_run import check_finished
 
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
 
 
-def test_flat_files_two_iterations_recompute_and_a_reference_that_follows(
-    upstream: Upstream, tmp_path: Path
-) -> None:
+def test_flat_files_two_iterations_recompute_and_a_reference_that_follows(upstream, tmp_path):
     """ms_safetensors, num_iterations 2, the policy copied into the reference after each step, weights off the
     card while they are resharded."""
     done = finish(
@@ -39,7 +34,7 @@ def test_flat_files_two_iterations_recompute_and_a_reference_that_follows(
     check_finished(done.store, updates=4)
 
 
-def test_two_workers_share_the_prompts_and_hold_the_same_weights(upstream: Upstream, tmp_path: Path) -> None:
+def test_two_workers_share_the_prompts_and_hold_the_same_weights(upstream, tmp_path):
     done = finish(upstream("e8a8fc1"), tmp_path, "layout=dp2_mp1_pp1")
     check_finished(done.store, updates=1)  # a pack for each of the two
     ranks = [load(artifact(done.store, "grpo") / "train" / f"rank_{rank}") for rank in (0, 1)]
@@ -49,7 +44,7 @@ def test_two_workers_share_the_prompts_and_hold_the_same_weights(upstream: Upstr
     assert "run grpo train end" in logs(done.store, worker=1)[0]
 
 
-def test_a_sweep_of_two_points(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_sweep_of_two_points(upstream, tmp_path):
     store = tmp_path / "store"
     done = sweeping.run(store, *upstream("e8a8fc1").overrides("train.learning_rate=1e-4,2e-4"))
     assert done.exit_code == 0, done.stderr
@@ -60,9 +55,7 @@ def test_a_sweep_of_two_points(upstream: Upstream, tmp_path: Path) -> None:
     assert [one["steps"] for one in told] == [STEPS, STEPS]
 
 
-def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(
-    upstream: Upstream, tmp_path: Path
-) -> None:
+def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(upstream, tmp_path):
     """A user's own change of the checkout; it breaks in the second step."""
     recipe = upstream("e8a8fc1")
     home = Path(shutil.copytree(recipe.home, tmp_path / "mindrlhf"))
@@ -90,7 +83,7 @@ def test_a_reward_that_breaks_is_named_and_the_run_goes_on_when_it_is_mended(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk: needs root")
-def test_a_full_disk_ends_the_run_and_the_same_command_goes_on(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run_and_the_same_command_goes_on(upstream, tmp_path):
     """The checkpoints' disk holds two moments; then somebody frees space."""
     store = tmp_path / "store"
     work = store / ".work"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from stages.engines.mindspeed_rl.config import Version
 from stages.engines.mindspeed_rl.rehearsal.shim import environment
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS
-from tests.upstream.conftest import Find
 
 NAMES: dict[Version, tuple[str, ...]] = {
     "05a90d7": (
@@ -37,7 +35,7 @@ class Window:
     python: Path
 
     @property
-    def overrides(self) -> list[str]:
+    def overrides(self):
         """What names it to grpoflow, with what stands in for an NPU."""
         return [
             "engine=mindspeed_rl",
@@ -47,7 +45,7 @@ class Window:
             *[f'+engine.env.{name}="{value}"' for name, value in environment({}).items()],
         ]
 
-    def standin(self, root: Path) -> list[str]:
+    def standin(self, root):
         """What names the stand-in of the same window to grpoflow instead, with upstream's templates."""
         home = Path(shutil.copytree(HOME, root / "checkouts"))
         own = home / WINDOWS[self.version].name
@@ -61,28 +59,21 @@ class Window:
 
 
 @pytest.fixture(scope="session", params=list(NAMES))
-def window(
-    request: pytest.FixtureRequest,
-    checkout: Find,
-    interpreter: Find,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Window:
+def window(request, checkout, interpreter, tmp_path_factory):
     return make_window(request.param, checkout, interpreter, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def newest(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory) -> Window:
+def newest(checkout, interpreter, tmp_path_factory):
     return make_window("05a90d7", checkout, interpreter, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def older(checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory) -> Window:
+def older(checkout, interpreter, tmp_path_factory):
     return make_window("667a547", checkout, interpreter, tmp_path_factory)
 
 
-def make_window(
-    version: Version, checkout: Find, interpreter: Find, tmp_path_factory: pytest.TempPathFactory
-) -> Window:
+def make_window(version, checkout, interpreter, tmp_path_factory):
     python = interpreter("mindspeed")
     rl, llm, mindspeed, megatron = map(checkout, NAMES[version])
     root = tmp_path_factory.mktemp(f"window_{version}")
@@ -91,7 +82,7 @@ def make_window(
     return Window(version, home, lay_out(root / "MindSpeed-LLM", [*llm.iterdir(), *beside]), python)
 
 
-def lay_out(target: Path, parts: Iterable[Path]) -> Path:
+def lay_out(target, parts):
     """A directory of links: nothing is written into a checkout."""
     target.mkdir()
     for part in parts:

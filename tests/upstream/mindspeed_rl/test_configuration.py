@@ -4,11 +4,7 @@ Hydra's composition, parse_training_config with validate_rl_args, and Megatron's
 initialize_megatron, as stages/engines/mindspeed_rl/rehearsal/validate.py calls them.
 """
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,12 +12,11 @@ import yaml
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
 from stages.engines.mindspeed_rl import engine
-from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.job import Places
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
 from stages.engines.mindspeed_rl.train import places_of
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
-from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = pytest.mark.upstream
 SIZES = ("0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b")
@@ -45,7 +40,7 @@ OTHERWISE = {
 """Keys of some of its model files alone, which we do not write. What is wide beside experts is nowhere."""
 
 
-def jobs(version: str, *overrides: str) -> list[Job]:
+def jobs(version, *overrides):
     """Of every layout that the engine accepts; `grpoflow layouts` lists the same."""
     fixed = ["engine=mindspeed_rl", "model.path=/models/qwen", f"engine.contract={version}"]
     batch = ["train.prompts_per_step=384", "launcher.cards_per_node=64"]
@@ -56,7 +51,7 @@ def jobs(version: str, *overrides: str) -> list[Job]:
     return [engine.job(choice.config) for choice in found]
 
 
-def write(directory: Path, job: Job, tokenizer: Path, resume: bool) -> dict[str, Any]:
+def write(directory, job, tokenizer, resume):
     root = places_of(directory)
     places = Places(root.root, tokenizer, root.weights)
     values = train_config(job, places, resume)
@@ -65,7 +60,7 @@ def write(directory: Path, job: Job, tokenizer: Path, resume: bool) -> dict[str,
     return values
 
 
-def expected(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def expected(values):
     """What Megatron must have made of each role, counted from the file alone."""
     network = values["model"][values["megatron_training"]["model"]]
     found = {}
@@ -93,7 +88,7 @@ def expected(values: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def assert_accepted(answer: dict[str, Any], values: dict[str, Any]) -> None:
+def assert_accepted(answer, values):
     """Upstream accepts a file, and makes of it what it says."""
     assert answer.get("error") is None, f"{values['actor_config']}\n{answer['error']}"
     assert {role: answer["roles"][role] for role in expected(values)} == expected(values), values[
@@ -102,7 +97,7 @@ def assert_accepted(answer: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 @pytest.mark.core
-def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_path: Path) -> None:
+def test_it_accepts_its_own_size_and_tells_what_it_refuses(window, tmp_path):
     (job,) = jobs(
         window.version, "model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"
     )
@@ -125,9 +120,7 @@ def test_it_accepts_its_own_size_and_tells_what_it_refuses(window: Window, tmp_p
 
 
 @pytest.mark.parametrize("size", ["8b", "32b", "30b_a3b", "235b_a22b"])
-def test_it_accepts_qwen3_as_its_own_model_files_describe_it(
-    newest: Window, size: str, tmp_path: Path
-) -> None:
+def test_it_accepts_qwen3_as_its_own_model_files_describe_it(newest, size, tmp_path):
     (job,) = jobs(newest.version, f"model=qwen3_{size}", "layout=dp4_mp2_pp2")
     values = write(tmp_path / "own", job, tmp_path, resume=False)
     assert_accepted(
@@ -144,7 +137,7 @@ def test_it_accepts_qwen3_as_its_own_model_files_describe_it(
 
 
 @pytest.mark.timeout(1500)
-def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window: Window, tmp_path: Path) -> None:
+def test_it_accepts_every_size_and_layout_that_the_engine_accepts(window, tmp_path):
     given = []
     for size, (cards, variant) in itertools.product(SIZES, zip(CARDS, VARIANTS, strict=True)):
         options = variant if size == VARIED else ()

@@ -3,24 +3,18 @@
 And the stand-in's beside them, whose files tests without upstream trust.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
 from stages.engines.mindspeed_rl import convert, export
 from stages.fetch.builtin import write_model
 from stages.fetch.tokenizer_files import ending_ids, write_trained
 from stages.weights.sources import open_directory
 from stages.weights.tensors import load as load_weights
 from tests.upstream.mindspeed_rl import alone
-from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = pytest.mark.upstream
 SHAPE = [
@@ -41,7 +35,7 @@ LAYOUTS = {
 }
 
 
-def make_model(config: Config, directory: Path, dtype: str) -> Path:
+def make_model(config, directory, dtype):
     """As fetch leaves it: random bfloat16 weights and a config.json, modes of a user's own.
 
     Args:
@@ -60,7 +54,7 @@ def make_model(config: Config, directory: Path, dtype: str) -> Path:
     return directory
 
 
-def state(directory: Path) -> dict[str, tuple[object, ...]]:
+def state(directory):
     found = {}
     for file in sorted(directory.rglob("*")):
         status = file.lstat()
@@ -70,7 +64,7 @@ def state(directory: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def there_and_back(window: Window, name: str, root: Path, dtype: str = "torch_dtype") -> None:
+def there_and_back(window, name, root, dtype="torch_dtype"):
     """And the stand-in writes files of the same names, types and modes, both ways."""
     recipe = [*window.overrides, *SHAPE, "model.path=/models/qwen", *LAYOUTS[name]]
     theirs, standins = root / "theirs", root / "standins"
@@ -89,32 +83,32 @@ def there_and_back(window: Window, name: str, root: Path, dtype: str = "torch_dt
     assert modes(made) == {name: modes(back)[name] for name in modes(made)}
 
 
-def files(directory: Path) -> set[str]:
+def files(directory):
     return {str(file.relative_to(directory)) for file in directory.rglob("*") if file.is_file()}
 
 
-def modes(directory: Path) -> dict[str, int]:
+def modes(directory):
     return {file.name: file.stat().st_mode for file in directory.iterdir()}
 
 
-def dtypes(directory: Path) -> dict[str, str]:
+def dtypes(directory):
     return {name: stored.dtype for name, stored in open_directory(directory).items()}
 
 
-def assert_equal(old: Mapping[str, np.ndarray], new: Mapping[str, np.ndarray]) -> None:
+def assert_equal(old, new):
     assert old.keys() == new.keys()
     for name, value in old.items():
         assert value.shape == new[name].shape and value.tobytes() == new[name].tobytes(), name
 
 
 @pytest.mark.core
-def test_there_and_back_with_uneven_stages(newest: Window, tmp_path: Path) -> None:
+def test_there_and_back_with_uneven_stages(newest, tmp_path):
     there_and_back(newest, "uneven_tied", tmp_path, dtype="dtype")
 
 
 @pytest.mark.parametrize("layout", ["tp1pp1", "tp2pp2"])
 @pytest.mark.parametrize("shape", [QWEN3, QWEN3_MOE], ids=["dense", "experts"])
-def test_qwen3_there_and_back(newest: Window, shape: list[str], layout: str, tmp_path: Path) -> None:
+def test_qwen3_there_and_back(newest, shape, layout, tmp_path):
     config = load([*newest.overrides, *shape, "model.path=/models/qwen", *LAYOUTS[layout]])
     fetched = make_model(config, tmp_path / "model", "torch_dtype")
     mcore = alone.run(convert, config, {"fetch": fetched}, tmp_path / "convert")
@@ -123,9 +117,9 @@ def test_qwen3_there_and_back(newest: Window, shape: list[str], layout: str, tmp
 
 
 @pytest.mark.parametrize("name", ["tp1pp1", "tp2pp2"])
-def test_there_and_back(window: Window, name: str, tmp_path: Path) -> None:
+def test_there_and_back(window, name, tmp_path):
     there_and_back(window, name, tmp_path)
 
 
-def test_there_and_back_with_uneven_stages_in_the_older_window(older: Window, tmp_path: Path) -> None:
+def test_there_and_back_with_uneven_stages_in_the_older_window(older, tmp_path):
     there_and_back(older, "uneven_tied", tmp_path)

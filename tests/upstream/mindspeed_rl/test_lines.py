@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(window: Window, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(window, tmp_path_factory):
     """One process for all of them."""
     root = tmp_path_factory.mktemp("lines")
     contract_of = f"engine.contract={window.version}"
@@ -80,7 +79,7 @@ def told(window: Window, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     yield Told(window, said, fetched, ask(window, request))
 
 
-def ask(window: Window, request: dict[str, Any]) -> dict[str, Any]:
+def ask(window, request):
     mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [str(window.python), str(PROGRAM), str(window.home)]
     done = subprocess.run(
@@ -92,31 +91,29 @@ def ask(window: Window, request: dict[str, Any]) -> dict[str, Any]:
     return answers
 
 
-def standin_line(home: str) -> str:
+def standin_line(home):
     command = [sys.executable, "-c", STANDIN, str(HOME), home]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     return done.stderr.splitlines()[-1]
 
 
-def pairs(line: str) -> list[tuple[str, float]]:
+def pairs(line):
     return [(name, float(value)) for name, value in re.findall(r"([\w./-]+) : (\S+)", line)]
 
 
-def found_in(tmp_path: Path, log: str) -> str | None:
+def found_in(tmp_path, log):
     (tmp_path / "worker_0.log").write_text(log)
     first = diagnose(tmp_path).first
     return first.failure.name if first is not None and first.failure is not None else None
 
 
-def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(
-    told: Told, tmp_path: Path
-) -> None:
+def test_workers_meet_with_the_variables_that_are_rendered_and_not_without_rank(told, tmp_path):
     rendered, without = told.answers["meets"]
     assert isinstance(rendered, int) and rendered > 0
     assert "KeyError: 'RANK'" in without and found_in(tmp_path, without) == "mindspeed_rl_rank"
 
 
-def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(told: Told, tmp_path: Path) -> None:
+def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(told, tmp_path):
     if told.window.version == "667a547":
         assert told.answers["port"] > 0 and contract.broken_port(str(told.window.home)) is None
         return
@@ -124,12 +121,12 @@ def test_the_newest_launcher_breaks_where_doctor_and_diagnose_say(told: Told, tm
     assert found_in(tmp_path, told.answers["port"]) == "mindspeed_rl_port"
 
 
-def test_prompts_up_to_the_longest_length_are_kept(told: Told) -> None:
+def test_prompts_up_to_the_longest_length_are_kept(told):
     wanted = [length for length in LENGTHS if length <= LONGEST]
     assert told.answers["kept"] == [dict.fromkeys(sorted(tokenize.COLUMNS), length) for length in wanted]
 
 
-def test_every_template_of_the_checkout_asks_what_evaluate_asks(told: Told, tmp_path: Path) -> None:
+def test_every_template_of_the_checkout_asks_what_evaluate_asks(told, tmp_path):
     config = load([*BASE, f"engine.mindspeed_rl_home={told.window.home}"])
     known, refused = Tokenizer.from_file(str(told.fetched / "tokenizer.json")).get_vocab_size(), set()
     rows = [Row(number, question, "#### 4") for number, question in enumerate(QUESTIONS)]
@@ -150,7 +147,7 @@ def test_every_template_of_the_checkout_asks_what_evaluate_asks(told: Told, tmp_
     assert refused == {"llama3"}
 
 
-def test_the_stand_in_writes_an_iterations_line_as_upstream_does(told: Told) -> None:
+def test_the_stand_in_writes_an_iterations_line_as_upstream_does(told):
     assert told.answers["line"].partition("] ")[2] == told.said.partition("] ")[2]
     source = "\n".join(
         file.read_text(encoding="utf-8") for file in (told.window.home / "mindspeed_rl").rglob("*.py")

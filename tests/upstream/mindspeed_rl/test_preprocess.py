@@ -1,7 +1,5 @@
 """Both windows' own preprocess_data.py inside our tokenize stage: its ids are ours; the stand-in's files."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -9,14 +7,13 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
 from stages.base.context import Context
 from stages.engines.mindspeed_rl import tokenize
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.fetch.config import DatasetConfig
 from stages.fetch.stage import run as fetch
 from tests.upstream.mindspeed_rl import alone
-from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 ROWS, HELD_OUT = 24, 8
@@ -28,7 +25,7 @@ TEMPLATES = {"05a90d7": "qwen3", "667a547": "qwen_r1"}
 """Those whose code differs; test_lines.py has them all."""
 
 
-def read_rows(stem: Path) -> list[list[int]]:
+def read_rows(stem):
     """Megatron's indexed data set, read from its definition alone: int32 values and their lengths."""
     index = stem.with_suffix(".idx").read_bytes()
     assert index.startswith(b"MMIDIDX\x00\x00")
@@ -43,7 +40,7 @@ def read_rows(stem: Path) -> list[list[int]]:
     return rows
 
 
-def make_inputs(config: Config, root: Path) -> dict[str, Path]:
+def make_inputs(config, root):
     """As fetch leaves a model and fetch_dataset its rows."""
     inputs = {stage: root / stage for stage in ("fetch", "fetch_dataset")}
     for directory in inputs.values():
@@ -62,7 +59,7 @@ def make_inputs(config: Config, root: Path) -> dict[str, Path]:
     return inputs
 
 
-def test_prompts_have_our_ids_and_labels_are_the_answers(window: Window, tmp_path: Path) -> None:
+def test_prompts_have_our_ids_and_labels_are_the_answers(window, tmp_path):
     recipe = [*window.overrides, *RECIPE, f"engine.prompt_type={TEMPLATES[window.version]}"]
     config = load(recipe)
     inputs = make_inputs(config, tmp_path)

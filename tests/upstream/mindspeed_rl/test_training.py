@@ -1,7 +1,5 @@
 """train_grpo.py through `grpoflow run` on real Ray, as far as it comes without MSAdapter and an NPU."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +11,7 @@ from pipeline.config.load import load
 from stages.base.context import Context
 from stages.fetch.stage import run as fetch
 from tests.e2e.conftest import run_plain
-from tests.upstream.mindspeed_rl.conftest import Window, lay_out
+from tests.upstream.mindspeed_rl.conftest import lay_out
 
 pytestmark = pytest.mark.upstream
 RECIPE = [
@@ -26,7 +24,7 @@ RECIPE = [
 LAUNCHER = Path("mindspeed_rl/workers/scheduler/launcher_ms.py")
 
 
-def mended(window: Window, root: Path) -> Path:
+def mended(window, root):
     """The checkout with launcher_ms.py's static method as 749829d^ has it."""
     package = window.home / "mindspeed_rl"
     home = lay_out(root / "mended", [part for part in window.home.iterdir() if part != package])
@@ -36,7 +34,7 @@ def mended(window: Window, root: Path) -> Path:
     return home
 
 
-def assert_stopped_at(stop: str, logs: Path) -> None:
+def assert_stopped_at(stop, logs):
     """Its workers came to initialize_megatron, after the data set was built, and no further."""
     (log,) = logs.glob(".logs/grpo-*/attempt_1/worker_0.log")
     said = log.read_text()
@@ -44,7 +42,7 @@ def assert_stopped_at(stop: str, logs: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(newest: Window, tmp_path: Path) -> None:
+def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(newest, tmp_path):
     home = mended(newest, tmp_path)
     done = run_plain(tmp_path / "store", *newest.overrides, f"engine.mindspeed_rl_home={home}", *RECIPE)
     assert done.exit_code == 1
@@ -55,9 +53,7 @@ def test_it_stops_where_it_asks_for_msadapter_and_the_run_says_so(newest: Window
 
 
 @pytest.mark.timeout(900)
-def test_a_rehearsal_passes_and_says_that_training_was_not_rehearsed(
-    older: Window, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rehearsal_passes_and_says_that_training_was_not_rehearsed(older, tmp_path, capsys):
     model, kept = tmp_path / "model", tmp_path / "kept"
     model.mkdir()
     fetch(Context("fetch", load(RECIPE[:2]).plain(), {}, model, tmp_path, tmp_path / "progress"))

@@ -1,9 +1,6 @@
 """The file for every size, cards and layout: parsed again and held to the facts."""
 
-from __future__ import annotations
-
 import ast
-from typing import Any
 
 import pytest
 import yaml
@@ -16,7 +13,7 @@ from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
 from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
-def declared() -> dict[str, set[str]]:
+def declared():
     """KEYS of the stand-in, written down apart from the code under test."""
     body = ast.parse((DATA / "mindformers_standin" / "run_mindformer.py").read_text()).body
     (keys,) = (node.value for node in body if isinstance(node, ast.Assign) and node.targets[0].id == "KEYS")
@@ -24,7 +21,7 @@ def declared() -> dict[str, set[str]]:
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> dict[str, Any]:
+def runs(draw):
     size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, tied = SIZES[size]
     mp = draw(st.sampled_from([n for n in POWERS if heads % n == 0 and kv_heads % n == 0]))
@@ -41,7 +38,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(runs())
-def test_every_rule_holds(run: dict[str, Any]) -> None:
+def test_every_rule_holds(run):
     micro = run["pp"] * run["micro"] if run["pp"] > 1 else run["micro"]
     batch = run["per_card"] * run["dp"] * micro
     job = job_of(
@@ -108,7 +105,7 @@ def test_every_rule_holds(run: dict[str, Any]) -> None:
         ("0_5b_1card", ["model=qwen2_5_0_5b", "layout=dp1_mp1_pp1", "tokenize.sft_length=2048"]),
     ],
 )
-def test_files_that_people_use_stay_as_they_are(name: str, overrides: list[str]) -> None:
+def test_files_that_people_use_stay_as_they_are(name, overrides):
     golden = DATA / "mindformers_golden" / f"{name}.yaml"
     text = dump(finetune(job_of(*overrides), PLACES, resume=False))
     assert text == golden.read_text(), f"{golden} differs; is the change meant?"

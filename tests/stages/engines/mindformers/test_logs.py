@@ -11,7 +11,7 @@ SINK = (
 )
 
 
-def test_a_step_in_our_names() -> None:
+def test_a_step_in_our_names():
     reader = LogReader(tokens=32 * 1024)
     assert reader.read(SINK) == {
         "step": 605, "loss": 1.125, "step_s": 0.5, "tokens_per_s": 65536, "lr": 9.5e-7, "grad_norm": 1.5,
@@ -27,22 +27,22 @@ def test_a_step_in_our_names() -> None:
         ("loss:   nan, ", {"loss": pytest.approx(float("nan"), nan_ok=True)}),
     ],
 )
-def test_losses_are_read_in_every_form(said: str, meant: dict[str, float]) -> None:
+def test_losses_are_read_in_every_form(said, meant):
     row = LogReader(1).read(SINK.replace("loss: 1.125, ", said))
     assert row is not None and row["loss"] == meant["loss"]
 
 
-def test_what_is_not_said_is_left_out() -> None:
+def test_what_is_not_said_is_left_out():
     line = SINK.replace("lr: 9.5e-07, ", "").replace("global_norm: [1.5]", "global_norm: None")
     row = LogReader(1).read(line.replace("per_step_time: 500ms", "per_step_time: 0ms"))
     assert row == {"step": 605, "loss": 1.125, "overflow": 0.0}
 
 
 @pytest.mark.parametrize("cond", ["True", "[ True]", "1"])
-def test_an_overflow_is_told(cond: str) -> None:
+def test_an_overflow_is_told(cond):
     row = LogReader(1).read(SINK.replace("overflow cond: False", f"overflow cond: {cond}"))
     assert row is not None and row["overflow"] == 1.0
 
 
-def test_other_lines_are_nothing() -> None:
+def test_other_lines_are_nothing():
     assert LogReader(1).read("  12.5% |██████  | 2.00000 samples/s/p  1:02:03 }") is None

@@ -6,10 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +16,14 @@ from stages.engines.rehearsal import VARIABLE
 
 
 @pytest.fixture(scope="module")
-def cpu() -> Iterator[Any]:
+def cpu():
     """Imports modules of grpoflow_cpu, which is nobody's package in this process."""
     sys.path.insert(0, str(shim.ON_PATH))
     yield lambda name: importlib.import_module(f"grpoflow_cpu.{name}")
     sys.path.remove(str(shim.ON_PATH))
 
 
-def _python(code: str, tmp_path: Path, **more: str) -> str:
+def _python(code, tmp_path, **more):
     """What a process prints that has ON_PATH, and a package `upstream` beside it."""
     (tmp_path / "upstream.py").write_text("value = 1\n")
     environment = {**os.environ, "PYTHONPATH": f"{shim.ON_PATH}{os.pathsep}{tmp_path}", **more}
@@ -37,13 +34,13 @@ def _python(code: str, tmp_path: Path, **more: str) -> str:
     return done.stdout.strip()
 
 
-def test_nothing_is_hooked_where_the_variable_is_not_set(tmp_path: Path) -> None:
+def test_nothing_is_hooked_where_the_variable_is_not_set(tmp_path):
     code = "import sys; print('grpoflow_cpu' in sys.modules)"
     assert _python(code, tmp_path) == "False"
     assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "True"
 
 
-def test_a_module_is_changed_before_its_importer_sees_it(tmp_path: Path) -> None:
+def test_a_module_is_changed_before_its_importer_sees_it(tmp_path):
     code = (
         "import sys; from grpoflow_cpu.hooks import Changed\n"
         "sys.meta_path.insert(0, Changed({'upstream': lambda module: setattr(module, 'value', 2)}))\n"
@@ -52,18 +49,18 @@ def test_a_module_is_changed_before_its_importer_sees_it(tmp_path: Path) -> None
     assert _python(code, tmp_path) == "2"
 
 
-def test_vllm_is_found_by_its_version_and_only_where_we_rehearse(tmp_path: Path) -> None:
+def test_vllm_is_found_by_its_version_and_only_where_we_rehearse(tmp_path):
     code = "import importlib.metadata as m; print(m.version('vllm'), m.version('numpy') != '')"
     assert _python(code, tmp_path, **{VARIABLE: "script.json"}) == "0.8.4 True"
 
 
-def test_the_users_own_pythonpath_stays(tmp_path: Path) -> None:
+def test_the_users_own_pythonpath_stays(tmp_path):
     found = shim.environment(tmp_path / "s.json", {"PYTHONPATH": "/own", "OTHER": "1"})
     assert found["PYTHONPATH"] == f"{shim.ON_PATH}{os.pathsep}/own"
     assert found["OTHER"] == "1"
 
 
-def _attention(query: Any, key: Any, value: Any, visible: Any) -> Any:
+def _attention(query, key, value, visible):
     """[N, T, D] in NumPy, float64."""
     groups = len(query) // len(key)
     key, value = np.repeat(key, groups, 0).astype(np.float64), np.repeat(value, groups, 0)
@@ -72,7 +69,7 @@ def _attention(query: Any, key: Any, value: Any, visible: Any) -> Any:
     return weights / weights.sum(-1, keepdims=True) @ value
 
 
-def test_packed_attention_looks_back_within_its_sequence_only(cpu: Any) -> None:
+def test_packed_attention_looks_back_within_its_sequence_only(cpu):
     from mindspore import Tensor
 
     random = np.random.default_rng(0)
@@ -86,7 +83,7 @@ def test_packed_attention_looks_back_within_its_sequence_only(cpu: Any) -> None:
     np.testing.assert_allclose(made, right, atol=1e-5)
 
 
-def test_masked_attention_follows_the_mask(cpu: Any) -> None:
+def test_masked_attention_follows_the_mask(cpu):
     from mindspore import Tensor
 
     random = np.random.default_rng(1)
@@ -97,21 +94,19 @@ def test_masked_attention_follows_the_mask(cpu: Any) -> None:
     np.testing.assert_allclose(made[0], _attention(query[0], key[0], value[0], mask[0] == 0), atol=1e-5)
 
 
-def test_an_unknown_layout_is_refused(cpu: Any) -> None:
+def test_an_unknown_layout_is_refused(cpu):
     with pytest.raises(NotImplementedError, match="BSH"):
         cpu("attention").FlashAttention(2, input_layout="BSH")
 
 
 @pytest.fixture
-def vllm(cpu: Any) -> ModuleType:
+def vllm(cpu):
     found: ModuleType = cpu("vllm")
     return found
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_every_other_completion_of_a_known_prompt_is_its_answer(
-    vllm: ModuleType, tmp_path: Path, rank: int
-) -> None:
+def test_every_other_completion_of_a_known_prompt_is_its_answer(vllm, tmp_path, rank):
     shim.write_script(tmp_path / "script.json", [([1, 2], [7, 8])])
     script = vllm.Script(tmp_path / "script.json", rank)
     told = [script.answer([1, 2]) for _ in range(4)]
@@ -119,16 +114,16 @@ def test_every_other_completion_of_a_known_prompt_is_its_answer(
     assert script.answer([3]) is None
 
 
-def _llm(vllm: ModuleType) -> Any:
+def _llm(vllm):
     llm = vllm.LLM.__new__(vllm.LLM)
     llm.random = np.random.default_rng(0)
     return llm
 
 
-def test_sampling_obeys_its_parameters(vllm: ModuleType) -> None:
+def test_sampling_obeys_its_parameters(vllm):
     llm, logits = _llm(vllm), np.log(np.array([0.5, 0.3, 0.15, 0.05]))
 
-    def drawn(**settings: Any) -> set[int]:
+    def drawn(**settings):
         wanted = vllm.SamplingParams(**settings)
         return {llm.choose(logits.copy(), wanted, []) for _ in range(200)}
 
@@ -139,13 +134,11 @@ def test_sampling_obeys_its_parameters(vllm: ModuleType) -> None:
     assert drawn(temperature=0, min_tokens=1, stop_token_ids=[0]) == {1}
 
 
-def test_a_completion_ends_with_the_stop_token_and_within_max_tokens(
-    vllm: ModuleType, tmp_path: Path
-) -> None:
+def test_a_completion_ends_with_the_stop_token_and_within_max_tokens(vllm, tmp_path):
     class Counting:
         """Says 5 after 4 after 3 ..."""
 
-        def logits(self, tokens: Any, last: Any) -> Any:
+        def logits(self, tokens, last):
             found = np.zeros((len(tokens), 10))
             found[np.arange(len(tokens)), tokens[np.arange(len(tokens)), last] + 1] = 1
             return found

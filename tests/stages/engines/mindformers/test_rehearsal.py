@@ -1,9 +1,6 @@
 """The rehearsal of supervised training renders what the run renders, but for sizes."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 from pipeline.config.load import load
 from stages.engines.mindformers.finetune_yaml import finetune
@@ -28,13 +25,13 @@ SIZES = {
 }  # fmt: skip
 
 
-def _rendered(values: dict[str, Any]) -> dict[str, Any]:
+def _rendered(values):
     job = Job.of(values)
     assert RULES.check(job) == []
     return flat(finetune(job, PLACES, resume=False), lists=True)
 
 
-def test_every_rendered_key_that_does_not_say_size_is_kept() -> None:
+def test_every_rendered_key_that_does_not_say_size_is_kept():
     own = load(RECIPE).plain()
     small = shrink(own, Path("/small"), Path("/script.json"))
     before, after = _rendered(own), _rendered(small)
@@ -45,6 +42,6 @@ def test_every_rendered_key_that_does_not_say_size_is_kept() -> None:
     assert steps and "model.model_config.hidden_size" in different
 
 
-def _without_checkpoints(rendered: dict[str, Any]) -> dict[str, Any]:
+def _without_checkpoints(rendered):
     """A list per pipeline stage becomes one value."""
     return {key: value for key, value in rendered.items() if not key.startswith("recompute_config.recompute")}

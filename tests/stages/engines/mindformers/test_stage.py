@@ -27,7 +27,7 @@ MODEL = make_model(torch_dtype="float32", param_init_type="float32")
 
 
 @pytest.fixture(params=["dp1_mp1_pp1", "dp1_mp2_pp2", "dp2_mp2_pp1"])
-def context(tmp_path: Path, request: pytest.FixtureRequest) -> Context:
+def context(tmp_path, request):
     changes = {key: value for key, value in dataclasses.asdict(MODEL).items() if isinstance(value, int)}
     sizes = [f"model.{key}={value}" for key, value in changes.items()]
     config = load(
@@ -48,17 +48,17 @@ def context(tmp_path: Path, request: pytest.FixtureRequest) -> Context:
     return Context("sft", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
 
 
-def degrees(context: Context) -> dict[str, int]:
+def degrees(context):
     layout: dict[str, int] = context.config["layout"]["train"]
     return layout
 
 
-def cards(context: Context) -> int:
+def cards(context):
     layout = degrees(context)
     return layout["data_parallel"] * layout["model_parallel"] * layout["pipeline_stage"]
 
 
-def checkpoint(context: Context, step: int, ranks: range | None = None) -> None:
+def checkpoint(context, step, ranks=None):
     """What mindformers saves after a step: each weight plus that many, Adam's moments, counters."""
     start = load_complete(context.work / "weights")
     for rank in ranks or range(cards(context)):
@@ -76,25 +76,25 @@ def checkpoint(context: Context, step: int, ranks: range | None = None) -> None:
         (folder / "meta.json").write_text("{")
 
 
-def load_complete(directory: Path) -> dict[str, np.ndarray]:
+def load_complete(directory):
     return {
         name: value for file in directory.glob("*.safetensors") for name, value in load_file(file).items()
     }
 
 
-def rendered(context: Context) -> dict:
+def rendered(context):
     values: dict = yaml.safe_load((context.work / "finetune.yaml").read_text())
     return values
 
 
-def launched(context: Context, said: str = ".........Training Over!.............") -> None:
+def launched(context, said=".........Training Over!............."):
     file = context.work / "start.json"
     logs = context.work.parent / "logs"
     (logs / "worker_0.log").write_text(f"INFO - {said}\n")
     file.write_text(json.dumps({**json.loads(file.read_text()), "logs": str(logs)}))
 
 
-def test_it_begins_from_the_fetched_weights_under_mindformers_names(context: Context) -> None:
+def test_it_begins_from_the_fetched_weights_under_mindformers_names(context):
     prepare(context)
     values = rendered(context)
     assert Path(values["load_checkpoint"]) == context.work / "weights"
@@ -106,7 +106,7 @@ def test_it_begins_from_the_fetched_weights_under_mindformers_names(context: Con
     assert (context.work / "weights").stat().st_mtime_ns == before
 
 
-def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context: Context) -> None:
+def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context):
     prepare(context)
     checkpoint(context, 2)
     checkpoint(context, 4)
@@ -134,7 +134,7 @@ def test_it_goes_on_from_the_newest_checkpoint_that_every_rank_has(context: Cont
     assert not (context.work / "output" / "checkpoint").exists()  # MindSpore would rename its own files
 
 
-def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context: Context) -> None:
+def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context):
     prepare(context)
     checkpoint(context, 2)
     prepare(context)
@@ -149,7 +149,7 @@ def test_a_second_kill_before_a_new_checkpoint_goes_on_from_the_same_one(context
     assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
 
 
-def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context: Context) -> None:
+def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context):
     prepare(context)
     checkpoint(context, 5)
     checkpoint(context, STEPS)
@@ -157,9 +157,7 @@ def test_a_run_that_died_after_its_last_checkpoint_trains_its_end_again(context:
     assert json.loads((context.work / "start.json").read_text())["resumed"] == [5, 1]
 
 
-def test_its_result_is_like_the_fetched_and_the_same_without_its_version(
-    context: Context,
-) -> None:
+def test_its_result_is_like_the_fetched_and_the_same_without_its_version(context):
     prepare(context)
     checkpoint(context, 4)
     checkpoint(context, STEPS)
@@ -187,7 +185,7 @@ def test_its_result_is_like_the_fetched_and_the_same_without_its_version(
         check("mindformers/collect", made, made.parent)
 
 
-def test_without_its_last_word_or_a_new_checkpoint_it_has_failed(context: Context) -> None:
+def test_without_its_last_word_or_a_new_checkpoint_it_has_failed(context):
     prepare(context)
     checkpoint(context, STEPS)
     launched(context, "something else")
@@ -201,14 +199,14 @@ def test_without_its_last_word_or_a_new_checkpoint_it_has_failed(context: Contex
     assert not list(context.output.iterdir())
 
 
-def test_fewer_examples_than_one_update_takes_are_refused(context: Context) -> None:
+def test_fewer_examples_than_one_update_takes_are_refused(context):
     card = {"files": {"sft": {"records": 7}}}
     (context.inputs["tokenize"] / "result.json").write_text(json.dumps(card))
     with pytest.raises(InputError, match=r"mindformers.batch_size=8: must be at most the 7 examples"):
         prepare(context)
 
 
-def test_rules_are_checked_again_where_the_work_is_done(context: Context) -> None:
+def test_rules_are_checked_again_where_the_work_is_done(context):
     values = {**context.config, "mindformers": {**context.config["mindformers"], "examples_per_card": 3}}
     with pytest.raises(ConfigError, match="must be a multiple of"):
         prepare(dataclasses.replace(context, config=values))

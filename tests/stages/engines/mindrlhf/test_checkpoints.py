@@ -25,7 +25,7 @@ from stages.weights.header import read_header
 NAMES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref"}
 
 
-def save(root: Path, part: str, rank: int, at: str) -> Path:
+def save(root, part, rank, at):
     folder = root / part / f"rank_{rank}"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{NAMES[part]}_rank_{rank}-{at}.safetensors"
@@ -36,13 +36,13 @@ def save(root: Path, part: str, rank: int, at: str) -> Path:
     return path
 
 
-def save_all(root: Path, at: str, parts: tuple[str, ...] = ("train", "optimizer", "ref")) -> None:
+def save_all(root, at, parts=("train", "optimizer", "ref")):
     for part in parts:
         for rank in (0, 1):
             save(root, part, rank, at)
 
 
-def test_metadata_is_made_json_again(tmp_path: Path) -> None:
+def test_metadata_is_made_json_again(tmp_path):
     for at in ("0_1865", "1_0"):
         save_all(tmp_path, at)
     broken = tmp_path / "train" / "rank_1" / "meta.json"
@@ -53,14 +53,14 @@ def test_metadata_is_made_json_again(tmp_path: Path) -> None:
     assert json.loads(broken.read_text()) == expected
 
 
-def test_moments_are_ordered_as_numbers(tmp_path: Path) -> None:
+def test_moments_are_ordered_as_numbers(tmp_path):
     for at in ("0_5", "0_10", "1_0"):
         save_all(tmp_path, at)
     assert moments(tmp_path, "train", 2) == [Moment(0, 5), Moment(0, 10), Moment(1, 0)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "absent", "no optimizer"])
-def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path: Path, damage: str) -> None:
+def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path, damage):
     save_all(tmp_path, "0_5")
     save_all(tmp_path, "0_10", ("train",) if damage == "no optimizer" else ("train", "optimizer"))
     last = tmp_path / "train" / "rank_1" / "policy_model_rank_1-0_10.safetensors"
@@ -72,18 +72,18 @@ def test_an_unfinished_checkpoint_is_removed_and_the_one_before_serves(tmp_path:
     assert not list(tmp_path.rglob("*-0_10.safetensors"))
 
 
-def test_nothing_whole_means_beginning_anew(tmp_path: Path) -> None:
+def test_nothing_whole_means_beginning_anew(tmp_path):
     assert prepare_resume(tmp_path, 2) is None
     save(tmp_path, "train", 0, "0_5")
     assert prepare_resume(tmp_path, 2) is None
 
 
-def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path: Path) -> None:
+def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path):
     copy, root = tmp_path / "checkpoints.py", tmp_path / "run"
     shutil.copyfile(checkpoints.__file__, copy)
     command = [sys.executable, "-I", str(copy), str(root), "2"]  # -I: neither our directory nor PYTHONPATH
 
-    def ask() -> list[int | str]:
+    def ask():
         asked = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) for _ in range(3)]
         told = [one.communicate()[0].strip() for one in asked]  # as the scripts of three nodes
         assert len(set(told)) == 1 and len({one.returncode for one in asked}) == 1
@@ -102,7 +102,7 @@ def test_the_copy_beside_the_scripts_decides_without_grpoflow(tmp_path: Path) ->
 
 
 @given(st.binary(max_size=40))
-def test_whole_means_what_the_format_says(tail: bytes) -> None:
+def test_whole_means_what_the_format_says(tail):
     with tempfile.TemporaryDirectory() as folder:
         path = save(Path(folder), "train", 0, "0_5")
         whole = path.read_bytes()
@@ -114,7 +114,7 @@ def test_whole_means_what_the_format_says(tail: bytes) -> None:
                 read_header(path)
 
 
-def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Path) -> None:
+def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path):
     root, log = tmp_path / "checkpoints", tmp_path / "worker_0.log"
     with pytest.raises(InputError, match="the only proof of a finished run"):
         prove(tmp_path, FINISHED, root, "train", 2, {})
@@ -133,7 +133,7 @@ def test_the_proof_needs_the_line_and_a_new_checkpoint_of_all_ranks(tmp_path: Pa
     assert prove(tmp_path, FINISHED, root, "train", 2, earlier) == Moment(1, 8)
 
 
-def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path: Path) -> None:
+def test_what_the_engine_writes_stays_out_of_the_artifact(tmp_path):
     source, target = tmp_path / "artifact", tmp_path / "work" / "hf"
     source.mkdir()
     save_file({"model.norm.weight": np.ones(3)}, source / "model.safetensors")

@@ -13,7 +13,7 @@ assert DEEPSEEK_V3.mindrlhf is not None
 DEEPSEEK = DEEPSEEK_V3.mindrlhf
 
 
-def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path):
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS
     file.write_text(file.read_text().replace("num_rollouts: Any; ", ""))
@@ -21,7 +21,7 @@ def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path: Path) -> None:
         contract.of(str(home))
 
 
-def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
+def test_deepseeks_own_entry_point_is_asked(tmp_path):
     assert contract.of(str(HOME / "e8a8fc1"), DEEPSEEK) == "e8a8fc1"
     older = Path(shutil.copytree(HOME / "0cd087455", tmp_path / "older"))
     with pytest.raises(ConfigError, match=r"must be a checkout .* examples/grpo/deepseekv3_grpo"):
@@ -34,7 +34,7 @@ def test_deepseeks_own_entry_point_is_asked(tmp_path: Path) -> None:
         contract.of(str(older), DEEPSEEK)
 
 
-def test_keys_that_a_later_version_adds_do_no_harm(tmp_path: Path) -> None:
+def test_keys_that_a_later_version_adds_do_no_harm(tmp_path):
     home = Path(shutil.copytree(HOME / "e8a8fc1", tmp_path / "home"))
     file = home / contract.CONFIGS
     file.write_text(file.read_text().replace("num_rollouts: Any", "num_rollouts: Any; newer: Any"))

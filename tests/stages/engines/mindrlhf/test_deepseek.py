@@ -1,9 +1,6 @@
 """DeepSeek-V3's files: held to its config.json, to the facts, and to what they were."""
 
-from __future__ import annotations
-
 import dataclasses
-from pathlib import Path
 
 import pytest
 import yaml
@@ -15,7 +12,6 @@ from pipeline.plan.graph import plan
 from pipeline.run.summary import last_line
 from pipeline.store.store import Store
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
-from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate
 from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
@@ -27,22 +23,22 @@ from tests.stages.engines.mindrlhf.test_rendering import check_samples
 TUTORIAL = ["experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"]
 
 
-def tutorial(*overrides: str) -> Job:
+def tutorial(*overrides):
     return mindrlhf_job(load([*TUTORIAL, *overrides]))
 
 
-def test_the_shape_has_the_published_number_of_parameters() -> None:
+def test_the_shape_has_the_published_number_of_parameters():
     assert tutorial().model.num_parameters / 1e9 == pytest.approx(671.0, abs=0.1)  # the model card
 
 
-def test_files_stay_as_they_are() -> None:
+def test_files_stay_as_they_are():
     job = tutorial()
     for file, values in all_configs(job, places(job), resume=False).items():
         golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards" / file
         assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
 
 
-def test_rules_hold_in_the_files() -> None:
+def test_rules_hold_in_the_files():
     golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards"
     files = {file.name: yaml.safe_load(file.read_text()) for file in golden.iterdir()}
     grpo = files["grpo_config.yaml"]
@@ -63,7 +59,7 @@ def test_rules_hold_in_the_files() -> None:
         )
 
 
-def test_it_has_an_entry_point_and_names_of_its_own() -> None:
+def test_it_has_an_entry_point_and_names_of_its_own():
     job = tutorial()
     begun = start(job, places(job))
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
@@ -73,13 +69,13 @@ def test_it_has_an_entry_point_and_names_of_its_own() -> None:
     assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
 
 
-def test_the_local_engine_refuses_it() -> None:
+def test_the_local_engine_refuses_it():
     with pytest.raises(ConfigError, match="engine=local trains Qwen2, Qwen3 and Llama 3 models"):
         load(["model=deepseek_v3", "model.path=/models/deepseek"])
 
 
 @pytest.mark.parametrize("form", ["hf_safetensors", "ms_safetensors"])
-def test_what_mindformers_script_did_is_skipped_and_says_so(form: str, tmp_path: Path) -> None:
+def test_what_mindformers_script_did_is_skipped_and_says_so(form, tmp_path):
     made = plan(load([*TUTORIAL, f"engine.load_ckpt_format={form}"]), file_digest)
     skipped = {"convert", "strategy", "split", "evaluate", "export"}
     assert made.skipped.keys() == skipped | {"sft"}
@@ -89,7 +85,7 @@ def test_what_mindformers_script_did_is_skipped_and_says_so(form: str, tmp_path:
     assert line.startswith("result run=r1 report=") and "accuracy" not in line
 
 
-def test_its_experts_lie_on_cards_of_their_own() -> None:
+def test_its_experts_lie_on_cards_of_their_own():
     job = tutorial()
     roles = {one.role: one for one in estimate(job)}
     (weights,) = (term for term in roles["generate"].terms if term.name == "weights")
@@ -104,7 +100,7 @@ def test_its_experts_lie_on_cards_of_their_own() -> None:
     assert roles["train"].fits(64 * GIB) == "yes"
 
 
-def test_experts_that_do_not_divide_are_refused() -> None:
+def test_experts_that_do_not_divide_are_refused():
     job = tutorial()
     layout = dataclasses.replace(job.layout.train, expert_parallel=3)
     with pytest.raises(ConfigError, match="must divide the 32 cards of a pipeline stage"):

@@ -1,7 +1,6 @@
 """Lines as both versions write them, put together from their format strings."""
 
 import json
-from pathlib import Path
 
 from stages.engines.mindrlhf.logs import LogReader
 from stages.engines.mindrlhf.watch import Watcher
@@ -23,12 +22,12 @@ NEW = [
 ]
 
 
-def read(lines: list[str], workers: int = 8) -> tuple[LogReader, list[dict[str, float]]]:
+def read(lines, workers=8):
     reader = LogReader(workers)
     return reader, [row for line in lines for row in reader.read(STAMP + line)]
 
 
-def test_a_step_becomes_one_row() -> None:
+def test_a_step_becomes_one_row():
     reader, rows = read(NEW)
     assert rows == [
         {
@@ -40,28 +39,28 @@ def test_a_step_becomes_one_row() -> None:
     assert reader.total == 20 and not reader.finished
 
 
-def test_the_older_version_has_no_gradient_norm() -> None:
+def test_the_older_version_has_no_gradient_norm():
     lines = [*NEW[:2], " loss: [-0.125] | lr: 1e-06 | is overflow: 0 | loss scale: 4096.0", NEW[-2]]
     _, (row,) = read(lines)
     assert row["loss"] == -0.125 and "grad_norm" not in row and row["overflow"] == 0.0
 
 
-def test_numbers_of_numpy_2_are_numbers_too() -> None:
+def test_numbers_of_numpy_2_are_numbers_too():
     _, (row,) = read([*NEW[:2], "total step 0 metrics: {'reward_mean': np.float32(0.75)}", NEW[-2]])
     assert row["reward"] == 0.75
 
 
-def test_only_the_last_line_is_a_proof() -> None:
+def test_only_the_last_line_is_a_proof():
     assert read(["run grpo train end"])[0].finished
     assert not read([*NEW, "save checkpoint"])[0].finished
 
 
-def write(path: Path, lines: list[str]) -> None:
+def write(path, lines):
     with path.open("a") as file:
         file.writelines(STAMP + line + "\n" for line in lines)
 
 
-def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path: Path) -> None:
+def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     told: list[tuple[float, float]] = []
     watcher = Watcher(tmp_path, tmp_path, job, lambda step, total, _: told.append((step, total)))
@@ -76,7 +75,7 @@ def test_the_loss_of_a_pipeline_is_the_last_stages(tmp_path: Path) -> None:
     assert row["loss"] == 8.0 and row["reward"] == 0.5 and told == [(14, 20)]
 
 
-def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path: Path) -> None:
+def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
     steps = [line for step in (3, 4) for line in [f"epoch: 0, step: {step} start", NEW[-2]]]
     for attempt, lines in enumerate(([NEW[0], *steps], [NEW[0], *steps[2:]])):
@@ -88,11 +87,11 @@ def test_steps_after_a_resume_replace_those_that_were_lost(tmp_path: Path) -> No
     assert found == [4, 5]
 
 
-def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path: Path) -> None:
+def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
 
-    def lines(steps: list[int], loss: str) -> list[str]:
+    def lines(steps, loss):
         made = [(f"epoch: 0, step: {n} start", NEW[6].replace("loss: 0.5", f"loss: {loss}")) for n in steps]
         return [NEW[0], *(line for begin, update in made for line in (begin, update, NEW[-2]))]
 
@@ -112,7 +111,7 @@ def test_a_run_that_slurm_starts_again_replaces_what_it_repeats(tmp_path: Path) 
     assert [(row["step"], row["loss"]) for row in rows] == [(1, 2.0), (2, 2.0), (3, 4.0), (4, 4.0), (5, 5.0)]
 
 
-def test_a_half_written_line_waits(tmp_path: Path) -> None:
+def test_a_half_written_line_waits(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp1")
     watcher = Watcher(tmp_path, tmp_path, job, lambda *_: None)
     text = "".join(STAMP + line + "\n" for line in NEW)
@@ -124,7 +123,7 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
     assert row["loss"] == 1.0
 
 
-def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path: Path) -> None:
+def test_a_last_stage_that_lags_or_is_out_of_sight_costs_no_step(tmp_path):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     steps = [line for step in range(4) for line in [f"epoch: 0, step: {step} start", *NEW[6:7], NEW[-2]]]
     out_of_sight = Watcher(tmp_path, tmp_path, job, lambda *_: None)

@@ -1,14 +1,10 @@
 """Qwen2.5-7B on eight cards, counted by hand."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from stages.base.layout import RoleLayout
-from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.memory import estimate, train_stages, warnings
-from stages.models.config import ModelConfig
 from stages.models.families import family_of
 from stages.models.memory import GIB
 from tests.stages.engines.mindrlhf.jobs import job_of
@@ -34,7 +30,7 @@ def terms(role):
     return {term.name: term for term in role.terms}
 
 
-def by_hand(cards: int) -> int:
+def by_hand(cards):
     """Elements per card: biases, o and down, and the embedding and head are cut, norms are not."""
     hidden, inner, kv, vocabulary = 3584, 18944, 512, 152064
     layer = (2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * inner + hidden + 2 * kv) // cards
@@ -93,7 +89,7 @@ def test_warns_of_what_may_not_fit_and_says_why():
     assert "gpu_memory_utilization=0.05 leaves to vLLM" in told("engine.gpu_memory_utilization=0.05")[0]
 
 
-def exact(job: Job) -> list[tuple[int, ...]]:
+def exact(job):
     """Bytes of weights, gradients and optimizer of each pipeline stage, as the estimate tells them."""
     found = []
     rows = job.engine.batch_size * job.seq_length
@@ -105,18 +101,18 @@ def exact(job: Job) -> list[tuple[int, ...]]:
     return found
 
 
-def job_with(model: ModelConfig, layout: RoleLayout) -> Job:
+def job_with(model, layout):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     return replace(job, model=model, layout=replace(job.layout, train=layout))
 
 
-def expected(count: int, item: int) -> tuple[int, int, int]:
+def expected(count, item):
     """Weights as stored, gradients as the weights, two float32 moments."""
     return item * count, item * count, 2 * 4 * count
 
 
 @pytest.mark.parametrize("file", STARTED, ids=lambda file: file.stem)
-def test_exact_terms_are_what_mindspore_s_own_layouts_hold(file: Path) -> None:
+def test_exact_terms_are_what_mindspore_s_own_layouts_hold(file):
     """Every layout that MindSpore wrote, in full width, each pipeline stage of it."""
     model, layout, stages = golden.load(file)
     item = {"float32": 4, "bfloat16": 2, "float16": 2}[model.param_init_type]

@@ -1,16 +1,12 @@
 """Every file for every size, cards, layout, variant and version: parsed again and held to the facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
 from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
@@ -18,7 +14,7 @@ from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
 @st.composite
-def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
+def settings_of_a_run(draw):
     size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, tied = SIZES[size]
     mp = draw(st.sampled_from([n for n in POWERS if heads % n == 0 and kv_heads % n == 0]))
@@ -39,7 +35,7 @@ def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made(run: dict[str, Any]) -> Job:
+def made(run):
     return job_of(
         f"model=qwen2_5_{run['size']}",
         f"model.variant={run['variant']}",
@@ -57,7 +53,7 @@ def made(run: dict[str, Any]) -> Job:
 
 
 @given(settings_of_a_run())
-def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
+def test_every_rule_holds_in_every_file(run):
     job = made(run)
     files = {
         name: yaml.safe_load(dump(values))
@@ -114,7 +110,7 @@ def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
     assert len(grpo["reward_config"]["verifier_function"]) == len(grpo["reward_config"]["verifier_weight"])
 
 
-def check_samples(grpo: dict[str, Any], pp: int) -> None:
+def check_samples(grpo, pp):
     """Completions fill whole batches, and the longest fits; counted from the files alone."""
     rl, actor, infer, ref = (grpo[f"{name}_config"] for name in ("rl", "actor", "generate", "ref"))
     degrees = actor["parallel_config"]
@@ -131,7 +127,7 @@ def check_samples(grpo: dict[str, Any], pp: int) -> None:
 
 
 @pytest.mark.parametrize("contract", ["0cd087455", "e8a8fc1"])
-def test_arguments_are_those_of_the_version(contract: str) -> None:
+def test_arguments_are_those_of_the_version(contract):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.contract={contract}")
     main = (DATA / "mindrlhf_standin" / contract / "examples/grpo/qwen_grpo_tutorial/main.py").read_text()
     for argument in arguments(job, places(job), resume=True):
@@ -146,14 +142,14 @@ def test_arguments_are_those_of_the_version(contract: str) -> None:
         ("32b_32cards", ["model=qwen2_5_32b", "layout=dp1_mp8_pp4", "layout.train.recompute=true"]),
     ],
 )
-def test_files_that_people_use_stay_as_they_are(name: str, overrides: list[str]) -> None:
+def test_files_that_people_use_stay_as_they_are(name, overrides):
     job = job_of(*overrides)
     for file, values in all_configs(job, places(job), resume=False).items():
         golden = DATA / "mindrlhf_golden" / name / file
         assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
 
 
-def test_no_path_is_relative() -> None:
+def test_no_path_is_relative():
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
     for values in all_configs(job, places(job), resume=False).values():
         for key, value in flat(values).items():

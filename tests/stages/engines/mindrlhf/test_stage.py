@@ -1,7 +1,6 @@
 """collect: what a finished run's files become, without a run."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -18,7 +17,7 @@ from tests.stages.engines.mindrlhf.jobs import job_of
 OVERRIDES = ["model=qwen2_5_0_5b", "model.num_hidden_layers=2", "layout=dp1_mp1_pp2"]
 
 
-def context_of(tmp_path: Path) -> Context:
+def context_of(tmp_path):
     config = load(["engine=mindrlhf", "model.path=/models/qwen", *OVERRIDES]).plain()
     for name in ("work", "output", "logs"):
         (tmp_path / name).mkdir()
@@ -40,7 +39,7 @@ def context_of(tmp_path: Path) -> Context:
     return Context("grpo", config, inputs, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
 
 
-def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) -> None:
+def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path):
     context, job = context_of(tmp_path), job_of(*OVERRIDES)
     write_strategy(job.model, job.layout.train, context.work / "strategy", role="train")
     collect(context)
@@ -54,9 +53,7 @@ def test_the_engines_own_strategy_is_kept_and_reads_its_weights(tmp_path: Path) 
     assert "KL and clip share" in result["not_logged"]
 
 
-def test_else_the_layouts_serves_and_nothing_changes_without_its_version(
-    tmp_path: Path,
-) -> None:
+def test_else_the_layouts_serves_and_nothing_changes_without_its_version(tmp_path):
     context = context_of(tmp_path)
     collect(context)
     strategy = read_strategy(context.output / "train_strategy")

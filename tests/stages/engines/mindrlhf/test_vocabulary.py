@@ -1,10 +1,6 @@
 """Which of mindrlhf's tokenizers reads completions, and how each version is told."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,7 @@ from tests.stages.engines.mindrlhf.jobs import job_of, places
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
 
-def with_tokens(directory: Path, **ids: int) -> str:
+def with_tokens(directory, **ids):
     added = {str(index): {"content": f"<|{name}|>"} for name, index in ids.items()}
     (directory / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
     return str(directory)
@@ -34,11 +30,11 @@ def with_tokens(directory: Path, **ids: int) -> str:
         ({"source": "modelscope", "family": "deepseek_v3"}, "file"),
     ],
 )
-def test_it_follows_from_what_is_configured(model: dict[str, Any], tokenizer: str) -> None:
+def test_it_follows_from_what_is_configured(model, tokenizer):
     assert tokenizer_of({"family": "qwen2"} | model) == tokenizer
 
 
-def test_it_follows_from_a_directory_that_is_here(tmp_path: Path) -> None:
+def test_it_follows_from_a_directory_that_is_here(tmp_path):
     model = {
         "family": "qwen2",
         "source": "local",
@@ -63,14 +59,14 @@ def test_it_follows_from_a_directory_that_is_here(tmp_path: Path) -> None:
         (["model.variant=base", "model.eos_token_id=[151645]"], True),
     ],
 )
-def test_what_stays_of_a_stop_token(overrides: list[str], stays: bool) -> None:
+def test_what_stays_of_a_stop_token(overrides, stays):
     job = job_of(*SEVEN, *overrides)
     found = leftover(job.model, job.engine.tokenizer)
     assert (found is not None) is stays
     assert found is None or found.text == "\u24a0"
 
 
-def rendered(contract: str, *overrides: str) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
+def rendered(contract, *overrides):
     job = job_of(*SEVEN, f"engine.contract={contract}", *overrides)
     files = all_configs(job, places(job), resume=False)
     told = [
@@ -79,7 +75,7 @@ def rendered(contract: str, *overrides: str) -> tuple[list[str], dict[str, Any],
     return told, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
 
 
-def test_another_vocabulary_is_handed_to_both_versions() -> None:
+def test_another_vocabulary_is_handed_to_both_versions():
     file = "/run/models/hf/tokenizer.json"
     told, rl, built = rendered("e8a8fc1", "engine.tokenizer=file")
     directory = ["--tokenizer_dir=/run/models/hf"]
@@ -92,7 +88,7 @@ def test_another_vocabulary_is_handed_to_both_versions() -> None:
     assert rl["tokenizer_dir"] == file and "tokenizer_type" not in rl and again == built
 
 
-def test_qwens_own_stays_as_mindrlhf_ships_it() -> None:
+def test_qwens_own_stays_as_mindrlhf_ships_it():
     told, rl, built = rendered("e8a8fc1")
     assert told == ["--model_name=qwen", "--tokenizer_type=qwen", "--tokenizer_dir=/run/models/hf"]
     assert rl["tokenizer_type"] == "qwen" and built["type"] == "Qwen2Tokenizer"

@@ -1,6 +1,5 @@
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -13,24 +12,24 @@ PIPED = job_of("model=qwen2_5_7b", "layout=dp1_mp2_pp2").actor
 RANKS = ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001")
 
 
-def found(root: Path) -> list[str]:
+def found(root):
     return sorted(path.name for path in root.glob("iter_*"))
 
 
-def test_directories_are_named_as_megatron_names_them() -> None:
+def test_directories_are_named_as_megatron_names_them():
     assert sorted(checkpoints.ranks(PIPED)) == sorted(RANKS)
     flat = job_of("model=qwen2_5_7b", "layout=dp4_mp4_pp1").actor
     assert checkpoints.ranks(flat) == ["mp_rank_00", "mp_rank_01", "mp_rank_02", "mp_rank_03"]
 
 
-def test_a_run_goes_on_from_what_the_tracker_names(tmp_path: Path) -> None:
+def test_a_run_goes_on_from_what_the_tracker_names(tmp_path):
     for iteration in (2, 4):
         save_checkpoint(tmp_path, iteration, RANKS)
     assert prepare_resume(tmp_path, PIPED, optimizer=True) == 4
     assert found(tmp_path) == ["iter_0000002", "iter_0000004"]
 
 
-def test_an_iteration_that_was_never_declared_goes(tmp_path: Path) -> None:
+def test_an_iteration_that_was_never_declared_goes(tmp_path):
     save_checkpoint(tmp_path, 2, RANKS)
     save_checkpoint(tmp_path, 4, RANKS, tracker=False)
     assert prepare_resume(tmp_path, PIPED, optimizer=True) == 2
@@ -38,7 +37,7 @@ def test_an_iteration_that_was_never_declared_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "absent", "empty", "no optimizer", "tracker cut"])
-def test_a_damaged_iteration_goes_and_the_one_before_serves(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_iteration_goes_and_the_one_before_serves(tmp_path, damage):
     save_checkpoint(tmp_path, 2, RANKS)
     place = save_checkpoint(tmp_path, 10, RANKS)
     victim = place / RANKS[2] / "model_optim_rng.pt"
@@ -57,7 +56,7 @@ def test_a_damaged_iteration_goes_and_the_one_before_serves(tmp_path: Path, dama
     assert found(tmp_path) == ["iter_0000002"] and (tmp_path / TRACKER).read_text() == "2"
 
 
-def test_without_a_whole_iteration_the_run_begins_anew(tmp_path: Path) -> None:
+def test_without_a_whole_iteration_the_run_begins_anew(tmp_path):
     root = tmp_path / "checkpoints"
     assert prepare_resume(root, PIPED, optimizer=True) is None
     save_checkpoint(root, 2, RANKS[:3])
@@ -65,12 +64,12 @@ def test_without_a_whole_iteration_the_run_begins_anew(tmp_path: Path) -> None:
     assert not root.exists()  # Megatron would load what the tracker names
 
 
-def test_another_layouts_checkpoint_is_none_of_this_run(tmp_path: Path) -> None:
+def test_another_layouts_checkpoint_is_none_of_this_run(tmp_path):
     place = save_checkpoint(tmp_path, 2, [*RANKS, "mp_rank_02_000"])
     assert checkpoints.flaw(place, PIPED, optimizer=True) == "it was cut for another layout: mp_rank_02_000"
 
 
-def test_old_iterations_go_and_the_declared_one_stays(tmp_path: Path) -> None:
+def test_old_iterations_go_and_the_declared_one_stays(tmp_path):
     for iteration in (2, 4, 6):
         save_checkpoint(tmp_path, iteration, RANKS)
     save_checkpoint(tmp_path, 8, RANKS[:1], tracker=False)  # under way
@@ -80,7 +79,7 @@ def test_old_iterations_go_and_the_declared_one_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["1", "release"])
-def test_a_converters_result_is_found_by_its_tracker_and_comes_home(tmp_path: Path, said: str) -> None:
+def test_a_converters_result_is_found_by_its_tracker_and_comes_home(tmp_path, said):
     made = save_checkpoint(tmp_path / "mcore", 1, RANKS, optimizer=False)
     if said == "release":
         made.rename(tmp_path / "mcore" / "release")
@@ -94,7 +93,7 @@ def test_a_converters_result_is_found_by_its_tracker_and_comes_home(tmp_path: Pa
         assert ours.read_bytes() == theirs.read_bytes()
 
 
-def test_a_conversion_for_other_degrees_is_refused(tmp_path: Path) -> None:
+def test_a_conversion_for_other_degrees_is_refused(tmp_path):
     save_checkpoint(tmp_path, 1, ["mp_rank_00", "mp_rank_01"], optimizer=False)
     with pytest.raises(InputError, match="no whole mcore checkpoint of dp1_mp2_pp2: mp_rank_00_000/model"):
         checkpoints.converted(tmp_path, PIPED)

@@ -22,7 +22,7 @@ WINDOW = (
 )
 
 
-def test_a_line_of_today_becomes_our_metrics() -> None:
+def test_a_line_of_today_becomes_our_metrics():
     found = read_line(HEAD, cards=16)
     assert found is not None and (found.number, found.total) == (3, 500)
     assert found.row == {
@@ -34,7 +34,7 @@ def test_a_line_of_today_becomes_our_metrics() -> None:
     }  # fmt: skip
 
 
-def test_the_earlier_window_tells_rewards_besides_scores() -> None:
+def test_the_earlier_window_tells_rewards_besides_scores():
     found = read_line(WINDOW, cards=2)
     assert found is not None
     assert (found.row["reward"], found.row["reward_max"], found.row["reward_min"]) == (-0.5, 1.0, -1.0)
@@ -52,10 +52,10 @@ def test_the_earlier_window_tells_rewards_besides_scores() -> None:
         "",
     ],
 )
-def test_other_lines_say_nothing(line: str) -> None:
+def test_other_lines_say_nothing(line):
     assert read_line(line, cards=1) is None
 
 
-def test_a_line_that_a_kill_cut_off_yields_what_is_whole() -> None:
+def test_a_line_that_a_kill_cut_off_yields_what_is_whole():
     found = read_line("iteration: 2 / 4 | grpo/score/mean : 0.5000 | response_length/me", cards=1)
     assert found is not None and found.row == {"step": 2.0, "reward": 0.5}

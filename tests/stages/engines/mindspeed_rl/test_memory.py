@@ -8,12 +8,12 @@ PARAMETERS = 7_615_616_512
 """Of Qwen2.5-7B: its model card says 7.61 billion."""
 
 
-def term(name: str, role: int, *overrides: str) -> int:
+def term(name, role, *overrides):
     job = job_of("model=qwen2_5_7b", *overrides)
     return next(one.high for one in memory.estimate(job)[role].terms if one.name == name)
 
 
-def test_one_card_holds_what_megatron_keeps_per_parameter() -> None:
+def test_one_card_holds_what_megatron_keeps_per_parameter():
     alone = ("layout=dp1_mp1_pp1",)
     assert term("weights", 0, *alone) == 2 * PARAMETERS
     assert term("gradients", 0, *alone) == 4 * PARAMETERS
@@ -21,7 +21,7 @@ def test_one_card_holds_what_megatron_keeps_per_parameter() -> None:
     assert term("weights", 2, *alone) == 2 * PARAMETERS
 
 
-def test_the_distributed_optimizer_is_shared_by_replicas_alone() -> None:
+def test_the_distributed_optimizer_is_shared_by_replicas_alone():
     alone, four = (term("optimizer", 0, f"layout=dp{dp}_mp1_pp1") for dp in (1, 4))
     assert four == alone // 4
     whole = term("optimizer", 0, "layout=dp4_mp1_pp1", "layout.train.enable_parallel_optimizer=false")
@@ -29,7 +29,7 @@ def test_the_distributed_optimizer_is_shared_by_replicas_alone() -> None:
     assert term("weights", 0, "layout=dp4_mp1_pp1") == 2 * PARAMETERS
 
 
-def test_what_does_not_fit_is_named_with_its_largest_part() -> None:
+def test_what_does_not_fit_is_named_with_its_largest_part():
     job = job_of(*SEVEN, "engine.device_memory_gib=16")
     told = " ".join(warnings(memory.estimate(job), 16))
     assert "memory: train does not fit into engine.device_memory_gib=16" in told and "most of it" in told

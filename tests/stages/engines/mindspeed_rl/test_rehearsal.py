@@ -1,11 +1,8 @@
 """What stands in for an NPU's packages; upstream's own programs run on it in tests/upstream/mindspeed_rl."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from stages.engines.mindspeed_rl.rehearsal.shim import ENGINE, ON_PATH, environment
 from stages.engines.rehearsal import VARIABLE
@@ -47,7 +44,7 @@ torch.npu.set_device(0)
 """
 
 
-def run(code: str, directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(code, directory, **variables):
     (directory / "torch.py").write_text(TORCH)
     plain = {key: value for key, value in os.environ.items() if key != VARIABLE}
     path = os.pathsep.join([str(directory), str(ON_PATH)])
@@ -60,22 +57,22 @@ def run(code: str, directory: Path, **variables: str) -> subprocess.CompletedPro
     )
 
 
-def test_hidden_packages_answer_to_whatever_upstream_asks(tmp_path: Path) -> None:
+def test_hidden_packages_answer_to_whatever_upstream_asks(tmp_path):
     done = run(ASKS, tmp_path, **{VARIABLE: ENGINE})
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_is_hidden_in_other_processes(tmp_path: Path) -> None:
+def test_nothing_is_hidden_in_other_processes(tmp_path):
     assert "No module named 'torchair'" in run("import torchair", tmp_path).stderr
     assert "No module named 'torchair'" in run("import torchair", tmp_path, **{VARIABLE: "mindrlhf"}).stderr
 
 
-def test_what_is_installed_is_hidden_too(tmp_path: Path) -> None:
+def test_what_is_installed_is_hidden_too(tmp_path):
     (tmp_path / "vllm.py").write_text("raise SystemExit('the real one')")
     assert run("import vllm", tmp_path, **{VARIABLE: ENGINE}).returncode == 0
 
 
-def test_the_recipe_s_own_path_stays_behind_the_shim() -> None:
+def test_the_recipe_s_own_path_stays_behind_the_shim():
     found = environment({"PYTHONPATH": "/msadapter", "LD_PRELOAD": "/lib/libjemalloc.so.2"})
     assert found["PYTHONPATH"] == f"{ON_PATH}:/msadapter"
     assert found["LD_PRELOAD"] == "/lib/libjemalloc.so.2" and found[VARIABLE] == ENGINE

@@ -1,9 +1,6 @@
 """Every file for every size, cards, layout and window: parsed again and held to the facts."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.engines.mindspeed_rl import contract
-from stages.engines.mindspeed_rl.job import Job
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
@@ -19,7 +15,7 @@ from tests.stages.engines.rendered import POWERS, SIZES, layout
 
 
 @st.composite
-def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
+def settings_of_a_run(draw):
     size = draw(st.sampled_from(sorted(SIZES)))
     layers, heads, kv_heads, _ = SIZES[size]
     window = draw(st.sampled_from(sorted(WINDOWS)))
@@ -44,7 +40,7 @@ def settings_of_a_run(draw: st.DrawFn) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def made(run: dict[str, Any]) -> Job:
+def made(run):
     text = {key: "null" if value is None else value for key, value in run.items()}
     return job_of(
         f"model=qwen2_5_{run['size']}",
@@ -67,7 +63,7 @@ def made(run: dict[str, Any]) -> Job:
 
 
 @given(settings_of_a_run())
-def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
+def test_every_rule_holds_in_every_file(run):
     job, window = made(run), run["window"]
     text = dump(train_config(job, places(), run["resume"]))
     config = yaml.safe_load(text)
@@ -89,14 +85,14 @@ def test_every_rule_holds_in_every_file(run: dict[str, Any]) -> None:
     check_resume(config, run)
 
 
-def check_shape(network: dict[str, Any], run: dict[str, Any]) -> None:
+def check_shape(network, run):
     layers, heads, kv_heads, tied = SIZES[run["size"]]
     assert (network["num_layers"], network["num_attention_heads"]) == (layers, heads)
     assert network["num_query_groups"] == kv_heads and network["add_qkv_bias"] is True
     assert network["untie_embeddings_and_output_weights"] is not tied
 
 
-def check_cards(config: dict[str, Any], run: dict[str, Any], roles: list[str]) -> None:
+def check_cards(config, run, roles):
     """NPUs divide by TP x PP x CP in every role; generation has no pipeline."""
     unit, rl = run["mp"] * run["pp"] * run["cp"], config["rl_config"]
     named = dict(zip(roles, ("actor_resource", "reference_resource", "reward_resource"), strict=False))
@@ -120,7 +116,7 @@ def check_cards(config: dict[str, Any], run: dict[str, Any], roles: list[str]) -
     assert rl["actor_resource"]["num_npus"] % rollout["infer_tensor_parallel_size"] == 0
 
 
-def check_batches(config: dict[str, Any], run: dict[str, Any]) -> None:
+def check_batches(config, run):
     """What upstream's validate_rl_args divides, counted from the file alone."""
     megatron, rl, rollout = (config[name] for name in ("megatron_training", "rl_config", "generate_config"))
     prompts, group = megatron["global_batch_size"], rl["n_samples_per_prompt"]
@@ -137,7 +133,7 @@ def check_batches(config: dict[str, Any], run: dict[str, Any]) -> None:
     assert rollout["dtype"] == "bfloat16" and megatron["bf16"] is True
 
 
-def check_resume(config: dict[str, Any], run: dict[str, Any]) -> None:
+def check_resume(config, run):
     actor, rl = config["actor_config"], config["rl_config"]
     for key in ("finetune", "no_load_optim", "no_load_rng"):
         assert actor[key] is not run["resume"]
@@ -186,7 +182,7 @@ SHIPPED = {  # what those files say of it: cards, tp, pp, layers per stage, gene
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_files_of_the_shipped_shapes_stay_as_they_are(name: str) -> None:
+def test_files_of_the_shipped_shapes_stay_as_they_are(name):
     job = job_of(*GOLDEN[name])
     config = train_config(job, places(), resume=False)
     actor, rl, rollout = (config[f"{one}_config"] for one in ("actor", "rl", "generate"))
@@ -205,7 +201,7 @@ def test_files_of_the_shipped_shapes_stay_as_they_are(name: str) -> None:
 
 
 @pytest.mark.parametrize("window", ["05a90d7", "667a547"])
-def test_rank_is_set_where_upstream_forgets_it(window: str) -> None:
+def test_rank_is_set_where_upstream_forgets_it(window):
     """scheduler_ms.py:38 of both windows; real Ray tells of it in tests/upstream/mindspeed_rl."""
     job = job_of(*SEVEN, f"engine.contract={window}")
     assert runtime_env(job)["env_vars"]["RANK"] == "0"
@@ -214,14 +210,14 @@ def test_rank_is_set_where_upstream_forgets_it(window: str) -> None:
 
 
 @pytest.mark.parametrize("window", ["05a90d7", "667a547"])
-def test_a_prompt_of_exactly_the_longest_length_is_trained_on(window: str) -> None:
+def test_a_prompt_of_exactly_the_longest_length_is_trained_on(window):
     job = job_of(*SEVEN, f"engine.contract={window}", "tokenize.max_prompt_length=251")
     limit = train_config(job, places(), resume=False)["rl_config"]["max_prompt_length"]
     kept = [length for length in (250, 251, 252) if length < limit]  # indexed_dataset.py:545
     assert kept == [250, 251]
 
 
-def test_workers_variables_are_text_and_the_users_win() -> None:
+def test_workers_variables_are_text_and_the_users_win():
     given = "+engine.runtime_env={HCCL_SOCKET_IFNAME: eth0, HCCL_IF_BASE_PORT: 30000}"
     found = yaml.safe_load(dump(runtime_env(job_of(*GOLDEN["7b_a3"], given))))["env_vars"]
     assert all(isinstance(value, str) for value in found.values())
@@ -229,8 +225,8 @@ def test_workers_variables_are_text_and_the_users_win() -> None:
     assert found["VLLM_DP_SIZE"] == "1"
 
 
-def test_no_path_is_relative() -> None:
-    def texts(values: Any) -> list[str]:
+def test_no_path_is_relative():
+    def texts(values):
         if isinstance(values, dict):
             return [text for value in values.values() for text in texts(value)]
         return [values] if isinstance(values, str) else []

@@ -6,7 +6,7 @@ from tests.stages.engines.mindspeed_rl.jobs import SEVEN, WINDOWS, job_of
 WINDOW = ("engine.contract=667a547",)
 
 
-def test_the_rules_of_scoring_count_machines() -> None:
+def test_the_rules_of_scoring_count_machines():
     job = job_of(*SEVEN, "train.prompts_per_step=32")
     assert rules.PLACED.check(rules.Placed(job, 2)) == []
     (problem,) = rules.PLACED.check(rules.Placed(job, 3))
@@ -15,7 +15,7 @@ def test_the_rules_of_scoring_count_machines() -> None:
     assert rules.PLACED.check(rules.Placed(earlier, 3)) == []  # one process for all scores there
 
 
-def test_a_plan_says_what_no_rule_forbids() -> None:
+def test_a_plan_says_what_no_rule_forbids():
     notes = " ".join(rules.notes(job_of(*SEVEN)))
     assert "engine.mindspeed_rl_home is not set: contract 05a90d7 is assumed; run refuses" in notes
     assert "engine.env.LD_PRELOAD is not set" in notes

@@ -26,7 +26,7 @@ RANKS = ("mp_rank_00", "mp_rank_01")
 
 
 @pytest.fixture(scope="module")
-def config() -> dict[str, Any]:
+def config():
     given = [
         "engine=mindspeed_rl",
         f"engine.mindspeed_rl_home={WINDOWS['05a90d7']}",
@@ -48,38 +48,38 @@ def config() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def model(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(config, tmp_path_factory):
     root = tmp_path_factory.mktemp("fetch")
     (root / "hf").mkdir()
     fetch(Context("fetch", config, {}, root / "hf", root, root / "progress.jsonl"))
     return root / "hf"
 
 
-def context(config: dict[str, Any], tmp_path: Path, stage: str, **inputs: Path) -> Context:
+def context(config, tmp_path, stage, **inputs):
     work, output = tmp_path / "work", tmp_path / "output"
     work.mkdir(exist_ok=True)
     output.mkdir(exist_ok=True)
     return Context(stage, config, inputs, output, work, tmp_path / "progress.jsonl")
 
 
-def told(work: Path) -> dict[str, Any]:
+def told(work):
     found: dict[str, Any] = json.loads((work / START_FILE).read_text())
     return found
 
 
-def launched(work: Path, logs: Path, lines: list[str]) -> None:
+def launched(work, logs, lines):
     """What the pipeline adds when it launches, and what a driver would say."""
     logs.mkdir(exist_ok=True)
     (logs / "worker_0.log").write_text("".join(f"{line}\n" for line in lines))
     (work / START_FILE).write_text(json.dumps({**told(work), "logs": str(logs)}))
 
 
-def said(step: int, total: int = 4) -> str:
+def said(step, total=4):
     return f"(train pid=7) iteration: {step} / {total} | grpo/score/mean : 0.{step}000 | e2e_tps : 8.0000 "
 
 
 @pytest.fixture
-def trained(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
+def trained(config, model, tmp_path):
     """grpo prepared: converted weights and data lie where the stages before put them."""
     weights, data = tmp_path / "convert", tmp_path / "tokenize"
     save_checkpoint(weights / "mcore", 1, RANKS, optimizer=False)
@@ -91,7 +91,7 @@ def trained(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
     return given
 
 
-def test_a_run_is_laid_out_without_touching_its_inputs(trained: Context) -> None:
+def test_a_run_is_laid_out_without_touching_its_inputs(trained):
     work, weights = trained.work, trained.inputs["weights"]
     values = yaml.safe_load((work / "configs/train.yaml").read_text())
     assert values["actor_config"]["load"] == str(work / "models/mcore")
@@ -104,7 +104,7 @@ def test_a_run_is_laid_out_without_touching_its_inputs(trained: Context) -> None
     assert told(work)["start"]["workers"] == 2 and told(work)["resumed"] is None
 
 
-def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Context) -> None:
+def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained):
     root = trained.work / "checkpoints"
     save_checkpoint(root, 2, RANKS)
     save_checkpoint(root, 4, RANKS[:1], tracker=False)  # the kill came while it was written
@@ -116,7 +116,7 @@ def test_a_killed_run_goes_on_from_its_last_whole_checkpoint(trained: Context) -
     assert original == str(trained.work / "models/mcore")
 
 
-def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Context, tmp_path: Path) -> None:
+def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained, tmp_path):
     root, metrics = trained.work / "checkpoints", trained.work / "metrics.jsonl"
     for iteration in (2, 4):
         save_checkpoint(root, iteration, RANKS)
@@ -131,7 +131,7 @@ def test_a_run_that_was_killed_after_its_end_needs_no_second_proof(trained: Cont
     assert json.loads((trained.output / "result.json").read_text())["resumed_from"] == 4
 
 
-def test_a_run_comes_home_and_nothing_changes_without_its_version(trained: Context, tmp_path: Path) -> None:
+def test_a_run_comes_home_and_nothing_changes_without_its_version(trained, tmp_path):
     spoken = [line for step in range(1, 5) for line in (*lines(9, "1+1", f"is {step}", "2"), said(step))]
     launched(trained.work, tmp_path / "logs", spoken)
     shown: list[tuple[float, float, str]] = []
@@ -166,7 +166,7 @@ def test_a_run_comes_home_and_nothing_changes_without_its_version(trained: Conte
         ("half a checkpoint", r"is no whole checkpoint: mp_rank_01/model_optim_rng\.pt is missing"),
     ],
 )
-def test_exit_code_0_alone_is_no_proof(trained: Context, tmp_path: Path, case: str, message: str) -> None:
+def test_exit_code_0_alone_is_no_proof(trained, tmp_path, case, message):
     steps = {"no log": 0, "early": 3}.get(case, 4)
     launched(trained.work, tmp_path / "logs", [said(step) for step in range(1, steps + 1)])
     root = trained.work / "checkpoints"
@@ -180,9 +180,7 @@ def test_exit_code_0_alone_is_no_proof(trained: Context, tmp_path: Path, case: s
         train.collect(trained)
 
 
-def test_conversion_comes_home_and_nothing_changes_without_its_version(
-    config: dict[str, Any], model: Path, tmp_path: Path
-) -> None:
+def test_conversion_comes_home_and_nothing_changes_without_its_version(config, model, tmp_path):
     given = context(config, tmp_path, "convert", fetch=model)
     convert.prepare(given)
     check("mindspeed_rl_convert/prepare", given.work, tmp_path)
@@ -197,7 +195,7 @@ def test_conversion_comes_home_and_nothing_changes_without_its_version(
 
 
 @pytest.fixture
-def exported(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
+def exported(config, model, tmp_path):
     grpo = tmp_path / "grpo"
     save_checkpoint(grpo / "mcore", 4, RANKS, optimizer=False)
     given = context(config, tmp_path, "export", grpo=grpo, fetch=model)
@@ -208,9 +206,7 @@ def exported(config: dict[str, Any], model: Path, tmp_path: Path) -> Context:
 @pytest.mark.parametrize(
     "named", [{"dtype": "bfloat16"}, {}, {"torch_dtype": "bfloat16", "dtype": "float32"}]
 )
-def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(
-    config: dict[str, Any], model: Path, tmp_path: Path, named: dict[str, str]
-) -> None:
+def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(config, model, tmp_path, named):
     fetched = Path(shutil.copytree(model, tmp_path / "fetched"))
     values = json.loads((fetched / "config.json").read_text())
     del values["torch_dtype"]
@@ -225,8 +221,8 @@ def test_the_converter_is_told_the_dtype_by_the_name_that_it_reads(
 
 @pytest.mark.parametrize("place", ["mg2hf", "mg2hg"])
 def test_a_converted_model_gets_the_originals_files_and_nothing_changes_without_its_version(
-    exported: Context, model: Path, place: str
-) -> None:
+    exported, model, place
+):
     check("mindspeed_rl_export/prepare", exported.work, exported.work.parent)
     original = load_file(model / "model.safetensors")
     changed = {name: (tensor + 1).astype(tensor.dtype) for name, tensor in original.items()}
@@ -252,7 +248,7 @@ def test_a_converted_model_gets_the_originals_files_and_nothing_changes_without_
         ("not finite", "holds numbers that are not finite"),
     ],
 )
-def test_a_damaged_result_is_refused(exported: Context, model: Path, damage: str, message: str) -> None:
+def test_a_damaged_result_is_refused(exported, model, damage, message):
     tensors = load_file(model / "model.safetensors")
     name = "model.layers.0.mlp.up_proj.weight"
     if damage == "missing":
@@ -270,7 +266,7 @@ def test_a_damaged_result_is_refused(exported: Context, model: Path, damage: str
 
 
 @pytest.fixture
-def questions(tmp_path: Path) -> Path:
+def questions(tmp_path):
     directory = tmp_path / "fetch_dataset"
     directory.mkdir()
     for split, count in (("train", 30), ("test", 10)):
@@ -283,7 +279,7 @@ def questions(tmp_path: Path) -> Path:
     return directory
 
 
-def asking(config: dict[str, Any], **engine: str) -> dict[str, Any]:
+def asking(config, **engine):
     """The configuration for `questions`."""
     columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
     dataset = {**config["dataset"], **columns, "solution": "after_marker"}
@@ -291,8 +287,8 @@ def asking(config: dict[str, Any], **engine: str) -> dict[str, Any]:
 
 
 def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
-    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
-) -> None:
+    config, model, questions, tmp_path
+):
     given = context(asking(config), tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
     tokenize.prepare(given)
     check("mindspeed_rl_tokenize/prepare", given.work, tmp_path, model)
@@ -319,9 +315,7 @@ def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
 
 
-def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(
-    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
-) -> None:
+def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(config, model, questions, tmp_path):
     """llama3 on a Qwen: upstream adds the token, behind the embedding's last row."""
     home = Path(shutil.copytree(WINDOWS["05a90d7"], tmp_path / "home"))
     file = home / "configs/model/templates.json"
@@ -335,9 +329,7 @@ def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(
         tokenize.prepare(given)
 
 
-def test_mindformers_before_it_gets_examples_in_the_same_template(
-    config: dict[str, Any], model: Path, questions: Path, tmp_path: Path
-) -> None:
+def test_mindformers_before_it_gets_examples_in_the_same_template(config, model, questions, tmp_path):
     wanted = asking(config, sft="mindformers")
     del wanted["sft_data"]  # a stage has it only with examples of the user's
     given = context(wanted, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)

@@ -7,7 +7,7 @@ from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of,
 LLM = HOME / "llm"
 
 
-def options(program: tuple[str, ...]) -> dict[str, str]:
+def options(program):
     """Argument -> value; flags -> empty."""
     found, words = {}, list(program[1:])
     while words:
@@ -17,7 +17,7 @@ def options(program: tuple[str, ...]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("window", "home"), [("667a547", WINDOWS["667a547"]), ("05a90d7", LLM)])
-def test_weights_are_cut_as_training_cuts_them(window: str, home: object) -> None:
+def test_weights_are_cut_as_training_cuts_them(window, home):
     job = job_of(
         "model=qwen2_5_32b",
         "layout=dp1_mp4_pp4",
@@ -54,13 +54,13 @@ def test_weights_are_cut_as_training_cuts_them(window: str, home: object) -> Non
     }  # fmt: skip
 
 
-def test_equal_stages_need_no_list() -> None:
+def test_equal_stages_need_no_list():
     job = job_of(*SEVEN)
     back = start.to_huggingface(job.engine, job.model, job.actor, places().weights, places().tokenizer)
     assert "--num-layer-list" not in options(back.program)
 
 
-def test_training_is_told_of_every_card_and_of_the_users_environment() -> None:
+def test_training_is_told_of_every_card_and_of_the_users_environment():
     job = job_of(
         *SEVEN,
         "engine.use_integrated_worker=false",
@@ -78,13 +78,9 @@ def test_training_is_told_of_every_card_and_of_the_users_environment() -> None:
     assert begun.container == ("docker", "exec", "rl")
     program, *arguments = begun.program
     assert program == "/path/to/MindSpeed-RL/cli/train_grpo.py"
-    assert arguments == [
-        "--config-path=/run/configs",
-        "--config-name=train",
-        "hydra.run.dir=/run/hydra",
-    ]
+    assert arguments == ["--config-path=/run/configs", "--config-name=train", "hydra.run.dir=/run/hydra"]
 
 
-def test_data_is_made_of_a_name_that_upstream_takes_off_its_arguments() -> None:
+def test_data_is_made_of_a_name_that_upstream_takes_off_its_arguments():
     begun = start.preprocess(job_of(*SEVEN).engine, places_of(places().root).root)
     assert begun.program[1:] == ("train", "--config-path=/run/configs", "hydra.run.dir=/run/hydra")

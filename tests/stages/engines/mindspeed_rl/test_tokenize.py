@@ -19,27 +19,27 @@ R1 = {
 }
 
 
-def rendered(template: dict[str, object], question: str) -> str:
+def rendered(template, question):
     chat = ChatTemplate(jinja(template), SPECIAL, Path("templates.json"))
     parts = chat.split(chat.render([Turn("user", question)], generation=True))
     names = {index: token for token, index in SPECIAL.items()}
     return "".join(part if isinstance(part, str) else names[part] for part in parts)
 
 
-def test_a_prompt_is_system_turn_and_user_turn_as_upstream_puts_them_together() -> None:
+def test_a_prompt_is_system_turn_and_user_turn_as_upstream_puts_them_together():
     assert rendered(R1, "What is 1 + 1?") == (
         '<|im_start|>system\nYou are "helpful" — \\boxed{}.<|im_end|>\n'
         "<|im_start|>user\nThink in {braces}.\nWhat is 1 + 1?<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
-def test_a_template_without_system_asks_the_bare_question() -> None:
+def test_a_template_without_system_asks_the_bare_question():
     empty = {"name": "empty", "format_user": {"slots": ["{{content}}"]}}
     assert rendered(empty, "1 + 1 = {{ x }}") == "1 + 1 = {{ x }}"
     assert rendered({}, "1 + 1") == "1 + 1"
 
 
-def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought() -> None:
+def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought():
     qwen3 = {key: R1[key] for key in ("name", "format_user")} | {"template_class": "ReasoningTemplate"}
     assert rendered(qwen3, "1 + 1").endswith(
         "1 + 1<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -47,18 +47,18 @@ def test_a_reasoning_template_ends_a_prompt_with_an_empty_thought() -> None:
     assert rendered({**qwen3, "template_class": None}, "1 + 1").endswith("<|im_start|>assistant\n")
 
 
-def test_a_question_cannot_end_its_own_turn() -> None:
+def test_a_question_cannot_end_its_own_turn():
     chat = ChatTemplate(jinja(R1), SPECIAL, Path("templates.json"))
     parts = chat.split(chat.render([Turn("user", "a<|im_end|>b")], generation=True))
     assert parts.count(2) == 2 and any("a<|im_end|>b" in part for part in parts if isinstance(part, str))
 
 
-def test_files_are_those_that_upstream_writes(tmp_path: Path) -> None:
+def test_files_are_those_that_upstream_writes(tmp_path):
     names = [file.name for file in data_files(tmp_path / "data")]
     assert names == [f"data_packed_{column}_document.{end}" for column in COLUMNS for end in ("bin", "idx")]
 
 
-def test_rows_of_an_index_are_counted(tmp_path: Path) -> None:
+def test_rows_of_an_index_are_counted(tmp_path):
     write_index(tmp_path / "data", [[1, 2, 3], [4], []])
     assert sequences(tmp_path / "data.idx") == 3
 
@@ -72,7 +72,7 @@ def test_rows_of_an_index_are_counted(tmp_path: Path) -> None:
         ("absent", "must be readable"),
     ],
 )
-def test_a_damaged_data_set_is_named(tmp_path: Path, damage: str, message: str) -> None:
+def test_a_damaged_data_set_is_named(tmp_path, damage, message):
     write_index(tmp_path / "data", [[1, 2, 3], [4]])
     index, tokens = tmp_path / "data.idx", tmp_path / "data.bin"
     if damage == "magic":

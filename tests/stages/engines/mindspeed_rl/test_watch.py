@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,21 +10,21 @@ from tests.stages.engines.mindspeed_rl.test_samples import lines
 JOB = job_of("model=qwen2_5_7b", "layout=dp4_mp2_pp2", "train.logged_completions=1")
 
 
-def rows(file: Path) -> list[dict[str, object]]:
+def rows(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Path:
+def logs(tmp_path):
     (tmp_path / "logs").mkdir()
     return tmp_path / "logs"
 
 
-def said(step: int) -> str:
+def said(step):
     return f"(train pid=7) iteration: {step} / 500 | grpo/score/mean : 0.5000 | response_length/mean : 9.0 "
 
 
-def test_a_line_that_ray_says_twice_counts_once(logs: Path, tmp_path: Path) -> None:
+def test_a_line_that_ray_says_twice_counts_once(logs, tmp_path):
     told: list[str] = []
     watcher = TrainWatcher(
         logs, tmp_path, JOB, lambda step, total, text: told.append(f"{step}/{total} {text}")
@@ -38,7 +37,7 @@ def test_a_line_that_ray_says_twice_counts_once(logs: Path, tmp_path: Path) -> N
     assert watcher.silence_timeout_s == 7200.0
 
 
-def test_a_run_that_goes_on_writes_its_steps_anew(logs: Path, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_writes_its_steps_anew(logs, tmp_path):
     for name in ("metrics.jsonl", "completions.jsonl"):
         (tmp_path / name).write_text("".join(f'{{"step": {step}, "old": true}}\n' for step in (1, 2, 3)))
     watcher = TrainWatcher(logs, tmp_path, JOB, lambda *_: None)
@@ -50,7 +49,7 @@ def test_a_run_that_goes_on_writes_its_steps_anew(logs: Path, tmp_path: Path) ->
     assert [row.get("completion") for row in drawn] == [None, None, "b"]  # as many as were asked for
 
 
-def test_a_program_without_steps_shows_its_last_line(logs: Path) -> None:
+def test_a_program_without_steps_shows_its_last_line(logs):
     told: list[str] = []
     watcher = Watcher(logs, "start.log", None, lambda _step, _total, text: told.append(text))
     (logs / "start.log").write_text(f"loading\n\n{'x' * 500}\n")

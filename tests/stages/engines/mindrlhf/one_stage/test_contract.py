@@ -1,7 +1,6 @@
 """A checkout is known by what its files declare."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ OLDER = "train.prompts_per_step=2"  # one batch of both replicas
 
 
 @pytest.mark.parametrize("version", WINDOWS)
-def test_every_version_is_recognised_and_gets_its_own_arguments(version: str) -> None:
+def test_every_version_is_recognised_and_gets_its_own_arguments(version):
     more = [] if version == "2d0e84d" else [OLDER]
     job = job_of(*SEVEN, f"engine.mindrlhf_home={HOME / version}", *more)
     assert job.window == version
@@ -28,14 +27,14 @@ def test_every_version_is_recognised_and_gets_its_own_arguments(version: str) ->
     assert start(job, PLACES).program[1] == str(script)
 
 
-def test_a_newer_checkout_is_refused(tmp_path: Path) -> None:
+def test_a_newer_checkout_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"from 32599d0 .* to before f251809"):
         contract.of(str(HOME.parent / "mindrlhf_standin" / "e8a8fc1"))
     with pytest.raises(ConfigError, match="must be readable"):
         contract.of(str(tmp_path))
 
 
-def test_a_script_with_other_arguments_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_a_script_with_other_arguments_is_told_what_it_lacks(tmp_path):
     shutil.copytree(HOME / "2d0e84d", tmp_path / "home")
     script = contract.entry(tmp_path / "home", "2d0e84d")
     script.write_text(script.read_text().replace("--sft_path_infer", "--sft_path"))

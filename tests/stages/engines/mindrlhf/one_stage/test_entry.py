@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from stages.engines.mindrlhf.one_stage import entry
 
@@ -29,7 +28,7 @@ print(asdict(config), config.interval, HERE, sys.argv[1:])
 """
 
 
-def checkout(root: Path) -> Path:
+def checkout(root):
     (root / "mindrlhf/configs").mkdir(parents=True)
     (root / "examples").mkdir()
     (root / "mindrlhf/__init__.py").touch()
@@ -40,7 +39,7 @@ def checkout(root: Path) -> Path:
     return root
 
 
-def start(root: Path, values: dict[str, object]) -> subprocess.CompletedProcess[str]:
+def start(root, values):
     file = root / "values.json"
     file.write_text(json.dumps(values))
     line = [
@@ -55,13 +54,13 @@ def start(root: Path, values: dict[str, object]) -> subprocess.CompletedProcess[
     return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60)
 
 
-def test_the_script_runs_as_itself_with_our_values(tmp_path: Path) -> None:
+def test_the_script_runs_as_itself_with_our_values(tmp_path):
     done = start(checkout(tmp_path), {"beta": 0.5})
     assert done.stdout == "{'beta': 0.5, 'epochs': 3} 3 1 ['--use_parallel', 'True']\n", done.stderr
     assert (tmp_path / "mindrlhf/configs/grpo_configs.py").read_text() == CONFIGS
 
 
-def test_a_value_that_the_checkout_lacks_ends_it(tmp_path: Path) -> None:
+def test_a_value_that_the_checkout_lacks_ends_it(tmp_path):
     done = start(checkout(tmp_path), {"beta": 0.5, "gamma_2": 1})
     assert done.returncode == 1
     assert "grpo_configs.py: GRPOConfig has no gamma_2" in done.stderr

@@ -31,7 +31,7 @@ FIRST = [
 ] * 2
 
 
-def test_the_trial_is_no_step() -> None:
+def test_the_trial_is_no_step():
     reader = LogReader("2d0e84d")
     rows = [row for line in LATEST if (row := reader.read(line))]
     assert rows == [
@@ -42,7 +42,7 @@ def test_the_trial_is_no_step() -> None:
     ]  # fmt: skip
 
 
-def test_the_first_version_tells_no_rewards() -> None:
+def test_the_first_version_tells_no_rewards():
     reader = LogReader("32599d0")
     rows = [row for line in FIRST if (row := reader.read(line))]
     assert [row["step"] for row in rows] == [1, 2]
@@ -50,7 +50,7 @@ def test_the_first_version_tells_no_rewards() -> None:
 
 
 @pytest.mark.parametrize("score", ["nan", "1e-3", "0"])
-def test_scores_in_every_form(score: str) -> None:
+def test_scores_in_every_form(score):
     reader = LogReader("875f92b")
     for line in ("--------- epoch:0 step:0 ---------", f"Avg scores:  {score}"):
         assert reader.read(line) is None

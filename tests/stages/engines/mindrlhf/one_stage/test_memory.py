@@ -1,27 +1,27 @@
 """Qwen2.5-7B on eight cards, bytes counted by hand."""
 
 from stages.engines.mindrlhf.one_stage.memory import estimate
-from stages.models.memory import Term, warnings
+from stages.models.memory import warnings
 from tests.stages.engines.mindrlhf.one_stage.jobs import job_of
 from tests.stages.engines.mindrlhf.test_memory import by_hand
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp2_mp4_pp1")
 
 
-def roles(*overrides: str) -> dict[str, dict[str, Term]]:
+def roles(*overrides):
     return {
         role.role: {term.name: term for term in role.terms} for role in estimate(job_of(*SEVEN, *overrides))
     }
 
 
-def test_training_holds_float32_weights_gradients_and_moments() -> None:
+def test_training_holds_float32_weights_gradients_and_moments():
     train = roles()["train"]
     held = [train[name].low for name in ("weights", "gradients", "optimizer")]
     assert held == [4 * by_hand(4), 4 * by_hand(4), 8 * by_hand(4)]
     assert train["weights"].exact and not train["activations"].exact
 
 
-def test_generation_waits_for_nothing_and_begins_beside_all_others() -> None:
+def test_generation_waits_for_nothing_and_begins_beside_all_others():
     generate = roles()["generate"]
     assert generate["weights"].low == generate["reference weights"].low == 4 * by_hand(4)
     # 28 layers x key and value x 1 head of 128 x 2 bytes, for 1024 blocks of 32 tokens
@@ -30,20 +30,20 @@ def test_generation_waits_for_nothing_and_begins_beside_all_others() -> None:
     assert (first.low, first.high) == (0, (4 + 8) * by_hand(4))
 
 
-def test_the_oldest_contract_keeps_generation_on_the_card_while_the_reference_scores() -> None:
+def test_the_oldest_contract_keeps_generation_on_the_card_while_the_reference_scores():
     old = roles("engine.contract=32599d0", "train.prompts_per_step=2")["reference"]
     assert old["generation's weights"].low == 4 * by_hand(4)
     assert "generation's weights" not in roles()["reference"]
 
 
-def test_resharding_holds_all_three_models() -> None:
+def test_resharding_holds_all_three_models():
     terms = roles()["reshard"]
     assert [terms[f"{name} weights"].low for name in ("train", "generate", "reference")] == [
         4 * by_hand(4)
     ] * 3
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_what_does_not_fit_is_named():
     found = estimate(job_of(*SEVEN))
     assert warnings(found, 512) == []
     assert "memory: train does not fit into engine.device_memory_gib=24" in warnings(found, 24)[0]

@@ -1,11 +1,6 @@
 """What a rehearsal reads out of what a run left."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +10,6 @@ from stages.engines.mindformers.checkpoints import Moment
 from stages.engines.mindformers.rehearsal.proofs import of_resume
 from stages.engines.mindrlhf.rehearsal import proofs
 from stages.engines.mindrlhf.rehearsal.answers import best_answer
-from stages.engines.rehearsal import Proof
 from stages.models.families import parameter_shapes
 from stages.rewards.config import RewardConfig
 from stages.weights.names import FileShape, name_map
@@ -24,7 +18,7 @@ GOOD = {"reward_min": 0.0, "reward_max": 1.0, "loss": 0.5, "grad_norm": 0.1}
 SAME = {**GOOD, "reward_max": 0.0}
 
 
-def _grpo(directory: Path, *steps: dict[str, float], completion: str = "a \\boxed{1}") -> Path:
+def _grpo(directory, *steps, completion="a \\boxed{1}"):
     rows = [{"step": number, **step} for number, step in enumerate(steps, 1)]
     sample = {"prompt": "p", "completion": completion, "solution": "1", "reward": 0, "length": 3}
     (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -32,17 +26,17 @@ def _grpo(directory: Path, *steps: dict[str, float], completion: str = "a \\boxe
     return directory
 
 
-def _states(found: Any) -> dict[str, str]:
+def _states(found):
     return {proof.what: proof.state for proof in found}
 
 
-def test_a_run_that_learns_is_proven(tmp_path: Path) -> None:
+def test_a_run_that_learns_is_proven(tmp_path):
     found = _states(proofs.of_training(_grpo(tmp_path, GOOD, SAME, GOOD), 3, "cause", 0.0))
     assert set(found.values()) == {"proven"}
     assert len(found) == 4
 
 
-def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path: Path) -> None:
+def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path):
     rewarded, varied, finite, norms = proofs.of_training(_grpo(tmp_path, SAME, SAME), 3, "the cause", 0.0)
     assert (rewarded.state, finite.state, norms.state) == ("proven", "proven", "failed")
     assert varied.state == "failed"
@@ -50,7 +44,7 @@ def test_a_reward_that_never_varies_fails_with_its_cause_and_an_example(tmp_path
     assert r"a \\boxed{1}" in varied.told
 
 
-def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path: Path) -> None:
+def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path):
     paid = {**GOOD, "reward_min": 0.5, "reward_max": 0.5}
     _, varied, *_ = proofs.of_training(_grpo(tmp_path, paid, paid), 3, "the cause", 0.0)
     assert varied.state == "failed"
@@ -65,20 +59,18 @@ def test_a_reward_that_pays_everything_alike_is_no_matter_of_answers(tmp_path: P
         ({**GOOD, "grad_norm": float("inf")}, "gradient norm above 0"),
     ],
 )
-def test_one_bad_step_fails_it(tmp_path: Path, step: dict[str, float], what: str) -> None:
+def test_one_bad_step_fails_it(tmp_path, step, what):
     assert _states(proofs.of_training(_grpo(tmp_path, GOOD, step), 3, "", 0.0))[what] == "failed"
 
 
 @pytest.mark.parametrize(("moments", "state"), [(1e-9, "proven"), (0.0, "failed"), (float("nan"), "failed")])
-def test_where_no_norm_is_logged_the_optimizers_moments_count(
-    tmp_path: Path, moments: float, state: str
-) -> None:
+def test_where_no_norm_is_logged_the_optimizers_moments_count(tmp_path, moments, state):
     silent = {key: value for key, value in GOOD.items() if key != "grad_norm"}
     found = _states(proofs.of_training(_grpo(tmp_path, silent, silent), 3, "", moments))
     assert found["gradient norm above 0"] == state
 
 
-def test_first_moments_are_those_of_adam_alone(tmp_path: Path) -> None:
+def test_first_moments_are_those_of_adam_alone(tmp_path):
     file = tmp_path / "optimizer.safetensors"
     save_file(
         {"adam_m.a": np.array([3.0], np.float32), "adam_m.b": np.array([[4.0]], np.float32),
@@ -88,7 +80,7 @@ def test_first_moments_are_those_of_adam_alone(tmp_path: Path) -> None:
     assert proofs.first_moments(file) == 5.0
 
 
-def test_no_step_at_all_is_no_proof(tmp_path: Path) -> None:
+def test_no_step_at_all_is_no_proof(tmp_path):
     assert set(_states(proofs.of_training(_grpo(tmp_path), 3, "", 0.0)).values()) == {"failed"}
 
 
@@ -96,9 +88,7 @@ def test_no_step_at_all_is_no_proof(tmp_path: Path) -> None:
     ("resumed", "state"),
     [([0, 2], "proven"), ([0, 10], "proven"), ([1, 0], "proven"), ([0, 1], "failed"), (None, "failed")],
 )
-def test_it_must_go_on_from_the_checkpoint_that_was_whole(
-    tmp_path: Path, resumed: list[int] | None, state: str
-) -> None:
+def test_it_must_go_on_from_the_checkpoint_that_was_whole(tmp_path, resumed, state):
     (tmp_path / "result.json").write_text(json.dumps({"resumed_from": resumed, "steps": 3}))
     assert of_resume(tmp_path, Moment(0, 2)).state == state
 
@@ -107,7 +97,7 @@ SHAPE = FileShape("qwen2", 8, 1, 2, 1, 16, 32, False, 4)
 PREFIX = "grpo_model_train.policy_model.model."
 
 
-def _exported(directory: Path, change: Callable[[dict[str, Any]], None]) -> dict[str, Proof]:
+def _exported(directory, change):
     """An export by torch's own rounding to bfloat16, changed, compared with its checkpoint."""
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
@@ -129,7 +119,7 @@ def _exported(directory: Path, change: Callable[[dict[str, Any]], None]) -> dict
     return {proof.what: proof for proof in found}
 
 
-def test_an_export_is_the_trained_weights_rounded_once(tmp_path: Path) -> None:
+def test_an_export_is_the_trained_weights_rounded_once(tmp_path):
     assert {proof.state for proof in _exported(tmp_path, lambda tensors: None).values()} == {"proven"}
 
 
@@ -142,9 +132,7 @@ def test_an_export_is_the_trained_weights_rounded_once(tmp_path: Path) -> None:
     ],
     ids=["another value", "missing", "another type"],
 )
-def test_a_tensor_that_is_not_the_trained_one_is_named(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None]
-) -> None:
+def test_a_tensor_that_is_not_the_trained_one_is_named(tmp_path, change):
     proof = _exported(tmp_path, change)["exported bit for bit"]
     assert proof.state == "failed"
     assert "model.norm.weight" in proof.told
@@ -153,9 +141,9 @@ def test_a_tensor_that_is_not_the_trained_one_is_named(
 @pytest.mark.parametrize(
     ("function", "holds"), [("qwen_accuracy", "\\boxed{18}"), ("format", "<answer>18</answer>")]
 )
-def test_the_answer_is_said_as_the_reward_pays_for_it(function: str, holds: str) -> None:
+def test_the_answer_is_said_as_the_reward_pays_for_it(function, holds):
     assert holds in best_answer("18", RewardConfig((function,), (1.0,), None))
 
 
-def test_what_nothing_pays_for_is_said_all_the_same() -> None:
+def test_what_nothing_pays_for_is_said_all_the_same():
     assert best_answer("eighteen", RewardConfig(("qwen_accuracy",), (1.0,), None))

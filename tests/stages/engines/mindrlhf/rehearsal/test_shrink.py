@@ -1,9 +1,6 @@
 """The rehearsal's recipe is the run's, but for sizes."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,22 +45,22 @@ MODEL_SIZES = {
 }  # fmt: skip
 
 
-def _plain(name: str) -> dict[str, Any]:
+def _plain(name):
     return load(RECIPES[name]).plain()
 
 
-def _small(name: str, workers: int = 1) -> dict[str, Any]:
+def _small(name, workers=1):
     return shrink.shrink(_plain(name), workers, Path("/small"), Path("/script.json"))
 
 
-def _job(values: dict[str, Any]) -> Job:
+def _job(values):
     names = ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed")
     return Job.of({name: values[name] for name in names})
 
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
-def test_every_rendered_key_that_does_not_say_size_is_kept(name: str, resume: bool) -> None:
+def test_every_rendered_key_that_does_not_say_size_is_kept(name, resume):
     own = flat(grpo_config(_job(_plain(name)), PLACES, resume))
     small = flat(grpo_config(_job(_small(name)), PLACES, resume))
     assert own.keys() == small.keys()
@@ -73,7 +70,7 @@ def test_every_rendered_key_that_does_not_say_size_is_kept(name: str, resume: bo
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_models_files_differ_in_size_only(name: str) -> None:
+def test_the_models_files_differ_in_size_only(name):
     own = model_configs(_job(_plain(name)), PLACES)
     small = model_configs(_job(_small(name)), PLACES)
     for file in own:
@@ -86,7 +83,7 @@ def test_the_models_files_differ_in_size_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name: str, workers: int) -> None:
+def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name, workers):
     small = _small(name, workers)
     job = _job(small)
     assert [str(problem) for problem in rules.RULES.check(job)] == []
@@ -95,11 +92,11 @@ def test_the_small_recipe_breaks_no_rule_and_fills_every_batch(name: str, worker
     assert job.packs % (job.engine.ref_model_batch_size * workers) == 0
 
 
-def test_rows_stay_as_long_as_compressed_masks_want() -> None:
+def test_rows_stay_as_long_as_compressed_masks_want():
     assert _job(_small("7b")).seq_length == 2048
 
 
-def test_rows_grow_where_many_samples_share_one() -> None:
+def test_rows_grow_where_many_samples_share_one():
     packed = ["engine=mindrlhf", "model=qwen2_5_7b", "model.path=/hf", "dataset=gsm8k", "dataset.path=/data"]
     packed += ["engine.pack_num=16", "train.prompts_per_step=32", "engine.seq_length=16512"]
     small = shrink.shrink(load(packed).plain(), 1, Path("/small"), Path("/script.json"))
@@ -109,13 +106,13 @@ def test_rows_grow_where_many_samples_share_one() -> None:
     assert rules.RULES.check(_job(small)) == []
 
 
-def test_the_recipe_itself_stays_as_it_was() -> None:
+def test_the_recipe_itself_stays_as_it_was():
     before = _plain("7b")
     shrink.shrink(before, 1, Path("/small"), Path("/script.json"))
     assert before == _plain("7b")
 
 
-def test_the_engines_processes_get_the_shim_besides_their_own_variables() -> None:
+def test_the_engines_processes_get_the_shim_besides_their_own_variables():
     recipe = [*RECIPES["7b"], "+engine.env.HCCL_X=1"]
     small = shrink.shrink(load(recipe).plain(), 1, Path("/small"), Path("/script.json"))
     assert small["engine"]["env"][VARIABLE] == "/script.json"
@@ -123,7 +120,7 @@ def test_the_engines_processes_get_the_shim_besides_their_own_variables() -> Non
     assert "on_path" in small["engine"]["env"]["PYTHONPATH"]
 
 
-def test_workers_are_what_layout_memory_and_processors_allow() -> None:
+def test_workers_are_what_layout_memory_and_processors_allow():
     job = _job(_plain("tuned"))
     one = shrink.worker_bytes(job)
     assert shrink.workers(job, 10 * one, 8) == 4  # layout.train.data_parallel

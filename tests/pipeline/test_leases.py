@@ -1,0 +1,101 @@
+"""Locks of files: who has one, who waits, and what ends it."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from filelock import FileLock, Timeout
+
+from pipeline.errors import StoreError
+from pipeline.store import leases
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / ".locks" / "it.lock"
+
+
+def test_a_lock_is_had_once_also_beside_earlier_versions(file):
+    with leases.locked(file, file.parent):
+        with pytest.raises(leases.Taken):
+            leases.locked(file, file.parent, wait=False)
+        with pytest.raises(Timeout):
+            FileLock(file).acquire(timeout=0)
+    with FileLock(file), pytest.raises(leases.Taken):
+        leases.locked(file, file.parent, wait=False)
+    with leases.locked(file, file.parent, wait=False):
+        pass
+
+
+def test_who_waits_has_it_as_soon_as_it_is_given_back(file):
+    held, order = leases.locked(file, file.parent).__enter__(), []
+
+    def wait():
+        with leases.locked(file, file.parent):
+            order.append("waiter")
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    waiter.join(0.2)
+    order.append("holder")
+    held.release()
+    waiter.join()
+    assert order == ["holder", "waiter"]
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file):
+    removed = leases.locked(file, file.parent).__enter__()
+    got = []
+    waiter = threading.Thread(target=lambda: got.append(leases.locked(file, file.parent).__enter__()))
+    waiter.start()
+    waiter.join(0.2)
+    file.unlink()
+    removed.release()
+    waiter.join()
+    with pytest.raises(leases.Taken):
+        leases.locked(file, file.parent, wait=False)
+    del got[:]
+    with leases.locked(file, file.parent, wait=False):
+        pass
+
+
+def test_children_do_not_keep_it(file):
+    held = leases.locked(file, file.parent).__enter__()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        held.release()
+        with leases.locked(file, file.parent, wait=False):
+            pass
+        child.communicate(b"\n")
+
+
+def test_others_of_the_group_may_lock_it_too(file):
+    before = os.umask(0o077)
+    try:
+        with leases.locked(file, file.parent):
+            pass
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o664
+
+
+def test_without_flock_the_file_itself_is_the_lock(file, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with leases.locked(file, file.parent):
+        assert file.exists()
+        with pytest.raises(leases.Taken):
+            leases.locked(file, file.parent, wait=False)
+    with leases.locked(file, file.parent, wait=False):
+        pass
+
+
+def test_a_lock_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        leases.locked(tmp_path / "file" / "it.lock", tmp_path)

@@ -1,0 +1,75 @@
+"""A run with nothing to do: what it tells and records, and what it does without."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.plan.target import WHOLE
+from pipeline.run.run import begin, prepare_plan
+from pipeline.store import history
+from tests.pipeline.artifacts import commit_spec
+
+HEAVY = ("luigi", "hydra", "numpy", "filelock", "yaml", "psutil", "importlib.metadata", "asyncio")
+PROGRAM = f"""
+import sys
+from pipeline.cli import main
+code = main(sys.argv[1:])
+print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A finished one, whose configuration was composed before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    plan, store = prepare_plan([f"store={tmp_path / 'store'}"])
+    rows = {name: {"records": 9_999} for name in ("train", "sft")}
+    result = {"prompts": 1, "accuracy_sft": 0, "accuracy_grpo": 0.5, "gain": 0.5, "files": rows}
+    for spec in plan.specs:
+        commit_spec(store, spec, {"result.json": json.dumps(result)})
+    return store
+
+
+def ended(*command):
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    return done.returncode, re.sub(r"run=[\w-]+", "run=ID", done.stdout), done.stderr
+
+
+def test_it_loads_what_it_needs_and_tells_what_luigi_would(store):
+    place = f"store={store.root}"
+    code, out, heavy = ended("-c", PROGRAM, "run", place)
+    assert (code, heavy) == (0, "[]\n")
+    assert out.endswith(f"run=ID report={store.path(plan_of(store).spec('report').key) / 'index.html'}\n")
+    assert ended("-m", "luigi", "--module", "pipeline", "RunGRPO", "--overrides", place) == (0, out, "")
+    assert ended("-c", PROGRAM, "plan", place)[::2] == (0, "[]\n")
+    states = [run.state for run in history.runs(store.root).values()]
+    assert states == ["finished", "finished"]
+
+
+def test_what_goes_away_after_it_was_planned_is_missed(store):
+    run = begin([f"store={store.root}"], None, WHOLE)
+    assert run.is_done()
+    store.quarantine(run.plan.spec("split").key)
+    assert not run.is_done()
+
+
+def test_a_run_that_lacks_something_is_one_run_with_luigi_too(tmp_path):
+    place = f"store={tmp_path}"
+    for expected in ("done", "cached"):
+        code, out, err = ended("-m", "pipeline.cli", "run", place, "--only", "strategy")
+        assert code == 0 and re.search(rf"strategy +│ {expected} ", out), (out, err)
+    assert [run.state for run in history.runs(tmp_path).values()] == ["finished", "finished"]
+
+
+def test_invalid_input_is_told_without_luigi():
+    code, out, err = ended("-c", PROGRAM, "run", "layout=dp3_mp1_pp1", "cards=2")
+    assert (code, out) == (2, "") and err.startswith("error: ") and "luigi" not in err
+
+
+def plan_of(store):
+    plan, _ = prepare_plan([f"store={store.root}"])
+    return plan
