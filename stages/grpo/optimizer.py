@@ -20,6 +20,9 @@ from stages.grpo.operators import cut_rows
 from stages.grpo.parallel import Place
 from stages.grpo.reduction import square_sum
 
+LARGE = 2**25  # elements of a gradient that is clipped, which takes a copy, when the others are gone
+PIECES = 16  # in which the norm of such a gradient is taken
+
 
 def learning_rate(config: OptimizerConfig, step: int) -> float:
     """Learning rate of update `step`, counted from 0.
@@ -65,10 +68,22 @@ class AdamW(nn.Cell):
         self.sum_data = AllReduce(data_group) if data_group else None
         # A weight that every card of the group holds must count once in the norm.
         self.shares = tuple(1.0 if part else 1.0 / place.model_parallel for part in split)
+        copied = config.max_grad_norm is not None and self.sum_data is None
+        self.last = tuple(i for i in range(self.count) if copied and self.sizes[i] >= LARGE)
+        self.first = tuple(i for i in range(self.count) if i not in self.last)
+
+    def update(self, rate: Tensor, step: Tensor, gradients: list[Tensor]) -> Tensor:
+        """As `construct`, for all parameters; empties `gradients`, whose memory serves the last of them."""
+        last = [gradients[i] for i in self.last]
+        norm, factor = self(rate, step, *gradients)
+        gradients.clear()
+        if last:
+            self.finish(rate, step, factor, *last)
+        return norm
 
     @ms.jit
-    def construct(self, rate: Tensor, step: Tensor, *gradients: Tensor) -> Tensor:
-        """Update the parameters; returns the gradient's global norm before clipping.
+    def construct(self, rate: Tensor, step: Tensor, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        """Update the parameters but the last; returns the gradient's global norm, and what clips it.
 
         Args:
             rate: learning rate, scalar.
@@ -84,19 +99,32 @@ class AdamW(nn.Cell):
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
-            square = square + self.shares[i] * square_sum(gradients[i])
+            square = square + self.shares[i] * square_sum(gradients[i], PIECES if i in self.last else 1)
         if self.sum_model is not None:
             square = self.sum_model(square)
         norm = ops.sqrt(square)
         factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:
             factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
+        self.step(self.first, rate, step, factor, [gradients[i] for i in self.first])
+        return norm, factor
+
+    @ms.jit
+    def finish(self, rate: Tensor, step: Tensor, factor: Tensor, *gradients: Tensor) -> Tensor:
+        """Update the last parameters, by their gradients."""
+        return self.step(self.last, rate, step, factor, gradients)
+
+    def step(
+        self, chosen: tuple[int, ...], rate: Tensor, step: Tensor, factor: Tensor, gradients: Sequence[Tensor]
+    ) -> Tensor:
+        """Update the `chosen` parameters by their gradients times `factor`, which is returned."""
+        config = self.config
         # The operator knows no bias correction: m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e)
         # with s = sqrt(c2) / c1, which goes into the rate, and out of the decay again.
         root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
         scale = root / (1 - ops.pow(config.adam_beta1, step))
-        for i in range(self.count):
-            gradient = gradients[i]
+        for k, i in enumerate(chosen):
+            gradient = gradients[k]
             if config.max_grad_norm is not None:
                 gradient = gradient * factor
             done = self.advance(
@@ -105,7 +133,7 @@ class AdamW(nn.Cell):
                 gradient,
             )  # fmt: skip
             factor = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
-        return norm
+        return factor
 
 
 def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
