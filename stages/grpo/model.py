@@ -210,7 +210,7 @@ class CausalLM(nn.Cell):
 
     def embed_and_head(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Ids [N] to [N, H], and the head [V, H] to use with it, so that both have one gradient if tied."""
-        local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, None)
+        local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, ids)
         if self.tied:
             # Read once: MindSpore copies a parameter for each place of a graph that reads it, if two do.
             x, head = self.lookup(self.embedding.reshape(self.embedding.shape), local)
