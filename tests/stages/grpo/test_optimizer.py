@@ -6,7 +6,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from stages.grpo.collectives import Groups
-from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
 from tests.stages.grpo.test_loss import train_config
 
@@ -20,9 +20,11 @@ def parameters():
     ]
 
 
-@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
-def test_equals_torch(max_grad_norm):
+@pytest.mark.parametrize(("max_grad_norm", "large"), [(None, LARGE), (0.5, LARGE), (0.5, 12)])
+def test_equals_torch(max_grad_norm, large, monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stages.grpo.optimizer.LARGE", large)
+    monkeypatch.setattr("stages.grpo.optimizer.PIECES", 2)
     ours = parameters()
     config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
     optimizer = AdamW(ours, [False, False], config, SINGLE, Groups(1))
