@@ -35,15 +35,21 @@ class Lock:
         self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
 
     def release(self, *_: object) -> None:
-        """Give it back."""
-        descriptor, self.descriptor = self.descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        """Give it back, even if a process that was forked meanwhile has the file open, too."""
+        if self.descriptor is not None:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+        self.__del__()
 
     def __enter__(self) -> Lock:
         return self
 
-    __exit__ = __del__ = release
+    __exit__ = release
+
+    def __del__(self) -> None:
+        """Close the file: not more, or a forked process that ends would give back what it never took."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def locked(file: Path, store: Path, wait: bool = True) -> AbstractContextManager[Lock | BaseFileLock]:

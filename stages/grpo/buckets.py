@@ -39,7 +39,7 @@ def buckets(
         prompt_lengths: tokens of each prompt [P], of all workers together.
         lengths: tokens of each completion [P, G].
         slots: S and T.
-        place: the worker. All workers' micro-batches have the same shapes: see collectives for why they must.
+        place: the worker. All workers' micro-batches have the same shapes: none waits while another compiles.
         count: divides the prompts of each worker.
     """
     longest = lengths.max(1).reshape(place.data_parallel, -1)

@@ -1,23 +1,26 @@
 """The collectives of a run: sums and gathers over the workers of a group.
 
-MindSpore's CPU kernels know the group of all workers only ("AllReduce only support mccl_world_group on
-CPU", 2.7.0). There a smaller group talks through the world: every group of the same partition has a slot of
-its own in what is sent, so all workers must call at the same time, which one program on all of them does.
+They are MindSpore's on accelerators. Without, all workers are on one machine, and talk over links of their
+own (links.py): MindSpore's CPU kernels are slow and know the group of all workers only ("AllReduce only
+support mccl_world_group on CPU", 2.7.0).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
-from mindspore.communication import create_group
+from mindspore.communication import GlobalComm, create_group, get_rank
 from numpy.typing import NDArray
 
+from stages.grpo.links import Links
+
 Array = NDArray[Any]
-WORLD = "mccl_world_group"
 
 
 @dataclass(frozen=True)
@@ -26,11 +29,38 @@ class Group:
 
     ranks: tuple[int, ...]
     name: str
-    """The communication group to use."""
-    slots: int
-    """Groups that share it, this one among them; 1: it is this group's own."""
-    slot: int
-    """This group's place among them."""
+    """MindSpore's."""
+    links: Links | None = None
+    """What it talks over; None: MindSpore."""
+    calls: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers of the places that talk; each worker makes them in the same order."""
+
+    def all_reduce(self) -> Callable[[Tensor], Tensor]:
+        """Sum of what the workers give."""
+        if self.links is None:
+            reduce: Callable[[Tensor], Tensor] = ops.AllReduce(ops.ReduceOp.SUM, self.name)
+            return reduce
+        links, ranks, call = self.links, self.ranks, next(self.calls)
+        return _host_operator(lambda x: links.sum(x, ranks, call), lambda shape: shape)
+
+    def all_gather(self) -> Callable[[Tensor], Tensor]:
+        """What the workers give [n, ...], one after the other [workers * n, ...]."""
+        if self.links is None:
+            gather: Callable[[Tensor], Tensor] = ops.AllGather(self.name)
+            return gather
+        links, ranks, call = self.links, self.ranks, next(self.calls)
+        count = len(ranks)
+        return _host_operator(
+            lambda x: links.gather(x, ranks, call), lambda shape: (count * shape[0], *shape[1:])
+        )
+
+
+def _host_operator(
+    compute: Callable[[Array], Array], shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+) -> Callable[[Tensor], Tensor]:
+    """A function of one numpy array as an operator of a graph, and the shape of its result."""
+    operator: Callable[[Tensor], Tensor] = ops.Custom(compute, shape, lambda dtype: dtype, "pyfunc")
+    return operator
 
 
 class Groups:
@@ -41,8 +71,12 @@ class Groups:
     """
 
     def __init__(self, world: int) -> None:
-        """Take over the number of workers."""
+        """Take over the number of workers, all of which do so."""
         self.world = world
+        self.links: Links | None = None
+        if world > 1 and ms.get_context("device_target") == "CPU":
+            tell = Gather(Group(tuple(range(world)), GlobalComm.WORLD_COMM_GROUP))
+            self.links = Links.connect(int(get_rank()), world, tell.arrays)
         self._groups: dict[tuple[int, ...], Group] = {}
 
     def of(self, ranks: list[int]) -> Group | None:
@@ -55,15 +89,11 @@ class Groups:
         return self._groups[key]
 
     def _make(self, ranks: tuple[int, ...]) -> Group:
-        if len(ranks) == self.world:
-            return Group(ranks, WORLD, 1, 0)
-        if ms.get_context("device_target") != "CPU":
-            name = "ranks_" + "_".join(map(str, ranks))
-            create_group(name, list(ranks))
-            return Group(ranks, name, 1, 0)
-        neighbours = ranks[1] == ranks[0] + 1  # else every slots-th rank
-        slot = ranks[0] // len(ranks) if neighbours else ranks[0]
-        return Group(ranks, WORLD, self.world // len(ranks), slot)
+        if self.links is not None or len(ranks) == self.world:
+            return Group(ranks, GlobalComm.WORLD_COMM_GROUP, self.links)
+        name = "ranks_" + "_".join(map(str, ranks))
+        create_group(name, list(ranks))
+        return Group(ranks, name)
 
 
 class AllReduce(nn.Cell):
@@ -72,15 +102,11 @@ class AllReduce(nn.Cell):
     def __init__(self, group: Group) -> None:
         """Take over the group."""
         super().__init__()
-        self.reduce = ops.AllReduce(ops.ReduceOp.SUM, group.name)
-        self.slots, self.slot = group.slots, group.slot
-        self.own = Tensor(np.eye(group.slots, dtype=np.float32)[group.slot].reshape(-1, 1))
+        self.reduce = group.all_reduce()
 
     def construct(self, x: Tensor) -> Tensor:
         """Sum of the workers' `x`."""
-        if self.slots == 1:
-            return self.reduce(x)
-        return self.reduce(self.own * x.reshape((1, -1)))[self.slot].reshape(x.shape)
+        return self.reduce(x.reshape((-1,))).reshape(x.shape)
 
 
 class AllGather(nn.Cell):
@@ -89,16 +115,11 @@ class AllGather(nn.Cell):
     def __init__(self, group: Group) -> None:
         """Take over the group."""
         super().__init__()
-        self.gather = ops.AllGather(group.name)
-        self.slots, self.size = group.slots, len(group.ranks)
-        self.ranks = Tensor(np.array(group.ranks, np.int32))
+        self.gather = group.all_gather()
 
     def construct(self, x: Tensor) -> Tensor:
         """X [n, ...] of each worker to [workers * n, ...], in the order of ranks."""
-        if self.slots == 1:
-            return self.gather(x)
-        everyone = self.gather(x).reshape((self.slots * self.size, -1))
-        return ops.gather(everyone, self.ranks, 0).reshape((self.size * x.shape[0], *x.shape[1:]))
+        return self.gather(x)
 
 
 class CopyToGroup(nn.Cell):

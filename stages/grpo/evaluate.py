@@ -129,18 +129,18 @@ def complete(
     decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
 ) -> tuple[list[str], list[int]]:
     """Text and tokens of one completion per prompt, decoder.P prompts at a time; draws None: greedy."""
-    texts: list[str] = []
-    tokens: list[int] = []
+    texts, tokens = np.empty(len(prompts), object), np.empty(len(prompts), int)
+    # A batch goes on until its last completion ends: short prompts, whose answers tend to be short, together.
+    order = np.argsort(prompts.lengths, kind="stable")
     for start in range(0, len(prompts), decoder.P):
-        # The last batch is filled up with its first prompt: another shape would be compiled anew.
-        rows = np.arange(start, start + decoder.P)
-        rows = np.where(rows < len(prompts), rows, start)
+        own = order[start : start + decoder.P]
+        rows = np.resize(own, decoder.P)  # the last is filled up: another shape would be compiled anew
         done = decoder.generate(
             prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows]
         )
-        texts += vocabulary.texts(done.ids, done.lengths)[: len(prompts) - start]
-        tokens += done.lengths.tolist()[: len(prompts) - start]
-    return texts, tokens
+        texts[own] = vocabulary.texts(done.ids, done.lengths)[: len(own)]
+        tokens[own] = done.lengths[: len(own)]
+    return texts.tolist(), tokens.tolist()
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:

@@ -52,7 +52,7 @@ def most_running(world: Gather, place: Place) -> Callable[[int], int]:
     """How many completions are still running, at most, on workers that must step together.
 
     Each worker is told how many of its own are. Workers that compute together must stop together and
-    decode equally many rows, and on a CPU all of them do: see collectives.
+    decode equally many rows; all of them do.
     """
     if place.model_parallel == 1 or place.data_parallel == 1:
         return int

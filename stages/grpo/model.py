@@ -306,7 +306,6 @@ class CausalLM(nn.Cell):
         if self.split_head:
             largest = ops.amax(self.all_gather(ops.stop_gradient(log_sum)).reshape((self.cards, -1)), 0)
             share = ops.exp(log_sum - largest)
-            total = self.leave(share)
-            mean = self.leave(ops.stop_gradient(mean * share)) / total
-            log_sum, chosen = ops.log(total) + largest, self.leave(chosen)
+            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen)))
+            log_sum, mean, chosen = ops.log(sums[0]) + largest, sums[1] / sums[0], sums[2]
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

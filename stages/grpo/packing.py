@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 MODEL_INPUTS = 9
 """Arrays of `packed`."""
-PARTS = 8
+PARTS = 4
 """Steps in which N and M grow together."""
 
 

@@ -99,3 +99,23 @@ def test_a_lock_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError):
         leases.locked(tmp_path / "file" / "it.lock", tmp_path)
+
+
+def test_a_lock_is_given_back_though_a_forked_process_has_its_file_open(file):
+    ours, theirs = os.pipe()
+    with leases.locked(file, file.parent):
+        child = os.fork()
+        if not child:
+            os.close(theirs)
+            os.read(ours, 1)  # until the parent closes it
+            os._exit(0)
+    with leases.locked(file, file.parent, wait=False) as held:
+        second = os.fork()
+        if not second:
+            held.__del__()  # as at the end of a process
+            os._exit(0)
+        os.waitpid(second, 0)
+        with pytest.raises(leases.Taken):
+            leases.locked(file, file.parent, wait=False)
+    os.close(theirs)
+    os.waitpid(child, 0)

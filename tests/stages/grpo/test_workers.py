@@ -18,6 +18,7 @@ SMALL = [
     "model.num_hidden_layers=1",
     "model.intermediate_size=48",
     "model.initializer_range=0.2",
+    "model.rope_theta=10000",
     "dataset.train_rows=64",
     "dataset.test_rows=8",
     "rollout.num_generations=4",

@@ -1,0 +1,140 @@
+"""Sums and gathers among the workers of one machine, over sockets between each two of them.
+
+MindSpore's own (2.7.0, CPU) copy what they send several times and know the group of all workers alone: 4 MiB
+between two workers on two cores took 32 ms, and take 5 here. Importing this module imports no MindSpore.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import struct
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+CHUNK = 2**17
+"""Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
+PATH = 108  # bytes of a socket's path, at most (unix(7))
+RANK, CALL = struct.Struct("=i"), struct.Struct("=ii")
+
+
+class Links:
+    """A worker's connections to all others."""
+
+    def __init__(self, rank: int, peers: Mapping[int, socket.socket]) -> None:
+        """Take over a connected socket for each other rank."""
+        self.rank, self.peers = rank, peers
+
+    @classmethod
+    def connect(cls, rank: int, world: int, tell: Callable[[Array], Array]) -> Links:
+        """Connect all workers of this machine; all must call this.
+
+        Args:
+            rank: this worker.
+            world: number of workers.
+            tell: int32 numbers [n] of each worker to [world, n] on all of them.
+        """
+        directory = Path(
+            tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp")
+        )  # a short path, for this user alone
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                path = str(directory / "s").encode()
+                listener.bind(path)
+                listener.listen(world)
+                paths = tell(np.frombuffer(path.ljust(PATH, b"\0"), np.uint8).astype(np.int32))
+                peers = {}
+                for lower in range(rank):
+                    peers[lower] = socket.socket(socket.AF_UNIX)
+                    peers[lower].connect(paths[lower].astype(np.uint8).tobytes().rstrip(b"\0"))
+                    peers[lower].sendall(RANK.pack(rank))
+                for _ in range(rank + 1, world):
+                    peer, _ = listener.accept()
+                    peers[RANK.unpack(received(peer, RANK.size))[0]] = peer
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        for peer in peers.values():
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * CHUNK)
+        return cls(rank, peers)
+
+    def sum(self, x: Array, ranks: Sequence[int], call: int) -> Array:
+        """Sum of the arrays `x` of `ranks`, added in their order, so that all have the same to the last bit.
+
+        Args:
+            x: float32, of the same shape on all.
+            ranks: this worker among them; all of them call this.
+            call: which of their calls this is; the same on all.
+        """
+        total = np.empty(x.size, x.dtype)
+
+        def add(start: int, end: int, parts: Sequence[Array]) -> None:
+            np.add(parts[0], parts[1], out=total[start:end])
+            for part in parts[2:]:
+                total[start:end] += part
+
+        self._swap(x, ranks, call, add)
+        return total.reshape(x.shape)
+
+    def gather(self, x: Array, ranks: Sequence[int], call: int) -> Array:
+        """Arrays [n, ...] of `ranks` to [len(ranks) * n, ...], in their order; otherwise as `sum`."""
+        everyone = np.empty((len(ranks), x.size), x.dtype)
+
+        def place(start: int, end: int, parts: Sequence[Array]) -> None:
+            for row, part in zip(everyone, parts, strict=True):
+                row[start:end] = part
+
+        self._swap(x, ranks, call, place)
+        return everyone.reshape(len(ranks) * x.shape[0], *x.shape[1:])
+
+    def _swap(
+        self, x: Array, ranks: Sequence[int], call: int, take: Callable[[int, int, Sequence[Array]], None]
+    ) -> None:
+        """Hand some elements after the others to the other ranks; `take` gets those of all ranks."""
+        flat, others = np.ascontiguousarray(x).reshape(-1), [rank for rank in ranks if rank != self.rank]
+        self._agree(others, call, flat.nbytes)
+        step = CHUNK // flat.itemsize
+        parts = {rank: np.empty(min(step, flat.size), flat.dtype) for rank in others}
+        for start in range(0, flat.size, step):
+            own = flat[start : start + step]
+            for rank in others:
+                self.peers[rank].sendall(own.data)
+            for rank in others:
+                fill(self.peers[rank], parts[rank][: own.size])
+            held = [own if rank == self.rank else parts[rank][: own.size] for rank in ranks]
+            take(start, start + own.size, held)
+
+    def _agree(self, others: Sequence[int], call: int, size: int) -> None:
+        for rank in others:
+            self.peers[rank].sendall(CALL.pack(call, size))
+        for rank in others:
+            theirs = CALL.unpack(received(self.peers[rank], CALL.size))
+            if theirs != (call, size):
+                message = f"worker {rank} is at call {theirs[0]} with {theirs[1]} bytes"
+                raise RuntimeError(f"{message}, worker {self.rank} at call {call} with {size}")
+
+
+def received(peer: socket.socket, count: int) -> bytes:
+    """The next `count` bytes of a peer."""
+    data = np.empty(count, np.uint8)
+    fill(peer, data)
+    return data.tobytes()
+
+
+def fill(peer: socket.socket, array: Array) -> None:
+    """Read an array [n] from a peer.
+
+    Raises:
+        ConnectionError: the peer has ended.
+    """
+    left = array.data.cast("B")
+    while left:
+        count = peer.recv_into(left)
+        if not count:
+            raise ConnectionError("another worker has ended")
+        left = left[count:]

@@ -1,0 +1,75 @@
+"""Workers are threads here; test_workers.py has processes of them."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from stages.grpo.links import CHUNK, Links
+
+
+def together(world, work):
+    """What each of `world` linked workers makes of work(links)."""
+    paths, everybody = [None] * world, threading.Barrier(world, timeout=60)
+
+    def run(rank):
+        def tell(path):
+            paths[rank] = path
+            everybody.wait()
+            return np.stack(paths)
+
+        links = Links.connect(rank, world, tell)
+        try:
+            return work(links)
+        finally:
+            for peer in links.peers.values():
+                peer.close()
+
+    with ThreadPoolExecutor(world) as threads:
+        return [done.result(timeout=60) for done in [threads.submit(run, rank) for rank in range(world)]]
+
+
+def arrays(world, *shape):
+    return [np.random.default_rng(rank).normal(size=shape).astype(np.float32) for rank in range(world)]
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (CHUNK // 4,), (3, CHUNK // 4 + 1), (0, 4)])
+def test_sums_and_gathers_are_those_of_all_workers(world, shape):
+    given, ranks = arrays(world, *shape), range(world)
+    sums = together(world, lambda links: links.sum(given[links.rank], ranks, 0))
+    gathers = together(world, lambda links: links.gather(given[links.rank], ranks, 0))
+    for total, everyone in zip(sums, gathers, strict=True):
+        np.testing.assert_array_equal(total, sum(given[1:], given[0]))  # in the order of ranks
+        np.testing.assert_array_equal(everyone, np.concatenate(given))
+
+
+def test_groups_talk_without_each_other():
+    given, groups = arrays(4, 1000), ((0, 2), (1, 3))
+
+    def work(links):
+        return links.sum(given[links.rank], groups[links.rank % 2], 0)
+
+    for rank, total in enumerate(together(4, work)):
+        np.testing.assert_array_equal(total, given[rank % 2] + given[rank % 2 + 2])
+
+
+@pytest.mark.parametrize(("size", "call"), [((3, 3), (7, 8)), ((3, 4), (7, 7))])
+def test_workers_that_ask_for_different_things_are_told(size, call):
+    def work(links):
+        with pytest.raises(RuntimeError, match=f"worker {1 - links.rank} is at call"):
+            links.sum(np.zeros(size[links.rank], np.float32), (0, 1), call[links.rank])
+
+    together(2, work)
+
+
+def test_a_worker_that_has_ended_is_told():
+    def work(links):
+        if links.rank:
+            links.peers[0].close()
+            return
+        with pytest.raises(ConnectionError):
+            links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
+
+    together(2, work)
