@@ -106,34 +106,40 @@ class AdamW(nn.Cell):
         factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:
             factor = ops.minimum(config.max_grad_norm / (norm + 1e-6), factor)
-        self.step(self.first, rate, step, factor, [gradients[i] for i in self.first])
+        rates = self.rates(rate, step)
+        waiting = factor
+        for i in self.first:
+            # The next clipped gradient needs this one's memory.
+            waiting = ops.depend(factor, self.move(i, rates, waiting, gradients[i]))
         return norm, factor
 
     @ms.jit
     def finish(self, rate: Tensor, step: Tensor, factor: Tensor, *gradients: Tensor) -> Tensor:
         """Update the last parameters, by their gradients."""
-        return self.step(self.last, rate, step, factor, gradients)
-
-    def step(
-        self, chosen: tuple[int, ...], rate: Tensor, step: Tensor, factor: Tensor, gradients: Sequence[Tensor]
-    ) -> Tensor:
-        """Update the `chosen` parameters by their gradients times `factor`, which is returned."""
-        config = self.config
-        # The operator knows no bias correction: m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e)
-        # with s = sqrt(c2) / c1, which goes into the rate, and out of the decay again.
-        root = ops.sqrt(1 - ops.pow(config.adam_beta2, step))
-        scale = root / (1 - ops.pow(config.adam_beta1, step))
-        for k, i in enumerate(chosen):
-            gradient = gradients[k]
-            if config.max_grad_norm is not None:
-                gradient = gradient * factor
-            done = self.advance(
-                self.parameters[i], self.m[i], self.v[i], rate * scale, Tensor(config.adam_beta1, ms.float32),
-                Tensor(config.adam_beta2, ms.float32), root * config.adam_epsilon, self.decays[i] / scale,
-                gradient,
-            )  # fmt: skip
-            factor = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
+        rates = self.rates(rate, step)
+        for k, i in enumerate(self.last):
+            factor = ops.depend(factor, self.move(i, rates, factor, gradients[k]))
         return factor
+
+    def rates(self, rate: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rate and epsilon with the bias correction that the operator does not know, and what is in the rate.
+
+        m / c1 / (sqrt(v / c2) + e) = s m / (sqrt(v) + sqrt(c2) e) with s = sqrt(c2) / c1, which goes into the
+        rate, and out of the decay again.
+        """
+        root = ops.sqrt(1 - ops.pow(self.config.adam_beta2, step))
+        scale = root / (1 - ops.pow(self.config.adam_beta1, step))
+        return rate * scale, root * self.config.adam_epsilon, scale
+
+    def move(self, i: int, rates: tuple[Tensor, Tensor, Tensor], factor: Tensor, gradient: Tensor) -> Tensor:
+        """Update parameter i by its gradient times factor."""
+        config = self.config
+        if config.max_grad_norm is not None:
+            gradient = gradient * factor
+        return self.advance(
+            self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
+            Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
+        )  # fmt: skip
 
 
 def _zeros_like(name: str, shapes: Sequence[tuple[int, ...]]) -> ParameterTuple:
