@@ -109,8 +109,15 @@ class AdamW(nn.Cell):
         rates = self.rates(rate, step)
         waiting = factor
         for i in self.first:
-            # The next clipped gradient needs this one's memory.
-            waiting = ops.depend(factor, self.move(i, rates, waiting, gradients[i]))
+            # Not by `move`: 290 calls of a function take the compiler 0.3 GiB.
+            gradient = gradients[i]
+            if config.max_grad_norm is not None:
+                gradient = gradient * waiting
+            done = self.advance(
+                self.parameters[i], self.m[i], self.v[i], rates[0], Tensor(config.adam_beta1, ms.float32),
+                Tensor(config.adam_beta2, ms.float32), rates[1], self.decays[i] / rates[2], gradient,
+            )  # fmt: skip
+            waiting = ops.depend(factor, done)  # the next clipped gradient needs this one's memory
         return norm, factor
 
     @ms.jit
