@@ -95,16 +95,18 @@ class Learner:
 
     def update(self, batch: Batch, parts: Sequence[Bucket]) -> Update:
         """One optimizer step on the sum of the losses of the batch's `parts`, which are this worker's."""
-        sums, gradients = [], tuple[Tensor, ...]()
+        sums, gradients = [], list[Tensor]()
         for part in parts:
             sums_BK, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
             sums.append(sums_BK)
-            gradients = tuple(map(operator.add, gradients, added)) if gradients else added
+            gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
+            del added  # the optimizer needs the memory of what it is done with
         if self.updates == 0:
             give_back_memory()  # what compiling took
         rate = learning_rate(self.config, self.updates)
         self.updates += 1
-        norm = self.optimizer(Tensor(rate, ms.float32), Tensor(float(self.updates), ms.float32), *gradients)
+        step = Tensor(float(self.updates), ms.float32)
+        norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
         P, G, _ = batch.completion_PGT.shape
         names = self.objective.loss.sums
         sums_PK = np.zeros((P, len(names)), np.float32)

@@ -72,7 +72,7 @@ def _train(
             memory.weights(held, "float32"),
             memory.exact("gradients", held * _ITEM, f"{held:,} elements x {_ITEM} (float32)"),
             memory.exact("optimizer", 2 * held * _ITEM, f"2 moments x {held:,} elements x {_ITEM}"),
-            _update(layout, train, held),
+            _update(model, layout, train, held),
             _measured(
                 "activations",
                 kept,
@@ -90,18 +90,21 @@ def _train(
     )
 
 
-def _update(layout: RoleLayout, train: TrainConfig, held: int) -> Term:
+def _update(model: ModelConfig, layout: RoleLayout, train: TrainConfig, held: int) -> Term:
     """What comes and goes beside the gradients: the optimizer itself works in place."""
+    largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
+    clipped = min(held, largest) if train.max_grad_norm is not None else 0
     parts = list[str]()
-    if train.max_grad_norm is not None:
-        parts.append("clipped")
     if layout.micro_batch_num > 1:
         parts.append("the next micro-batch's")
     if layout.data_parallel > 1:
         parts += ["joined", "summed over the workers"]
     copies = ", ".join(parts) or "none"
-    formula = f"gradients again, as far as they stay: {copies} x {held:,} elements x {_ITEM}; estimate"
-    return Term("update", 0, len(parts) * held * _ITEM, formula)
+    formula = (
+        f"gradients again, as far as they stay: {copies} x {held:,} elements x {_ITEM}; "
+        f"the largest one clipped: {clipped:,} elements x {_ITEM}; estimate"
+    )
+    return Term("update", 0, (len(parts) * held + clipped) * _ITEM, formula)
 
 
 def _measured(name: str, size: float, formula: str) -> Term:

@@ -208,33 +208,24 @@ class CausalLM(nn.Cell):
         values = [parameter.asnumpy() for parameter in self.trainable_params()]
         return dict(zip(self.names, values, strict=True))
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Ids [N] to [N, H]."""
-        if not self.split_embedding:
-            return ops.gather(self.embedding, ids, 0)
-        local, here = local_ids(ids, *self.embedding_ids)
-        return self.leave(ops.gather(self.embedding, local, 0) * here.expand_dims(1))
-
     def embed_and_head(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """As `embed`; and the head [V, H] to use with it, so that both have one gradient if tied."""
-        if not self.tied:
-            return self.embed(ids), self.head
-        local, here = local_ids(ids, *self.embedding_ids)
-        x, head = self.lookup(self.embedding, local)
+        """Ids [N] to [N, H], and the head [V, H] to use with it, so that both have one gradient if tied."""
+        local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, ids)
+        if self.tied:
+            # Read once: MindSpore copies a parameter for each place of a graph that reads it, if two do.
+            x, head = self.lookup(self.embedding.reshape(self.embedding.shape), local)
+        else:
+            x, head = ops.gather(self.embedding, local, 0), self.head
         return self.leave(x * here.expand_dims(1)) if self.split_embedding else x, head
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Positions [N] to cos and sin [N, (Q+2K)*D]."""
         return ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """X [N, H] after the last layer to this card's logits [N, V]."""
-        x = rms_norm(x, self.norm, self.epsilon)
-        return product(self.enter(x) if self.split_head else x, self.head)
-
-    def all_logits(self, x: Tensor) -> Tensor:
+    def all_logits(self, x: Tensor, head: Tensor) -> Tensor:
         """X [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
-        logits = self.logits(x)
+        x = rms_norm(x, self.norm, self.epsilon)
+        logits = product(self.enter(x) if self.split_head else x, head)
         if not self.split_head:
             return logits
         gathered = self.all_gather(logits).reshape((self.cards, -1, self.V))

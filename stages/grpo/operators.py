@@ -11,7 +11,7 @@ from mindspore import Tensor, nn, ops
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
 plain_product = ops.MatMul()
 transposed_product = ops.MatMul(transpose_a=True)
-add_rows = ops.TensorScatterAdd()  # one thread: always in the same order
+add_rows = ops.ScatterAdd()  # in place, even to what is no parameter; one thread: always in the same order
 
 
 def outer(column: Tensor, row: Tensor) -> Tensor:
@@ -126,4 +126,4 @@ class Lookup(nn.Cell):
         self, embedding: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
     ) -> tuple[Tensor, Tensor]:
         """Gradients of embedding and ids (none)."""
-        return add_rows(dout[1], ids.reshape((-1, 1)), dout[0]), ops.zeros_like(ids)
+        return add_rows(dout[1], ids, dout[0]), ops.zeros_like(ids)

@@ -33,10 +33,20 @@ def row_sums(x: Tensor) -> Tensor:
     return ops.MatMul()(x, ops.ones((x.shape[1], 1), ms.float32))
 
 
-def square_sum(x: Tensor) -> Tensor:
+def square_sum(x: Tensor, pieces: int = 1) -> Tensor:
     """Sum of the squares of all elements of `x` [..., W], a scalar, always added in the same order.
 
-    Each row's product with itself: squares of a tensor of a model's size would stay in memory with it.
+    Each row's product with itself: squares of a tensor of a model's size would stay in memory with it. So
+    would the copy that a change of its shape takes; in several pieces (of a matrix) it is a part's.
     """
-    rows = x.reshape((-1, 1, x.shape[-1]))
-    return ordered_sum(ops.BatchMatMul(transpose_b=True)(rows, rows))
+    products = ops.BatchMatMul(transpose_b=True)
+    if pieces == 1:
+        rows = x.reshape((-1, 1, x.shape[-1]))
+        return ordered_sum(products(rows, rows))
+    size = -(-x.shape[0] // pieces)
+    found, waiting = [], x
+    for start in range(0, x.shape[0], size):
+        rows = part(waiting, 0, start, min(size, x.shape[0] - start)).reshape((-1, 1, x.shape[1]))
+        found.append(products(rows, rows).reshape((-1,)))
+        waiting = ops.depend(x, found[-1])
+    return ordered_sum(ops.concat(found))

@@ -178,7 +178,7 @@ class Decoder(nn.Cell):
         cos, sin = self.model.rotary(positions)
         mask = prompt_mask(length, S) + causal_mask(S)
         mask = ops.broadcast_to(mask, (P, self.K * self.R, S, S))
-        x = self.model.embed(prompt.reshape((-1,)))
+        x, head = self.model.embed_and_head(prompt.reshape((-1,)))
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             attended, keys, values = attend_within(q, k, v, mask)
@@ -186,7 +186,7 @@ class Decoder(nn.Cell):
             ops.assign(self.values[i], self.copied(values))
             x = layer.finish(x, attended)
         last = ops.gather(x, ops.arange(P) * S + length - 1, 0)
-        logits = self.model.all_logits(last)
+        logits = self.model.all_logits(last, head)
         V = logits.shape[-1]
         logits = ops.broadcast_to(logits.reshape((P, 1, V)), (P, G, V)).reshape((P * G, V))
         token = self.draw(logits, uniform, greedy, Tensor(0, ms.int32))
@@ -221,11 +221,11 @@ class Decoder(nn.Cell):
         slots = self.first_slots + ops.broadcast_to(positions.reshape((B, 1)), (B, K)).reshape((-1,))
         mask = (ops.arange(L).reshape((1, L)) > positions.reshape((B, 1))).astype(ms.float32) * HIDDEN
         mask = ops.broadcast_to(mask.reshape((B, 1, 1, L)), (B, K, self.R, L)).reshape((B * K, self.R, L))
-        x = self.model.embed(token)
+        x, head = self.model.embed_and_head(token)
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
             x = layer.finish(x, self.attend(i, q, k, v, slots, mask))
-        drawn = self.draw(self.model.all_logits(x), uniform, greedy, t)
+        drawn = self.draw(self.model.all_logits(x, head), uniform, greedy, t)
         drawn = ops.select(done, ops.full_like(drawn, self.pad), drawn)
         return drawn, ops.logical_or(done, self.ends(drawn))
 

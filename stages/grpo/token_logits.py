@@ -52,7 +52,7 @@ class KeptProbabilities(nn.Cell):
             part = transposed_product(softmax, weighted[i * rows : i * rows + softmax.shape[0]])
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids.reshape((-1, 1)), x * of_chosen), ops.zeros_like(ids)
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids)
 
 
 class RecomputedProbabilities(KeptProbabilities):
@@ -80,7 +80,7 @@ class RecomputedProbabilities(KeptProbabilities):
             part = transposed_product(softmax, weighted[start:end])
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids.reshape((-1, 1)), x * of_chosen), ops.zeros_like(ids)
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids)
 
 
 def in_pieces(x: Tensor, head: Tensor, ids: Tensor, rows: int, column: Tensor) -> tuple[list[Tensor], ...]:

@@ -104,7 +104,7 @@ def every_logit(network, prompt, length, completion):
 
     @ms.jit
     def forward(*inputs):
-        return network.all_logits(network.hidden(*inputs)[0])
+        return network.all_logits(*network.hidden(*inputs))
 
     logits = forward(*Batch(prompt, length, completion).tensors()[:6]).asnumpy()
     first = logits[: P * S].reshape(P, S, -1)[np.arange(P), length - 1]

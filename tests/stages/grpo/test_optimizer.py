@@ -6,7 +6,7 @@ import pytest
 from mindspore import Parameter, Tensor
 
 from stages.grpo.collectives import Groups
-from stages.grpo.optimizer import AdamW, learning_rate
+from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
 from tests.stages.grpo.test_loss import train_config
 
@@ -20,9 +20,11 @@ def parameters():
     ]
 
 
-@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
-def test_equals_torch(max_grad_norm):
+@pytest.mark.parametrize(("max_grad_norm", "large"), [(None, LARGE), (0.5, LARGE), (0.5, 12)])
+def test_equals_torch(max_grad_norm, large, monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("stages.grpo.optimizer.LARGE", large)
+    monkeypatch.setattr("stages.grpo.optimizer.PIECES", 2)
     ours = parameters()
     config = train_config(weight_decay=0.1, max_grad_norm=max_grad_norm)
     optimizer = AdamW(ours, [False, False], config, SINGLE, Groups(1))
@@ -32,7 +34,7 @@ def test_equals_torch(max_grad_norm):
     for step in range(1, 5):
         flat = np.random.default_rng(step).normal(size=17).astype(np.float32)
         pieces = (Tensor(flat[:12].reshape(3, 4)), Tensor(flat[12:]))
-        norm = optimizer(Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32), *pieces)
+        norm = optimizer.update(Tensor(1e-2, ms.float32), Tensor(float(step), ms.float32), list(pieces))
         np.testing.assert_allclose(norm.asnumpy(), np.linalg.norm(flat), rtol=1e-5)
         twins[0].grad, twins[1].grad = (
             torch.from_numpy(flat[:12].reshape(3, 4)),
@@ -63,7 +65,7 @@ def test_is_the_same_to_the_last_bit_every_time():
         for moment in (*optimizer.m, *optimizer.v):
             moment.set_data(Tensor(np.zeros(moment.shape, np.float32)))
         for step in (1.0, 2.0):
-            optimizer(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), *gradients)
+            optimizer.update(Tensor(1e-2, ms.float32), Tensor(step, ms.float32), list(gradients))
         found.add(b"".join(one.asnumpy().tobytes() for one in (*ours, *optimizer.m, *optimizer.v)))
     assert len(found) == 1
 
