@@ -25,10 +25,10 @@ def test_the_seed_decides_the_order():
 
 def test_one_lucky_check_does_not_stop_training():
     config = compose([]).sft
-    assert config.stop_accuracy == 0.45 and config.stop_checks == 3
+    assert config.stop_accuracy == 0.5 and config.stop_checks == 3
     assert not reached(deque([0.9], maxlen=3), config)
-    assert not reached(deque([0.2, 0.4, 0.74], maxlen=3), config)
-    assert reached(deque([0.4, 0.45, 0.5], maxlen=3), config)
+    assert not reached(deque([0.2, 0.4, 0.59], maxlen=3), config)
+    assert reached(deque([0.4, 0.5, 0.6], maxlen=3), config)
     assert not reached(deque([1.0, 1.0, 1.0], maxlen=3), replace(config, stop_accuracy=None))
 
 
