@@ -18,7 +18,7 @@ from stages.engines.mindspeed_rl import convert, export, tokenize, train
 from stages.engines.mindspeed_rl.checkpoints import TRACKER
 from stages.engines.outside import START_FILE, write_start
 from stages.fetch.stage import run as fetch
-from tests.pipeline.stage_digests import check
+from tests.pipeline.stage_digests import WEIGHTS, check
 from tests.stages.engines.mindspeed_rl.jobs import HOME, WINDOWS, save_checkpoint, write_index
 from tests.stages.engines.mindspeed_rl.test_samples import lines
 
@@ -43,6 +43,7 @@ def config():
         "dataset.train_rows=24",
         "dataset.test_rows=8",
         "engine.micro_batch_size=1",
+        *WEIGHTS,
     ]
     return load(given).plain()
 
