@@ -21,7 +21,7 @@ Array = NDArray[Any]
 CHUNK = 2**17
 """Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
 PATH = 108  # bytes of a socket's path, at most (unix(7))
-RANK, CALL = struct.Struct("=i"), struct.Struct("=ii")
+RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
 
 
 class Links:
@@ -40,9 +40,7 @@ class Links:
             world: number of workers.
             tell: int32 numbers [n] of each worker to [world, n] on all of them.
         """
-        directory = Path(
-            tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp")
-        )  # a short path, for this user alone
+        directory = Path(tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp"))  # short, this user's alone
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 path = str(directory / "s").encode()

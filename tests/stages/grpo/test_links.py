@@ -73,3 +73,7 @@ def test_a_worker_that_has_ended_is_told():
             links.gather(np.zeros(CHUNK, np.float32), (0, 1), 0)
 
     together(2, work)
+
+
+def test_calls_may_be_of_more_bytes_than_32_bits_count():
+    together(2, lambda links: links._agree([1 - links.rank], 0, 2**32))
