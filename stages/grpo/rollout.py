@@ -1,10 +1,11 @@
 """Completions from the policy: one pass over the prompts, then one token per step with cached keys.
 
-Caches: keys and values [B*K*L, D] with L = S + T slots for each completion and head, the prompt's first,
-and no gap between them and the completion's own. A group's prompt is computed once and its keys are copied:
-kept once for all, they would make every step of every layer transpose, join and cut in thirteen kernels
-more, which on a CPU cost more than they read less until prompts are long (README of the benchmarks). In
-this order of axes a step needs no transposition, and writes rows that are found by one number.
+Caches: keys and values [B*K, L, D] with L = S + T slots for each completion and head, the prompt's first.
+A group's prompt is computed once and its keys are copied: kept once for all, they would make every step of
+every layer transpose, join and cut in thirteen kernels more, which on a CPU cost more than they read less
+until prompts are long (README of the benchmarks). In this order of axes a step needs no transposition. It
+adds to slots that hold 0, for all completions the same ones: IndexAdd is the one operator of MindSpore 2.7.0
+that writes along another axis than the first without copying the cache.
 Other shapes as in model.py; B = P*G completions.
 """
 
@@ -73,9 +74,9 @@ class Decoder(nn.Cell):
         layer, count = model.layers[0], len(model.layers)
         self.K, self.R, self.D = layer.K, layer.Q // layer.K, layer.D
         self.L, rows = self.S + self.T, self.B * self.K
-        self.keys = _cache("keys", count, rows * self.L, self.D)
-        self.values = _cache("values", count, rows * self.L, self.D)
-        self.first_slots = Tensor(np.arange(rows, dtype=np.int32) * self.L)
+        self.keys = _cache("keys", count, rows, self.L, self.D)
+        self.values = _cache("values", count, rows, self.L, self.D)
+        self.write = ops.IndexAdd(axis=1)
         self.next_token = NextToken(config, eos, model.vocab_size)
         self.is_end = Tensor(np.isin(np.arange(model.vocab_size), self.eos))
         self.penalty = config.repetition_penalty
@@ -112,7 +113,7 @@ class Decoder(nn.Cell):
         decoder, rows = self, np.arange(self.B)
         draws = columns(uniform)
         token, done = self.prefill(Tensor(prompt.astype(np.int32)), Tensor(length), draws[0], greedy)
-        lengths_tensor = Tensor(length.repeat(self.G))
+        lengths_tensor, since = Tensor(length.repeat(self.G)), Tensor(self.visible_since(length))
         drawn = [(rows, token)]
         for t in range(1, self.T):
             if t % CHECK_EVERY == 0:
@@ -126,8 +127,11 @@ class Decoder(nn.Cell):
                     smaller.take_over(decoder, kept)
                     token, done = Tensor(token.asnumpy()[kept]), Tensor(ended[kept])
                     decoder, rows = smaller, rows[kept]
-                    lengths_tensor, draws = Tensor(length[rows // self.G]), columns(uniform[rows])
-            token, done = decoder.step(token, done, lengths_tensor, Tensor(t, ms.int32), draws[t], greedy)
+                    lengths_tensor, since = Tensor(length[rows // self.G]), Tensor(since.asnumpy()[kept])
+                    draws = columns(uniform[rows])
+            token, done = decoder.step(
+                token, done, lengths_tensor, since, Tensor([t], ms.int32), draws[t], greedy
+            )
             drawn.append((rows, token))
         ids = np.full((self.B, self.T), self.pad, np.int32)
         for t, (rows, token) in enumerate(drawn):
@@ -153,6 +157,17 @@ class Decoder(nn.Cell):
                 cache.set_data(Tensor(rows.reshape(cache.shape)))
         if self.penalty != 1:
             self.seen.set_data(Tensor(other.seen.asnumpy()[kept]))
+
+    def visible_since(self, length: NDArray[np.int32]) -> NDArray[np.int32]:
+        """From which token on each completion's slots are attended to [B, L]; T for padding of the prompt.
+
+        Args:
+            length: of the prompts [P].
+        """
+        slots = np.arange(self.S)
+        prompt = np.where(slots < length[:, None], 0, self.T).repeat(self.G, 0)
+        own = np.broadcast_to(np.arange(1, self.T + 1), (self.B, self.T))
+        return np.concatenate([prompt, own], 1).astype(np.int32)
 
     def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """1.0 where a row's prompt holds a token [B, V]."""
@@ -196,19 +211,21 @@ class Decoder(nn.Cell):
         """The prompts' keys or values [P*K, S, D] for each of their completions, and T empty slots."""
         P, G, S, T, K, D = self.P, self.G, self.S, self.T, self.K, self.D
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))
-        return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1).reshape((-1, D))
+        return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1)
 
     @ms.jit
     def step(
-        self, token: Tensor, done: Tensor, length: Tensor, t: Tensor, uniform: Tensor, greedy: bool
-    ) -> tuple[Tensor, Tensor]:
+        self, token: Tensor, done: Tensor, length: Tensor, since: Tensor, t: Tensor, uniform: Tensor,
+        greedy: bool,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Draw token t of each completion.
 
         Args:
             token: the previous tokens [B].
             done: completions that have ended [B].
             length: of the prompts, once for each completion [B].
-            t: scalar, 1 or more.
+            since: see visible_since [B, L].
+            t: 1 or more [1].
             uniform: [B].
             greedy: scalar.
 
@@ -216,24 +233,23 @@ class Decoder(nn.Cell):
             tokens [B] (padding where done) and done [B].
         """
         B, K, L = self.B, self.K, self.L
-        positions = length + (t - 1)
-        cos, sin = self.model.rotary(positions)
-        slots = self.first_slots + ops.broadcast_to(positions.reshape((B, 1)), (B, K)).reshape((-1,))
-        mask = (ops.arange(L).reshape((1, L)) > positions.reshape((B, 1))).astype(ms.float32) * HIDDEN
+        cos, sin = self.model.rotary(length + (t - 1))
+        slot = t + (self.S - 1)
+        mask = (since > t).astype(ms.float32) * HIDDEN
         mask = ops.broadcast_to(mask.reshape((B, 1, 1, L)), (B, K, self.R, L)).reshape((B * K, self.R, L))
         x, head = self.model.embed_and_head(token)
         for i, layer in enumerate(self.model.layers):
             q, k, v = layer.project(x, cos, sin)
-            x = layer.finish(x, self.attend(i, q, k, v, slots, mask))
+            x = layer.finish(x, self.attend(i, q, k, v, slot, mask))
         drawn = self.draw(self.model.all_logits(x, head), uniform, greedy, t)
         drawn = ops.select(done, ops.full_like(drawn, self.pad), drawn)
         return drawn, ops.logical_or(done, self.ends(drawn))
 
-    def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor, slots: Tensor, mask: Tensor) -> Tensor:
-        """Write k and v [B, K, D] at `slots` [B*K] of layer i's caches; q [B, Q, D] to [B, Q*D]."""
-        rows, L, R, D = self.B * self.K, self.L, self.R, self.D
-        keys = ops.scatter_update(self.keys[i], slots, k.reshape((rows, D))).reshape((rows, L, D))
-        values = ops.scatter_update(self.values[i], slots, v.reshape((rows, D))).reshape((rows, L, D))
+    def attend(self, i: int, q: Tensor, k: Tensor, v: Tensor, slot: Tensor, mask: Tensor) -> Tensor:
+        """Write k and v [B, K, D] into `slot` [1] of layer i's caches; q [B, Q, D] to [B, Q*D]."""
+        rows, R, D = self.B * self.K, self.R, self.D
+        keys = self.write(self.keys[i], slot, k.reshape((rows, 1, D)))
+        values = self.write(self.values[i], slot, v.reshape((rows, 1, D)))
         shares = ops.softmax(scores(q.reshape((rows, R, D)), keys) + mask, -1)
         return weigh(shares, values).reshape((self.B, -1))
 
