@@ -10,7 +10,7 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import Tensor, ops
 
-from stages.grpo.operators import cut_columns
+from stages.grpo.operators import cut_columns, softmax
 
 scores = ops.BatchMatMul(transpose_b=True)
 weigh = ops.BatchMatMul()
@@ -48,7 +48,7 @@ def attend_within(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor
     q = q.reshape((P, S, K, R, D)).transpose((0, 2, 3, 1, 4)).reshape((P * K, R * S, D))
     k = k.reshape((P, S, K, D)).transpose((0, 2, 1, 3)).reshape((P * K, S, D))
     v = v.reshape((P, S, K, D)).transpose((0, 2, 1, 3)).reshape((P * K, S, D))
-    shares = ops.softmax(scores(q, k).reshape((P, Q, S, S)) + mask, -1)
+    shares = softmax(scores(q, k).reshape((P, Q, S, S)) + mask)
     attended = weigh(shares.reshape((P * K, R * S, S)), v).reshape((P, Q, S, D))
     return attended.transpose((0, 2, 1, 3)).reshape((P * S, Q * D)), k, v
 
@@ -78,7 +78,7 @@ def attend_with_prompt(
     v = v.reshape((P, G, T, K, D)).transpose((0, 3, 1, 2, 4)).reshape((P * K * G, T, D))
     to_prompt = scores(q.reshape((P * K, G * R * T, D)), keys).reshape((P, K * G * R, T, S))
     to_own = scores(q.reshape((P * K * G, R * T, D)), k).reshape((P, K * G * R, T, T))
-    of_prompt, of_own = cut_columns(ops.softmax(ops.concat((to_prompt, to_own), -1) + mask, -1), (S, T))
+    of_prompt, of_own = cut_columns(softmax(ops.concat((to_prompt, to_own), -1) + mask), (S, T))
     attended = weigh(of_prompt.reshape((P * K, G * R * T, S)), values).reshape((P, K, G, R, T, D))
     attended = attended + weigh(of_own.reshape((P * K * G, R * T, T)), v).reshape((P, K, G, R, T, D))
     return attended.transpose((0, 2, 4, 1, 3, 5)).reshape((P * G * T, Q * D))

@@ -1,6 +1,6 @@
 """Which prompts are computed together, and with how many slots: as little padding as a few shapes allow.
 
-Every shape is a graph of its own, compiled once for some seconds, so slots come in halves of the longest
+Every T is a graph of its own, compiled once for some seconds, so slots come in halves of the longest
 completion's only. Shapes: P prompts, G completions of each, T completion slots.
 """
 
@@ -39,7 +39,7 @@ def buckets(
         prompt_lengths: tokens of each prompt [P], of all workers together.
         lengths: tokens of each completion [P, G].
         slots: S and T.
-        place: the worker. All workers' micro-batches have the same shapes: none waits while another compiles.
+        place: the worker. Workers' micro-batches have graphs in common: none waits while another compiles.
         count: divides the prompts of each worker.
     """
     longest = lengths.max(1).reshape(place.data_parallel, -1)
@@ -49,7 +49,10 @@ def buckets(
         T = halved(slots[1], int(lengths[rows].max()))
         holds = [packing.slots(prompt_lengths[own], slots[0], lengths[own], T) for own in rows]
         read, wanted = map(np.stack, zip(*holds, strict=True))
-        parts.append(Bucket(rows[place.data_index], T, packing.sizes(read, wanted)))
+        exact = packing.any_size(place)
+        if exact:
+            read, wanted = read[place.data_index], wanted[place.data_index]
+        parts.append(Bucket(rows[place.data_index], T, packing.sizes(read, wanted, exact)))
     return parts
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mindspore as ms
@@ -21,7 +21,7 @@ from stages.grpo.collectives import Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
-from stages.grpo.packing import MODEL_INPUTS
+from stages.grpo.packing import MODEL_INPUTS, compiled
 from stages.grpo.parallel import Place
 from stages.grpo.worker import give_back_memory
 
@@ -84,12 +84,18 @@ class Learner:
         self.objective = Objective(model, loss, temperature)
         grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
-        @ms.jit
-        def gradient(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-            (_, sums), parts = grad(*inputs)
-            return sums, parts
+        def gradient() -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+            def parts(
+                ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
+                slot: Tensor, before: Tensor, target: Tensor, *rest: Tensor,
+            ) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+                inputs = ids, position, length, prompt, completion, slot, before, target
+                (_, sums), gradients = grad(*inputs, *rest)
+                return sums, gradients
 
-        self.gradient = gradient
+            return parts
+
+        self.gradient = compiled(gradient, place)
         self.updates = 0
         """Updates so far; Adam's bias correction and the learning rate follow it."""
 

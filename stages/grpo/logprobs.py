@@ -5,9 +5,9 @@ Shapes as in batch.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stages.base.layout import RoleLayout
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather
+from stages.grpo.packing import compiled
 from stages.grpo.parallel import Place
 from stages.grpo.setup import RoleModel
 
@@ -29,11 +30,17 @@ class LogProbs:
         self.place, self.micro_batches, self.world = role.place, layout.micro_batch_num, world
         model = role.model
 
-        @ms.jit
-        def forward(*inputs: Tensor) -> Tensor:
-            return model(*inputs, temperature)[0]
+        def forward() -> Callable[..., Tensor]:
+            def logprobs(
+                ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
+                slot: Tensor, before: Tensor, target: Tensor, token: Tensor,
+            ) -> Tensor:  # fmt: skip
+                inputs = ids, position, length, prompt, completion, slot, before, target, token
+                return model(*inputs, temperature)[0]
 
-        self.forward = forward
+            return logprobs
+
+        self.forward = compiled(forward, self.place)
 
     def __call__(self, batch: Batch) -> Array:
         """Log-probabilities [B, T] on every worker, each having computed its own rows of all workers' batch.

@@ -253,7 +253,8 @@ class CausalLM(nn.Cell):
             logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
         """
         x, head = self.hidden(ids, position, length, prompt, completion, slot)
-        found = self.token_logprobs(ops.gather(x, before, 0), target, head, temperature)
+        most = token.shape[0] * token.shape[1]
+        found = self.token_logprobs(ops.gather(x, before, 0), target, head, temperature, most)
         place = token.reshape((-1,))
         logprob, entropy = ops.gather(found[0], place, 0), ops.gather(found[1], place, 0)
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
@@ -287,9 +288,9 @@ class CausalLM(nn.Cell):
         return x, head
 
     def token_logprobs(
-        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float
+        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, most: int
     ) -> tuple[Tensor, Tensor]:
-        """Log-probability of ids [N] after the last layer's output x [N, H] by the head, and entropy [N].
+        """Log-probability of ids [M] after the last layer's output x [M, H] by the head, and entropy [M].
 
         Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
@@ -298,10 +299,10 @@ class CausalLM(nn.Cell):
         if self.split_head:
             x = self.enter(x)
         local, here = local_ids(ids, *self.head_ids)
-        if x.shape[0] * self.V > KEPT:
-            log_sum, chosen, mean, _ = self.recomputed(x, head, local)
+        if most * self.V > KEPT:
+            log_sum, chosen, mean, _ = self.recomputed(x, head, local, most)
         else:
-            log_sum, chosen, mean, _ = self.kept(x, head, local)
+            log_sum, chosen, mean, _ = self.kept(x, head, local, most)
         log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
             largest = ops.amax(self.all_gather(ops.stop_gradient(log_sum)).reshape((self.cards, -1)), 0)

@@ -1,21 +1,63 @@
 """The tokens of a batch without its padding: one list for norms and products, and where each stands in a row.
 
 Shapes: P prompts of S slots, G completions of each of T slots, of which the last is predicted and never
-read; N slots that are computed and M tokens whose log-probability is wanted, with some padding: each pair is
-a graph of its own, compiled once for some seconds, so both are the same PARTS-ths of all slots.
+read; N slots that are computed and M tokens whose log-probability is wanted, with some padding.
 """
 
+import math
+from collections.abc import Callable
 from typing import Any
 
+import mindspore as ms
 import numpy as np
+from mindspore import Tensor
 from numpy.typing import NDArray
+
+from stages.grpo.parallel import Place
 
 Array = NDArray[Any]
 
 MODEL_INPUTS = 9
 """Arrays of `packed`."""
-PARTS = 4
-"""Steps in which N and M grow together."""
+VARY = ("ids", "position", "slot", "before", "target")
+"""Those whose length is N or M."""
+LEAST = 16
+"""M is at least all slots by this, so that none of token_logits.pieces is empty."""
+LARGEST = 0.75
+"""The largest share of all slots that has a graph of its own; others are half of it, a quarter, …"""
+FULL = 0.9
+"""The share of all slots from which on they are all computed, where a graph takes any number."""
+
+
+def any_size(place: Place) -> bool:
+    """Whether one graph computes N and M of any size.
+
+    It does not where cards share the layers: on a CPU they talk through an operator whose shape must be known
+    when a graph is compiled (ops.Custom, mindspore 2.7.0: "reg_op_name" is missing, then "not a PrimitivePy").
+    """
+    return place.model_parallel == 1
+
+
+def compiled(function: Callable[[], Callable[..., Any]], place: Place) -> Callable[..., Any]:
+    """A function of what `packed` returns, by the names of VARY, as a graph.
+
+    A graph whose sizes are known in advance needs 40 us less for each kernel: there is one for whole batches.
+
+    Args:
+        function: makes it, each time anew.
+        place: this worker's.
+    """
+    whole: Callable[..., Any] = ms.jit(function())
+    if not any_size(place):
+        return whole
+    sizes = dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32))
+    some: Callable[..., Any] = ms.enable_dynamic(**sizes)(ms.jit(function()))
+
+    def chosen(*inputs: Tensor) -> Any:
+        *_, prompt, completion, slot = inputs[:6]
+        return (whole if slot.size == prompt.size + completion.size else some)(*inputs)
+
+    return chosen
 
 
 def packed(
@@ -59,18 +101,26 @@ def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
     return np.concatenate(read), within.ravel()
 
 
-def sizes(read: Array, wanted: Array) -> tuple[int, int]:
-    """N and M, equally large shares of all slots, where so many as are true in each row hold tokens.
+def sizes(read: Array, wanted: Array, exact: bool) -> tuple[int, int]:
+    """N and M where so many as are true in each row hold tokens: all slots, or more than that.
 
     Args:
         read: by worker [..., P*S + P*G*(T-1)].
         wanted: by worker [..., P*G*T].
+        exact: no padding but one slot, unless nearly all slots hold tokens; else equally large shares of all
+            slots, of which there are few.
     """
     totals = read.shape[-1], wanted.shape[-1]
-    part = max(
-        real.sum(-1).max() * PARTS // total + 1 for real, total in zip((read, wanted), totals, strict=True)
-    )
-    N, M = (min(total, -(-total * int(part) // PARTS)) for total in totals)
+    tokens = [int(real.sum(-1).max()) for real in (read, wanted)]
+    if exact:
+        if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
+            return totals
+        return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])
+    share = LARGEST
+    while all(count < total * share / 2 for count, total in zip(tokens, totals, strict=True)):
+        share /= 2
+    fits = all(count < total * share for count, total in zip(tokens, totals, strict=True))
+    N, M = (math.ceil(total * share) if fits else total for total in totals)
     return N, M
 
 

@@ -21,7 +21,7 @@ class KeptProbabilities(nn.Cell):
         self.row, self.column = Tensor(np.ones((1, H), np.float32)), Tensor(np.ones((V, 1), np.float32))
 
     def construct(
-        self, x: Tensor, head: Tensor, ids: Tensor
+        self, x: Tensor, head: Tensor, ids: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """Of logits x @ head.T.
 
@@ -29,65 +29,70 @@ class KeptProbabilities(nn.Cell):
             x: [N, H].
             head: [V, H].
             ids: [N], int32.
+            most: N is at most this, and at least a sixteenth of it.
 
         Returns:
             log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without
             gradient; and for the gradient that softmax in pieces [n, V].
         """
-        rows = piece_rows(x.shape, head.shape[0])
-        sums, chosen, means, softmaxes = in_pieces(x, head, ids, rows, self.column)
+        count = pieces(most, x.shape[1], head.shape[0])
+        sums, chosen, means, softmaxes = in_pieces(x, head, ids, count, self.column)
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(softmaxes)
 
     def bprop(
-        self, x: Tensor, head: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of x and head from those of the log-sums and the chosen logits; none of ids."""
+        self, x: Tensor, head: Tensor, ids: Tensor, most: int, out: tuple[Tensor, ...],
+        dout: tuple[Tensor, ...],
+    ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
+        """Gradients of x and head from those of the log-sums and the chosen logits; none of the others."""
         # No calls of functions here, and no branches that shapes decide: the graph compiler of 2.7.0 loses
         # them in a bprop. Hence two cells.
         weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
-        weighted, rows = x * weight, out[3][0].shape[0]
+        weighted, N, count = x * weight, x.shape[0], len(out[3])
         to_x, to_head = [], None
         for i, softmax in enumerate(out[3]):
             to_x.append(plain_product(softmax, head))
-            part = transposed_product(softmax, weighted[i * rows : i * rows + softmax.shape[0]])
+            part = transposed_product(softmax, weighted[N * i // count : N * (i + 1) // count])
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids)
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), most
 
 
 class RecomputedProbabilities(KeptProbabilities):
     """The same, but the backward pass computes each piece of the softmax again."""
 
     def construct(
-        self, x: Tensor, head: Tensor, ids: Tensor
+        self, x: Tensor, head: Tensor, ids: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """As KeptProbabilities; last come the log-sums again, in pieces [n, 1]."""
-        sums, chosen, means, _ = in_pieces(x, head, ids, x.shape[1], self.column)
+        count = -(-most // x.shape[1])
+        sums, chosen, means, _ = in_pieces(x, head, ids, count, self.column)
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(sums)
 
     def bprop(
-        self, x: Tensor, head: Tensor, ids: Tensor, out: tuple[Tensor, ...], dout: tuple[Tensor, ...]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, x: Tensor, head: Tensor, ids: Tensor, most: int, out: tuple[Tensor, ...],
+        dout: tuple[Tensor, ...],
+    ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
         """As KeptProbabilities; a piece waits for the one before, or all their gradients exist at once."""
         weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
-        weighted, rows = x * weight, out[3][0].shape[0]
+        weighted, N, count = x * weight, x.shape[0], len(out[3])
         to_x, to_head = [], None
-        for i, piece in enumerate(out[3]):
-            start, end = i * rows, i * rows + piece.shape[0]
+        for i in range(count):
+            start, end = N * i // count, N * (i + 1) // count
             some = x[start:end] if i == 0 else ops.depend(x[start:end], to_head)
             softmax = ops.softmax(product(some, head), -1)
             to_x.append(plain_product(softmax, head))
             part = transposed_product(softmax, weighted[start:end])
             to_head = part if i == 0 else to_head + part
         to_x = ops.concat(to_x) * weight + ops.gather(head, ids, 0) * of_chosen
-        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids)
+        return to_x, add_rows(to_head, ids, x * of_chosen), ops.zeros_like(ids), most
 
 
-def in_pieces(x: Tensor, head: Tensor, ids: Tensor, rows: int, column: Tensor) -> tuple[list[Tensor], ...]:
-    """Log-sums, logits of ids, means [n, 1] and softmaxes [n, V] of `rows` rows of x at a time."""
+def in_pieces(x: Tensor, head: Tensor, ids: Tensor, count: int, column: Tensor) -> tuple[list[Tensor], ...]:
+    """Log-sums, logits of ids, means [n, 1] and softmaxes [n, V] of `count` parts of x."""
     sums, chosen, means, softmaxes = [], [], [], []
-    for start in range(0, x.shape[0], rows):
-        end = min(start + rows, x.shape[0])
+    N = x.shape[0]
+    for i in range(count):
+        start, end = N * i // count, N * (i + 1) // count
         logits = product(x[start:end], head)
         logprobs = ops.log_softmax(logits, -1)
         softmax = ops.exp(logprobs)
@@ -98,9 +103,9 @@ def in_pieces(x: Tensor, head: Tensor, ids: Tensor, rows: int, column: Tensor) -
     return sums, chosen, means, softmaxes
 
 
-def piece_rows(shape: tuple[int, int], vocabulary: int) -> int:
-    """Rows of x [N, H] whose logits have about PIECE elements.
+def pieces(rows: int, H: int, V: int) -> int:
+    """In how many parts `rows` rows are computed, so that the logits of each have about PIECE elements.
 
-    Not below H, nor so few that there are more than 16 pieces: each adds a gradient of the head's size.
+    Parts are not smaller than H, nor are there more than 16: each adds a gradient of the head's size.
     """
-    return max(PIECE // vocabulary, shape[1], -(-shape[0] // 16))
+    return -(-rows // max(PIECE // V, H, -(-rows // 16)))
