@@ -1,6 +1,7 @@
 """The evaluate stage: accuracy on held-out prompts with the weights before and after grpo.
 
-Both models run through the same compiled graphs; only the weights change between them.
+Both models run through the same compiled graphs; only the weights change between them. A batch holds as
+many completions whether they are greedy, one of each prompt, or samples, several that share their prompt.
 """
 
 from __future__ import annotations
@@ -68,19 +69,18 @@ def run(context: Context) -> None:
     prompts = prompts.take(range(min(len(prompts), config.num_prompts or len(prompts))))
     S = prompts.ids.shape[1]
     model = CausalLM(shape, positions=S + rollout.max_tokens)
-    decoder = Decoder(
-        model,
-        rollout,
-        min(config.batch_prompts, len(prompts)),
-        1,
-        S,
-        vocabulary.special.eos,
-        vocabulary.special.pad,
-    )
+    sampled, special = min(config.sample_prompts, len(prompts)), vocabulary.special
+
+    def decoder(batch: int, completions: int) -> Decoder:
+        return Decoder(model, rollout, batch, completions, S, special.eos, special.pad)
+
+    greedy = decoder(min(config.batch_prompts, len(prompts)), 1)
+    batch = min(max(1, config.batch_prompts // config.num_samples), sampled)
+    sampling = decoder(batch, config.num_samples) if sampled else None
     answers = {}
     for number, name in enumerate(("before", "after")):
         model.load(fuse(shape, weights(context.inputs[name], context.inputs.get("strategy"), shape)))
-        answers[name] = answer(decoder, prompts, vocabulary, config, reward, context.seed)
+        answers[name] = answer(greedy, sampling, prompts, vocabulary, config, reward, context.seed)
         context.progress(number + 1, 2, f"{name}: accuracy {answers[name].right.mean():.3f}", "models")
     result = summary(answers["before"], answers["after"], config.k)
     (context.output / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -98,7 +98,8 @@ def weights(artifact: Path, strategies: Path | None, shape: ModelConfig) -> dict
 
 
 def answer(
-    decoder: Decoder,
+    greedy: Decoder,
+    sampling: Decoder | None,
     prompts: Prompts,
     vocabulary: Vocabulary,
     config: EvaluateConfig,
@@ -110,37 +111,41 @@ def answer(
     from stages.rewards.functions import accuracy_reward
     from stages.rewards.score import check_failures, score
 
-    texts, tokens = complete(decoder, prompts, vocabulary, None)
+    texts, tokens = complete(greedy, prompts, vocabulary, None)
     scores = score(reward, texts, prompts.solutions, tokens)
     allowed = reward.max_failures
     if allowed is not None:  # said of a step, which has other numbers
         reward = dataclasses.replace(reward, max_failures=max(allowed, len(texts) // 10))
     check_failures(reward, scores, len(texts), "held-out prompts")
     right = np.array(accuracy_reward(texts, list(prompts.solutions))) > 0
-    sampled = min(config.sample_prompts, len(prompts))
-    repeated = prompts.take(np.repeat(np.arange(sampled), config.num_samples))
-    draws = uniforms((seed, sampled), len(repeated), decoder.T)
-    sampled_texts = complete(decoder, repeated, vocabulary, draws)[0] if sampled else []
-    sampled_right = np.array(accuracy_reward(sampled_texts, list(repeated.solutions))) > 0
-    return Answers(texts, right, scores, sampled_right.reshape(-1, config.num_samples))
+    sampled_right = np.zeros((0, config.num_samples), bool)
+    if sampling is not None:
+        first = prompts.take(range(min(config.sample_prompts, len(prompts))))
+        draws = uniforms((seed, len(first)), len(first) * config.num_samples, sampling.T)
+        samples, _ = complete(sampling, first, vocabulary, draws)
+        solutions = [solution for solution in first.solutions for _ in range(config.num_samples)]
+        sampled_right = (np.array(accuracy_reward(samples, solutions)) > 0).reshape(len(first), -1)
+    return Answers(texts, right, scores, sampled_right)
 
 
 def complete(
     decoder: Decoder, prompts: Prompts, vocabulary: Vocabulary, draws: NDArray[np.float32] | None
 ) -> tuple[list[str], list[int]]:
-    """Text and tokens of one completion per prompt, decoder.P prompts at a time; draws None: greedy."""
-    texts, tokens = np.empty(len(prompts), object), np.empty(len(prompts), int)
+    """Texts and tokens of the completions of each prompt, decoder.G of them; draws None: greedy."""
+    P, G = decoder.P, decoder.G
+    texts, tokens = np.empty((len(prompts), G), object), np.empty((len(prompts), G), int)
+    by_prompt = None if draws is None else draws.reshape(len(prompts), G, -1)
     # A batch goes on until its last completion ends: short prompts, whose answers tend to be short, together.
     order = np.argsort(prompts.lengths, kind="stable")
-    for start in range(0, len(prompts), decoder.P):
-        own = order[start : start + decoder.P]
-        rows = np.resize(own, decoder.P)  # the last is filled up: another shape would be compiled anew
-        done = decoder.generate(
-            prompts.ids[rows], prompts.lengths[rows], None if draws is None else draws[rows]
-        )
-        texts[own] = vocabulary.texts(done.ids, done.lengths)[: len(own)]
-        tokens[own] = done.lengths[: len(own)]
-    return texts.tolist(), tokens.tolist()
+    for start in range(0, len(prompts), P):
+        own = order[start : start + P]
+        rows = np.resize(own, P)  # the last is filled up: another shape would be compiled anew
+        uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, -1)
+        done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], uniform)
+        written = vocabulary.texts(done.ids, done.lengths)
+        texts[own] = np.array(written, object).reshape(P, G)[: len(own)]
+        tokens[own] = done.lengths.reshape(P, G)[: len(own)]
+    return texts.ravel().tolist(), tokens.ravel().tolist()
 
 
 def pass_at_k(right: NDArray[np.bool_], k: int) -> float:

@@ -1,5 +1,8 @@
 """Operators as MindSpore's CPU kernels like them: what they are made of decides time and memory.
 
+A gradient written by hand calls operators, not functions such as ops.full or ops.softmax: the graph compiler
+of 2.7.0 loses some of those ("The pointer[input] is null").
+
 Shapes: N tokens, H hidden, V this card's vocabulary.
 """
 
@@ -10,6 +13,7 @@ from mindspore import Tensor, nn, ops
 
 product = ops.MatMul(transpose_b=True)  # weights lie as [out, in]
 plain_product = ops.MatMul()
+shares = ops.Softmax(-1)
 transposed_product = ops.MatMul(transpose_a=True)
 add_rows = ops.ScatterAdd()  # in place, even to what is no parameter; one thread: always in the same order
 
@@ -118,20 +122,23 @@ class Softmax(nn.Cell):
     has stretched.
     """
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Shares of `x` [..., L]."""
-        return ops.softmax(x, -1)
+    def construct(self, x: Tensor, ones: Tensor) -> Tensor:
+        """Shares of `x` [..., L], and ones [L, 1]."""
+        return shares(x)
 
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+    def bprop(self, x: Tensor, ones: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
         """Gradient of `x`."""
-        L = x.shape[-1]
         weighted = out * dout
-        sums = plain_product(weighted.reshape((-1, L)), ops.full((L, 1), 1.0, dtype=ms.float32))
-        stretched = plain_product(sums, ops.full((1, L), 1.0, dtype=ms.float32)).reshape(out.shape)
-        return (weighted - out * stretched,)
+        sums = plain_product(weighted.reshape((-1, x.shape[-1])), ones)
+        return weighted - out * product(sums, ones).reshape(out.shape), ones
 
 
-softmax = Softmax()
+_softmax = Softmax()
+
+
+def softmax(x: Tensor) -> Tensor:
+    """Shares of `x` along its last axis."""
+    return _softmax(x, ops.full((x.shape[-1], 1), 1.0, dtype=ms.float32))
 
 
 class Lookup(nn.Cell):

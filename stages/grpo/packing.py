@@ -32,8 +32,8 @@ FULL = 0.9
 def any_size(place: Place) -> bool:
     """Whether one graph computes N and M of any size.
 
-    It does not where cards share the layers: on a CPU they talk through an operator whose shape must be known
-    when a graph is compiled (ops.Custom, mindspore 2.7.0: "reg_op_name" is missing, then "not a PrimitivePy").
+    It does not where cards share the layers: on a CPU they talk through an operator whose shape must be
+    known when a graph is compiled (ops.Custom with a Python function, mindspore 2.7.0).
     """
     return place.model_parallel == 1
 

@@ -165,9 +165,10 @@ class Decoder(nn.Cell):
             length: of the prompts [P].
         """
         slots = np.arange(self.S)
-        prompt = np.where(slots < length[:, None], 0, self.T).repeat(self.G, 0)
-        own = np.broadcast_to(np.arange(1, self.T + 1), (self.B, self.T))
-        return np.concatenate([prompt, own], 1).astype(np.int32)
+        since = np.empty((self.B, self.L), np.int32)
+        since[:, : self.S] = np.where(slots < length[:, None], 0, self.T).repeat(self.G, 0)
+        since[:, self.S :] = np.arange(1, self.T + 1)
+        return since
 
     def _held(self, prompt: NDArray[Any], length: NDArray[Any]) -> NDArray[np.float32]:
         """1.0 where a row's prompt holds a token [B, V]."""

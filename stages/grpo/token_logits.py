@@ -7,7 +7,7 @@ Source: Hsu et al. 2024, Liger Kernel, arXiv:2410.10989, section 3.2.
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-from stages.grpo.operators import add_rows, plain_product, product, transposed_product
+from stages.grpo.operators import add_rows, plain_product, product, shares, transposed_product
 
 PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
 
@@ -79,7 +79,7 @@ class RecomputedProbabilities(KeptProbabilities):
         for i in range(count):
             start, end = N * i // count, N * (i + 1) // count
             some = x[start:end] if i == 0 else ops.depend(x[start:end], to_head)
-            softmax = ops.softmax(product(some, head), -1)
+            softmax = shares(product(some, head))
             to_x.append(plain_product(softmax, head))
             part = transposed_product(softmax, weighted[start:end])
             to_head = part if i == 0 else to_head + part

@@ -28,7 +28,10 @@ def test_short_completions_come_together_and_all_workers_agree_on_slots():
     assert [part.rows.tolist() for part in parts[0]] == [[1, 3], [2, 0]]
     assert [part.rows.tolist() for part in parts[1]] == [[6, 4], [7, 5]]
     assert [part.slots for part in parts[0]] == [part.slots for part in parts[1]] == [64, 128]
-    assert [part.sizes for part in parts[0]] == [part.sizes for part in parts[1]] == [(65, 64), (257, 256)]
+    shared = [buckets(prompts, lengths, (3, 128), Place(2, worker, 2, 0), 2) for worker in (0, 1)]
+    assert [part.sizes for part in shared[0]] == [part.sizes for part in shared[1]]
+    wanted = [[lengths[part.rows].sum() + 1 for part in own] for own in parts]
+    assert [[part.sizes[1] for part in own] for own in parts] == wanted  # each worker's own tokens
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,11 @@ def test_loss_gradient_and_logprobs_are_those_without_buckets(monkeypatch):
     loss, gradient = learn(replace(batch, tokens_PG=None))
     parts = batch.buckets(SINGLE, 2)
     assert [part.slots for part in parts] == [4, 16]
-    assert parts[0].sizes == (23, 18) and parts[1].sizes == (51, 48)  # of (30, 24) and (102, 96) slots
+    assert all(
+        part.sizes == (read + 1, tokens[part.rows].sum() + 1)
+        for part in parts
+        for read in [length[part.rows].sum() + (tokens[part.rows] - 1).sum()]
+    )
     bucketed = [learn(batch.rows(part)) for part in parts]
     assert sum(part[0] for part in bucketed) == pytest.approx(loss, rel=1e-5)
     np.testing.assert_allclose(

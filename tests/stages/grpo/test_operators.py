@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
-from stages.grpo.operators import Cut, Lookup
+from stages.grpo.operators import Cut, Lookup, softmax
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
@@ -53,3 +53,18 @@ def test_a_tied_head_and_its_embedding_have_one_gradient_that_follows_updates():
         wanted = 2 * logits.T @ table[ids]
         np.add.at(wanted, ids, 2 * logits @ table)
         np.testing.assert_allclose(gradient(Tensor(ids)).asnumpy(), wanted * factor**3, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_shares_is_that_of_mindspore_s_own():
+    random = np.random.default_rng(0)
+    x, factor = (Tensor(random.normal(size=(3, 4, 7)).astype(np.float32)) for _ in range(2))
+
+    def ours(x):
+        return (softmax(x) * factor).sum()
+
+    def theirs(x):
+        return (ops.softmax(x, -1) * factor).sum()
+
+    found, wanted = (ms.jit(ms.value_and_grad(function))(x) for function in (ours, theirs))
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-6)

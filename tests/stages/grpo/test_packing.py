@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stages.grpo.packing import PARTS, packed, sizes, slots
+from stages.grpo.packing import FULL, LARGEST, LEAST, packed, sizes, slots
 
 P, S, G, T = 3, 5, 2, 4
 PROMPT = np.arange(P * S).reshape(P, S) + 100
@@ -39,15 +39,32 @@ def test_every_token_is_read_once_where_it_belongs_and_leads_back(spare):
             assert position[completion[p, g, t]] == LENGTH[p] + t
 
 
-def test_sizes_leave_padding_or_hold_everything_and_are_all_workers():
-    random = np.random.default_rng(0)
+def random_batches(rows, seed=0):
+    """Which of 1440 slots are read and which of 1080 are wanted, by worker."""
+    for tokens in np.random.default_rng(seed).integers(0, 1081, (200, rows)):
+        yield tuple(np.arange(n) < tokens[:, None] * n // 1080 for n in (1440, 1080))
+
+
+def test_few_sizes_leave_padding_or_hold_everything_and_are_all_workers():
     shapes = set()
-    for tokens in random.integers(0, 40 * 27 + 1, (200, 2)):
-        read, wanted = (np.arange(n) < tokens[:, None] * n // 1080 for n in (40 * 36, 40 * 27))
-        N, M = sizes(read, wanted)
-        assert read.sum(1).max() < N <= 40 * 36 or N == 40 * 36
-        assert wanted.sum(1).max() < M <= 40 * 27 or M == 40 * 27
-        spare = (N - 1) / (40 * 36) - tokens.max() / 1080
-        assert spare <= 1 / PARTS
-        shapes.add((N, M))
-    assert len(shapes) <= PARTS
+    for read, wanted in random_batches(2):
+        tokens = read.sum(1).max(), wanted.sum(1).max()
+        shape = sizes(read, wanted, exact=False)
+        for size, count, total in zip(shape, tokens, (1440, 1080), strict=True):
+            assert count < size or size == total
+            assert size <= max(total * LARGEST, 0) * 1.001 or count >= total * LARGEST
+        assert max(count / size for count, size in zip(tokens, shape, strict=True)) >= 0.499
+        shapes.add(shape)
+    assert len(shapes) <= 10
+
+
+def test_exact_sizes_leave_one_slot_of_padding_unless_hardly_any_would_be_saved():
+    full = 0
+    for read, wanted in random_batches(1, seed=1):
+        tokens, shape = (read.sum(), wanted.sum()), sizes(read[0], wanted[0], exact=True)
+        if tokens[0] > FULL * 1440 or tokens[1] > FULL * 1080:
+            assert shape == (1440, 1080)
+            full += 1
+        else:
+            assert shape == (tokens[0] + 1, max(tokens[1] + 1, -(-1080 // LEAST)))
+    assert 0 < full < 200
