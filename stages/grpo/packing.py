@@ -23,8 +23,8 @@ VARY = ("ids", "position", "slot", "before", "target")
 """Those whose length is N or M."""
 LEAST = 16
 """M is at least all slots by this, so that none of token_logits.pieces is empty."""
-LARGEST = 0.75
-"""The largest share of all slots that has a graph of its own; others are half of it, a quarter, …"""
+LARGEST = 0.8
+"""The largest share of all slots that has a graph of its own; others are a third of it, a ninth, …"""
 FULL = 0.9
 """The share of all slots from which on they are all computed, where a graph takes any number."""
 
@@ -117,8 +117,8 @@ def sizes(read: Array, wanted: Array, exact: bool) -> tuple[int, int]:
             return totals
         return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])
     share = LARGEST
-    while all(count < total * share / 2 for count, total in zip(tokens, totals, strict=True)):
-        share /= 2
+    while all(count < total * share / 3 for count, total in zip(tokens, totals, strict=True)):
+        share /= 3
     fits = all(count < total * share for count, total in zip(tokens, totals, strict=True))
     N, M = (math.ceil(total * share) if fits else total for total in totals)
     return N, M

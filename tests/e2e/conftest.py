@@ -24,6 +24,7 @@ CHEAP = [
     "model.rope_theta=10000",
     "dataset.train_rows=96",
     "dataset.test_rows=32",
+    "sft.stop_accuracy=0.5",
     "sft.steps=4",
     "sft.warmup_steps=4",
     "sft.learning_rate=1.5e-3",

@@ -25,7 +25,7 @@ def test_the_seed_decides_the_order():
 
 def test_one_lucky_check_does_not_stop_training():
     config = compose([]).sft
-    assert config.stop_accuracy == 0.5 and config.stop_checks == 3
+    assert config.stop_accuracy == 0.4 and config.stop_checks == 3
     assert not reached(deque([0.9], maxlen=3), config)
     assert not reached(deque([0.2, 0.4, 0.59], maxlen=3), config)
     assert reached(deque([0.4, 0.5, 0.6], maxlen=3), config)
