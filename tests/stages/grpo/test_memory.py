@@ -36,9 +36,9 @@ def test_activations_and_cache_by_hand():
     """Tiny: hidden 192, 2 layers, 4 heads of 48, 2 key-value heads, intermediate 640, vocabulary 512."""
     _, found = roles()
     answers, questions = 2 * 2 * 8, 2 * 16  # of one worker
-    token = 23 * 192 + 3 * (192 + 2 * 96) + 4 * 640
+    token = 24 * 192 + 3 * (192 + 2 * 96) + 4 * 640
     scores = 4 * (answers * (16 + 8) + questions * 16)
-    kept = 4 * 2 * ((answers + questions) * token + 6 * scores)
+    kept = 4 * 2 * ((answers + questions) * token + 2 * scores)
     term = found["train"]["activations"]
     assert (term.low, term.high) == (int(0.85 * kept), int(1.15 * kept))
     assert found["train"]["logits"].high == int(1.15 * answers * 512 * 2 * 4)
