@@ -292,6 +292,8 @@ class CausalLM(nn.Cell):
     ) -> tuple[Tensor, Tensor]:
         """Log-probability of ids [M] after the last layer's output x [M, H] by the head, and entropy [M].
 
+        `most`: the largest M, which decides in how many parts the logits are computed.
+
         Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """

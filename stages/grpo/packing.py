@@ -121,7 +121,7 @@ def sizes(read: Array, wanted: Array, exact: bool) -> tuple[int, int]:
         share /= 3
     fits = all(count < total * share for count, total in zip(tokens, totals, strict=True))
     N, M = (math.ceil(total * share) if fits else total for total in totals)
-    return N, M
+    return N, max(M, -(-totals[1] // LEAST))
 
 
 def _rows(real: Array, count: int) -> tuple[Array, Array]:

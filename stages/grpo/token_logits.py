@@ -8,6 +8,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 from stages.grpo.operators import add_rows, plain_product, product, shares, transposed_product
+from stages.grpo.packing import LEAST
 
 PIECE = 2**19  # logits that are computed at a time: 2 MiB, about one core's cache
 
@@ -29,7 +30,7 @@ class KeptProbabilities(nn.Cell):
             x: [N, H].
             head: [V, H].
             ids: [N], int32.
-            most: N is at most this, and at least a sixteenth of it.
+            most: N is at most this, and at least this divided by packing.LEAST: no part is empty.
 
         Returns:
             log-sums [N, 1]; logits of ids [N, 1]; the logits' mean under their softmax [N, 1], without
@@ -64,7 +65,7 @@ class RecomputedProbabilities(KeptProbabilities):
         self, x: Tensor, head: Tensor, ids: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """As KeptProbabilities; last come the log-sums again, in pieces [n, 1]."""
-        count = -(-most // x.shape[1])
+        count = -(-most // max(x.shape[1], LEAST))
         sums, chosen, means, _ = in_pieces(x, head, ids, count, self.column)
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(sums)
 
@@ -106,6 +107,6 @@ def in_pieces(x: Tensor, head: Tensor, ids: Tensor, count: int, column: Tensor) 
 def pieces(rows: int, H: int, V: int) -> int:
     """In how many parts `rows` rows are computed, so that the logits of each have about PIECE elements.
 
-    Parts are not smaller than H, nor are there more than 16: each adds a gradient of the head's size.
+    Not below H or LEAST rows, nor more than 16 parts: each adds a gradient of the head's size.
     """
-    return -(-rows // max(PIECE // V, H, -(-rows // 16)))
+    return -(-rows // max(PIECE // V, H, LEAST, -(-rows // 16)))

@@ -7,7 +7,7 @@ from mindspore import Tensor
 
 from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
 
-N, H, V = 18, 4, 70_001
+N, H, V = 50, 20, 70_001
 
 
 def by_hand(x, head, ids, of_sums, of_chosen):
@@ -24,13 +24,13 @@ def by_hand(x, head, ids, of_sums, of_chosen):
 @pytest.mark.parametrize(
     ("kind", "pieces"),
     [
-        (KeptProbabilities, [(6, V)] * 3),
-        (RecomputedProbabilities, [(3, 1), (4, 1), (3, 1), (4, 1), (4, 1)]),
+        (KeptProbabilities, [(16, V), (17, V), (17, V)]),
+        (RecomputedProbabilities, [(16, 1), (17, 1), (17, 1)]),
     ],
 )
 def test_logits_and_gradients_by_hand(kind, pieces):
     random = np.random.default_rng(0)
-    x, head = (random.normal(size=(rows, H)).astype(np.float32) for rows in (N, V))
+    x, head = (random.normal(size=(rows, H), scale=0.7).astype(np.float32) for rows in (N, V))
     ids = random.integers(0, 9, N).astype(np.int32)  # some of them twice
     of_sums, of_chosen = random.normal(size=(2, N)).astype(np.float32)
     cell = kind(H, V)
