@@ -5,12 +5,15 @@ parallel/cluster/process_entity/_api.py, join_processes) and takes a whole core 
 its priority is not enough where two CPUs are two threads of one core. So poll() waits here. Then it waits for
 the scheduler, which looks every five seconds whether its workers have left, and after a failure for half a
 minute. So wait() ends the scheduler here, which by then serves nobody.
+
+Workers on CPUs meet in a directory that this program makes and removes.
 """
 
 import os
 import runpy
 import subprocess
 import sys
+import tempfile
 import time
 
 PAUSE_S = 0.05
@@ -49,4 +52,6 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
 if __name__ == "__main__":
     subprocess.Popen = PacedPopen  # type: ignore[misc, assignment]
     sys.argv = sys.argv[1:]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    with tempfile.TemporaryDirectory(prefix="grpoflow-", dir="/tmp") as directory:  # sockets' paths are short
+        os.environ["GRPOFLOW_MEETING_PLACE"] = directory
+        runpy.run_path(sys.argv[0], run_name="__main__")

@@ -39,7 +39,7 @@ def buckets(
         prompt_lengths: tokens of each prompt [P], of all workers together.
         lengths: tokens of each completion [P, G].
         slots: S and T.
-        place: the worker. Workers' micro-batches have graphs in common: none waits while another compiles.
+        place: the worker. Workers' micro-batches have T in common: none waits while another compiles.
         count: divides the prompts of each worker.
     """
     longest = lengths.max(1).reshape(place.data_parallel, -1)
@@ -47,12 +47,9 @@ def buckets(
     parts = []
     for rows in np.split(order, count, 1):
         T = halved(slots[1], int(lengths[rows].max()))
-        holds = [packing.slots(prompt_lengths[own], slots[0], lengths[own], T) for own in rows]
-        read, wanted = map(np.stack, zip(*holds, strict=True))
-        exact = packing.any_size(place)
-        if exact:
-            read, wanted = read[place.data_index], wanted[place.data_index]
-        parts.append(Bucket(rows[place.data_index], T, packing.sizes(read, wanted, exact)))
+        own = rows[place.data_index]
+        holds = packing.slots(prompt_lengths[own], slots[0], lengths[own], T)
+        parts.append(Bucket(own, T, packing.sizes(*holds)))
     return parts
 
 

@@ -2,23 +2,31 @@
 
 They are MindSpore's on accelerators. Without, all workers are on one machine, and talk over links of their
 own (links.py): MindSpore's CPU kernels are slow and know the group of all workers only ("AllReduce only
-support mccl_world_group on CPU", 2.7.0).
+support mccl_world_group on CPU", 2.7.0), and its workers take 2 to 17 seconds to meet.
+
+Shapes: n rows of at most N, where a graph knows N alone. A Python function is an operator of fixed shape
+(ops.Custom, 2.7.0), so over links N rows go in and come out, of which n are sent: `every` [N] names
+them, 0, 1, …, n-1 and then n-1 again. It is None where all shapes are known.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
-from mindspore.communication import GlobalComm, create_group, get_rank
+from mindspore.communication import GlobalComm, create_group
 from numpy.typing import NDArray
 
-from stages.grpo.links import Links
+from stages.base.context import rank
+from stages.grpo.links import MEETING_PLACE, Links
+from stages.grpo.operators import part
 
 Array = NDArray[Any]
 
@@ -42,6 +50,20 @@ class Group:
             return reduce
         links, ranks, call = self.links, self.ranks, next(self.calls)
         return _host_operator(lambda x: links.sum(x, ranks, call), lambda shape: shape)
+
+    def all_reduce_rows(self) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """Sum of the first n of N rows, given `every`, over links; None: all_reduce takes any number."""
+        if self.links is None:
+            return None
+        links, ranks, call = self.links, self.ranks, next(self.calls)
+
+        def sums(x: Array, every: Array) -> Array:
+            return links.sum(x, ranks, call, int(every[-1]) + 1)
+
+        operator: Callable[[Tensor, Tensor], Tensor] = ops.Custom(
+            sums, lambda shape, _: shape, lambda dtype, _: dtype, "pyfunc"
+        )
+        return operator
 
     def all_gather(self) -> Callable[[Tensor], Tensor]:
         """What the workers give [n, ...], one after the other [workers * n, ...]."""
@@ -75,8 +97,7 @@ class Groups:
         self.world = world
         self.links: Links | None = None
         if world > 1 and ms.get_context("device_target") == "CPU":
-            tell = Gather(Group(tuple(range(world)), GlobalComm.WORLD_COMM_GROUP))
-            self.links = Links.connect(int(get_rank()), world, tell.arrays)
+            self.links = Links.connect(rank(), world, Path(os.environ[MEETING_PLACE]))
         self._groups: dict[tuple[int, ...], Group] = {}
 
     def of(self, ranks: list[int]) -> Group | None:
@@ -103,10 +124,14 @@ class AllReduce(nn.Cell):
         """Take over the group."""
         super().__init__()
         self.reduce = group.all_reduce()
+        self.reduce_rows: Any = group.all_reduce_rows()
+        self.any_size = self.reduce_rows is None
 
-    def construct(self, x: Tensor) -> Tensor:
-        """Sum of the workers' `x`."""
-        return self.reduce(x.reshape((-1,))).reshape(x.shape)
+    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+        """Sum of the workers' `x` [n, ...]."""
+        if every is None or self.any_size:
+            return self.reduce(x.reshape((-1,))).reshape(x.shape)
+        return part(self.reduce_rows(ops.gather(x, every, 0), every), 0, 0, x.shape[0])
 
 
 class AllGather(nn.Cell):
@@ -133,13 +158,15 @@ class CopyToGroup(nn.Cell):
         super().__init__()
         self.all_reduce = AllReduce(group)
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
         """`x` as it is."""
         return x
 
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+    def bprop(
+        self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         """Sum of what each card's part of the block contributes."""
-        return (self.all_reduce(dout),)
+        return self.all_reduce(dout, every), every
 
 
 class SumOverGroup(nn.Cell):
@@ -150,13 +177,23 @@ class SumOverGroup(nn.Cell):
         super().__init__()
         self.all_reduce = AllReduce(group)
 
-    def construct(self, x: Tensor) -> Tensor:
+    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
         """Sum of the cards' `x`."""
-        return self.all_reduce(x)
+        return self.all_reduce(x, every)
 
-    def bprop(self, x: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor]:
+    def bprop(
+        self, x: Tensor, every: Tensor | None, out: Tensor, dout: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         """`dout` as it is: every card has all of it."""
-        return (dout,)
+        return dout, every
+
+
+class Alone(nn.Cell):
+    """What enters or leaves a block that no other card shares."""
+
+    def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
+        """`x` as it is."""
+        return x
 
 
 class Gather(nn.Cell):

@@ -95,7 +95,7 @@ class Learner:
 
             return parts
 
-        self.gradient = compiled(gradient, place)
+        self.gradient = compiled(gradient)
         self.updates = 0
         """Updates so far; Adam's bias correction and the learning rate follow it."""
 

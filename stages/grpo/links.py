@@ -6,10 +6,10 @@ between two workers on two cores took 32 ms, and take 5 here. Importing this mod
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import socket
 import struct
-import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 CHUNK = 2**17
 """Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
-PATH = 108  # bytes of a socket's path, at most (unix(7))
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
+MEETING_PLACE = "GRPOFLOW_MEETING_PLACE"
+"""Names the directory where a job's workers meet: this user's alone, with a path of at most some 90 bytes."""
+NAP_S = 0.01
 
 
 class Links:
@@ -32,52 +34,50 @@ class Links:
         self.rank, self.peers = rank, peers
 
     @classmethod
-    def connect(cls, rank: int, world: int, tell: Callable[[Array], Array]) -> Links:
-        """Connect all workers of this machine; all must call this.
+    def connect(cls, rank: int, world: int, directory: Path) -> Links:
+        """Connect all workers of this machine; all must call this, and it returns once they have.
 
         Args:
             rank: this worker.
             world: number of workers.
-            tell: int32 numbers [n] of each worker to [world, n] on all of them.
+            directory: where they meet, see MEETING_PLACE.
         """
-        directory = Path(tempfile.mkdtemp(prefix="grpoflow-", dir="/tmp"))  # short, this user's alone
-        try:
-            with socket.socket(socket.AF_UNIX) as listener:
-                path = str(directory / "s").encode()
-                listener.bind(path)
-                listener.listen(world)
-                paths = tell(np.frombuffer(path.ljust(PATH, b"\0"), np.uint8).astype(np.int32))
-                peers = {}
-                for lower in range(rank):
-                    peers[lower] = socket.socket(socket.AF_UNIX)
-                    peers[lower].connect(paths[lower].astype(np.uint8).tobytes().rstrip(b"\0"))
-                    peers[lower].sendall(RANK.pack(rank))
-                for _ in range(rank + 1, world):
-                    peer, _ = listener.accept()
-                    peers[RANK.unpack(received(peer, RANK.size))[0]] = peer
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        own = directory / str(rank)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(own))
+            listener.listen(world)
+            peers = {lower: reached(directory / str(lower)) for lower in range(rank)}
+            for peer in peers.values():
+                peer.sendall(RANK.pack(rank))
+            for _ in range(rank + 1, world):
+                peer, _ = listener.accept()
+                peers[RANK.unpack(received(peer, RANK.size))[0]] = peer
+        own.unlink()
+        with contextlib.suppress(OSError):  # not empty, but for the last worker
+            directory.rmdir()
         for peer in peers.values():
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * CHUNK)
         return cls(rank, peers)
 
-    def sum(self, x: Array, ranks: Sequence[int], call: int) -> Array:
+    def sum(self, x: Array, ranks: Sequence[int], call: int, count: int | None = None) -> Array:
         """Sum of the arrays `x` of `ranks`, added in their order, so that all have the same to the last bit.
 
         Args:
             x: float32, of the same shape on all.
             ranks: this worker among them; all of them call this.
             call: which of their calls this is; the same on all.
+            count: of the first rows, which alone are sent; what the others become means nothing. None: all.
         """
-        total = np.empty(x.size, x.dtype)
+        total = np.empty_like(x, order="C")
+        sums = total[:count].reshape(-1)
 
         def add(start: int, end: int, parts: Sequence[Array]) -> None:
-            np.add(parts[0], parts[1], out=total[start:end])
+            np.add(parts[0], parts[1], out=sums[start:end])
             for part in parts[2:]:
-                total[start:end] += part
+                sums[start:end] += part
 
-        self._swap(x, ranks, call, add)
-        return total.reshape(x.shape)
+        self._swap(x[:count], ranks, call, add)
+        return total
 
     def gather(self, x: Array, ranks: Sequence[int], call: int) -> Array:
         """Arrays [n, ...] of `ranks` to [len(ranks) * n, ...], in their order; otherwise as `sum`."""
@@ -115,6 +115,18 @@ class Links:
             if theirs != (call, size):
                 message = f"worker {rank} is at call {theirs[0]} with {theirs[1]} bytes"
                 raise RuntimeError(f"{message}, worker {self.rank} at call {call} with {size}")
+
+
+def reached(path: Path) -> socket.socket:
+    """A connection to the worker that listens at `path`, or will. Who starts workers ends all if one dies."""
+    peer = socket.socket(socket.AF_UNIX)
+    while True:
+        try:
+            peer.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            time.sleep(NAP_S)
+        else:
+            return peer
 
 
 def received(peer: socket.socket, count: int) -> bytes:

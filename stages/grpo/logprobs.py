@@ -33,14 +33,14 @@ class LogProbs:
         def forward() -> Callable[..., Tensor]:
             def logprobs(
                 ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
-                slot: Tensor, before: Tensor, target: Tensor, token: Tensor,
+                slot: Tensor, before: Tensor, target: Tensor, *rest: Tensor | None,
             ) -> Tensor:  # fmt: skip
-                inputs = ids, position, length, prompt, completion, slot, before, target, token
-                return model(*inputs, temperature)[0]
+                inputs = ids, position, length, prompt, completion, slot, before, target
+                return model(*inputs, *rest, temperature)[0]
 
             return logprobs
 
-        self.forward = compiled(forward, self.place)
+        self.forward = compiled(forward)
 
     def __call__(self, batch: Batch) -> Array:
         """Log-probabilities [B, T] on every worker, each having computed its own rows of all workers' batch.

@@ -21,7 +21,7 @@ from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
-from stages.grpo.collectives import AllGather, CopyToGroup, Group, SumOverGroup
+from stages.grpo.collectives import AllGather, AllReduce, Alone, CopyToGroup, Group, SumOverGroup
 from stages.grpo.memory import KEPT
 from stages.grpo.operators import (
     Lookup,
@@ -30,9 +30,11 @@ from stages.grpo.operators import (
     outer,
     part,
     plain_product,
+    plus,
     product,
     rms_norm,
     spread,
+    times,
 )
 from stages.grpo.parallel import SINGLE, Place
 from stages.grpo.parameters import parts
@@ -111,20 +113,25 @@ class Layer(nn.Cell):
         self.gate = _zeros(f"{prefix}.gate", F, H)
         self.up = _zeros(f"{prefix}.up", F, H)
         self.down = _zeros(f"{prefix}.down", H, F)
-        self.enter = CopyToGroup(group) if group else nn.Identity()
-        self.leave = SumOverGroup(group) if group else nn.Identity()
+        self.enter = CopyToGroup(group) if group else Alone()
+        self.leave = SumOverGroup(group) if group else Alone()
 
-    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """X [N, H], cos and sin [N, (Q+2K)*D] to query [N, Q, D] (scaled), key and value [N, K, D]."""
+    def project(
+        self, x: Tensor, cos: Tensor, sin: Tensor, every: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """X [N, H], cos and sin [N, (Q+2K)*D] to query [N, Q, D] (scaled), key and value [N, K, D].
+
+        `every` (collectives.py): where N is not known to the graph, and so below.
+        """
         Q, K, D = self.Q, self.K, self.D
-        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon)), self.qkv)
+        y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon), every), self.qkv)
         ones = ops.full((x.shape[0], 1), 1.0, dtype=ms.float32)
         if self.biased:
-            y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
+            y = plus(y, outer(ones, self.qkv_bias.reshape((1, -1))))
         if self.normed:
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
-        y = y * cos + swapped * sin
+        y = plus(times(y, cos), times(swapped, sin))
         query, key, value = cut_columns(y, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
@@ -134,7 +141,7 @@ class Layer(nn.Cell):
         The two weights are every card's, which norms its own heads alone: their gradients are summed.
         """
         Q, K, D = self.Q, self.K, self.D
-        mean = plain_product((y * y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
+        mean = plain_product(times(y, y).reshape((-1, D)), ops.full((D, 1), 1 / D, dtype=ms.float32))
         factor = ops.rsqrt(mean + self.epsilon).reshape((-1, Q + 2 * K))
         factor = ops.concat(
             (part(factor, 1, 0, Q + K), outer(ones, ops.full((1, K), 1.0, dtype=ms.float32))), 1
@@ -142,16 +149,17 @@ class Layer(nn.Cell):
         stretched = outer(factor.reshape((-1, 1)), ops.full((1, D), 1.0, dtype=ms.float32)).reshape(y.shape)
         # Not a parameter itself: what enters a group by a backward pass of its own is read once for all, and
         # updates of it are not seen (mindspore 2.7.0, CPU).
-        both = self.enter(ops.concat((self.query_norm, self.key_norm)))
+        both = self.enter(ops.concat((self.query_norm, self.key_norm)), None)
         stays = ops.full((K * D,), 1.0, dtype=ms.float32)
         weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), stays))
-        return y * stretched * outer(ones, weight.reshape((1, -1)))
+        return times(times(y, stretched), outer(ones, weight.reshape((1, -1))))
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
-        x = x + self.leave(product(attended, self.output))
-        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon))
-        return x + self.leave(product(ops.silu(product(y, self.gate)) * product(y, self.up), self.down))
+        x = plus(x, self.leave(product(attended, self.output), every))
+        y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), every)
+        y = product(times(ops.silu(product(y, self.gate)), product(y, self.up)), self.down)
+        return plus(x, self.leave(y, every))
 
 
 class CausalLM(nn.Cell):
@@ -196,7 +204,8 @@ class CausalLM(nn.Cell):
         self.recomputed = RecomputedProbabilities(self.H, self.V)
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
-            self.all_gather = AllGather(group)
+            self.all_gather, self.all_reduce = AllGather(group), AllReduce(group)
+            self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[place.model_index]])
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
         """Take over weights by the names of parameters.parts."""
@@ -208,7 +217,7 @@ class CausalLM(nn.Cell):
         values = [parameter.asnumpy() for parameter in self.trainable_params()]
         return dict(zip(self.names, values, strict=True))
 
-    def embed_and_head(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+    def embed_and_head(self, ids: Tensor, every: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Ids [N] to [N, H], and the head [V, H] to use with it, so that both have one gradient if tied."""
         local, here = local_ids(ids, *self.embedding_ids) if self.split_embedding else (ids, ids)
         if self.tied:
@@ -216,7 +225,7 @@ class CausalLM(nn.Cell):
             x, head = self.lookup(self.embedding.reshape(self.embedding.shape), local)
         else:
             x, head = ops.gather(self.embedding, local, 0), self.head
-        return self.leave(x * here.expand_dims(1)) if self.split_embedding else x, head
+        return self.leave(x * here.expand_dims(1), every) if self.split_embedding else x, head
 
     def rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Positions [N] to cos and sin [N, (Q+2K)*D]."""
@@ -225,7 +234,7 @@ class CausalLM(nn.Cell):
     def all_logits(self, x: Tensor, head: Tensor) -> Tensor:
         """X [N, H] after the last layer to the logits of the whole vocabulary, on every card; no gradient."""
         x = rms_norm(x, self.norm, self.epsilon)
-        logits = product(self.enter(x) if self.split_head else x, head)
+        logits = product(self.enter(x, None) if self.split_head else x, head)
         if not self.split_head:
             return logits
         gathered = self.all_gather(logits).reshape((self.cards, -1, self.V))
@@ -233,12 +242,13 @@ class CausalLM(nn.Cell):
 
     def construct(
         self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
-        before: Tensor, target: Tensor, token: Tensor, temperature: float,
+        before: Tensor, target: Tensor, token: Tensor, every_slot: Tensor | None, every_token: Tensor | None,
+        temperature: float,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Log-probability of each token of given completions, and the entropy of its distribution.
 
         Args:
-            ids: see packing.packed for this and all up to `token`, int32.
+            ids: see packing.packed for this and all up to `every_token`, int32.
             position: [N].
             length: [P].
             prompt: [P, S].
@@ -247,21 +257,25 @@ class CausalLM(nn.Cell):
             before: [M].
             target: [M].
             token: [P*G, T].
+            every_slot: `every` (collectives.py) of N rows; None: N is known, and so is M.
+            every_token: of M rows.
             temperature: divides the logits.
 
         Returns:
             logprobs and entropies [P*G, T]; those of padding mean nothing. No gradient through entropies.
         """
-        x, head = self.hidden(ids, position, length, prompt, completion, slot)
+        x, head = self.hidden(ids, position, length, prompt, completion, slot, every_slot)
         most = token.shape[0] * token.shape[1]
-        found = self.token_logprobs(ops.gather(x, before, 0), target, head, temperature, most)
+        x = ops.gather(x, before, 0)
+        found = self.token_logprobs(x, target, head, temperature, most, every_token)
         place = token.reshape((-1,))
         logprob, entropy = ops.gather(found[0], place, 0), ops.gather(found[1], place, 0)
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
     def hidden(
-        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
-    ) -> tuple[Tensor, Tensor]:
+        self, ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor,
+        every: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Output of the last layer [N, H], and the head, for arguments as of `construct`."""
         P, S = prompt.shape
         G, T = completion.shape[1], completion.shape[2]
@@ -276,19 +290,19 @@ class CausalLM(nn.Cell):
             -1,
         )
         places = (prompt.reshape((-1,)), completion.reshape((-1,)), slot)
-        x, head = self.embed_and_head(ids)
+        x, head = self.embed_and_head(ids, every)
         for layer in self.layers:
-            q, k, v = layer.project(x, cos, sin)
+            q, k, v = layer.project(x, cos, sin, every)
             q_prompt, q = spread(q, *places)
             k_prompt, k = spread(k, *places)
             v_prompt, v = spread(v, *places)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
             rest = attend_with_prompt(q, k, v, keys, values, beside, G)
-            x = layer.finish(x, collect(first, rest, *places))
+            x = layer.finish(x, collect(first, rest, *places), every)
         return x, head
 
     def token_logprobs(
-        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, most: int
+        self, x: Tensor, ids: Tensor, head: Tensor, temperature: float, most: int, every: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Log-probability of ids [M] after the last layer's output x [M, H] by the head, and entropy [M].
 
@@ -297,9 +311,9 @@ class CausalLM(nn.Cell):
         Each card knows the log-sum of its part of the vocabulary, and all of them the sum over cards.
         Source of the split softmax: Megatron-LM, core/tensor_parallel/cross_entropy.py.
         """
-        x = rms_norm(x, self.norm, self.epsilon) / temperature
+        x = rms_norm(x, self.norm if temperature == 1 else self.norm / temperature, self.epsilon)
         if self.split_head:
-            x = self.enter(x)
+            x = self.enter(x, every)
         local, here = local_ids(ids, *self.head_ids)
         if most * self.V > KEPT:
             log_sum, chosen, mean, _ = self.recomputed(x, head, local, most)
@@ -307,8 +321,10 @@ class CausalLM(nn.Cell):
             log_sum, chosen, mean, _ = self.kept(x, head, local, most)
         log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
-            largest = ops.amax(self.all_gather(ops.stop_gradient(log_sum)).reshape((self.cards, -1)), 0)
+            own = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)
+            largest = ops.amax(self.all_reduce(own, every), -1)
             share = ops.exp(log_sum - largest)
-            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen)))
-            log_sum, mean, chosen = ops.log(sums[0]) + largest, sums[1] / sums[0], sums[2]
+            sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), every)
+            total, weighted, chosen = [one.reshape((-1,)) for one in cut_columns(sums, (1, 1, 1))]
+            log_sum, mean = ops.log(total) + largest, weighted / total
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

@@ -94,14 +94,14 @@ class AdamW(nn.Cell):
         """
         config = self.config
         if self.sum_data is not None:
-            summed = self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients]))
+            summed = self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients]), None)
             flat = cut_rows(summed, self.sizes)
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)
         for i in range(self.count):
             square = square + self.shares[i] * square_sum(gradients[i], PIECES if i in self.last else 1)
         if self.sum_model is not None:
-            square = self.sum_model(square)
+            square = self.sum_model(square, None)
         norm = ops.sqrt(square)
         factor = Tensor(1.0, ms.float32)
         if config.max_grad_norm is not None:

@@ -4,7 +4,6 @@ Shapes: P prompts of S slots, G completions of each of T slots, of which the las
 read; N slots that are computed and M tokens whose log-probability is wanted, with some padding.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,49 +12,35 @@ import numpy as np
 from mindspore import Tensor
 from numpy.typing import NDArray
 
-from stages.grpo.parallel import Place
-
 Array = NDArray[Any]
 
-MODEL_INPUTS = 9
+MODEL_INPUTS = 11
 """Arrays of `packed`."""
 VARY = ("ids", "position", "slot", "before", "target")
 """Those whose length is N or M."""
 LEAST = 16
 """M is at least all slots by this, so that none of token_logits.pieces is empty."""
-LARGEST = 0.8
-"""The largest share of all slots that has a graph of its own; others are a third of it, a ninth, …"""
 FULL = 0.9
-"""The share of all slots from which on they are all computed, where a graph takes any number."""
+"""The share of all slots from which on they are all computed."""
 
 
-def any_size(place: Place) -> bool:
-    """Whether one graph computes N and M of any size.
-
-    It does not where cards share the layers: on a CPU they talk through an operator whose shape must be
-    known when a graph is compiled (ops.Custom with a Python function, mindspore 2.7.0).
-    """
-    return place.model_parallel == 1
-
-
-def compiled(function: Callable[[], Callable[..., Any]], place: Place) -> Callable[..., Any]:
-    """A function of what `packed` returns, by the names of VARY, as a graph.
+def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """A function of what `packed` returns, by the names of VARY, as a graph for any N and M.
 
     A graph whose sizes are known in advance needs 40 us less for each kernel: there is one for whole batches.
 
     Args:
         function: makes it, each time anew.
-        place: this worker's.
     """
     whole: Callable[..., Any] = ms.jit(function())
-    if not any_size(place):
-        return whole
     sizes = dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32))
     some: Callable[..., Any] = ms.enable_dynamic(**sizes)(ms.jit(function()))
 
     def chosen(*inputs: Tensor) -> Any:
         *_, prompt, completion, slot = inputs[:6]
-        return (whole if slot.size == prompt.size + completion.size else some)(*inputs)
+        if slot.size < prompt.size + completion.size:
+            return some(*inputs)
+        return whole(*inputs[: MODEL_INPUTS - 2], None, None, *inputs[MODEL_INPUTS:])
 
     return chosen
 
@@ -75,7 +60,8 @@ def packed(
     Returns:
         ids and positions of the computed slots [N]; length; the row among these of each prompt slot [P, S]
         and completion slot [P, G, T-1]; the slot of each row [N]; the row before each wanted token [M]; that
-        token [M]; the wanted token of each completion slot [P*G, T]. Slots of padding lead to padding.
+        token [M]; the wanted token of each completion slot [P*G, T]; `every` (collectives.py) of N and of M
+        rows. Slots of padding lead to padding.
     """
     (P, S), (G, T) = prompt.shape, completion.shape[1:]
     read, wanted = slots(length, S, tokens, T)
@@ -88,9 +74,11 @@ def packed(
     own = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
     before = np.concatenate([last, own], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
+    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in zip((read, wanted), sizes, strict=True)]
     return [
         ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, G, T - 1),
         slot, row[before], completion.ravel()[target], place.reshape(P * G, T),
+        *every,
     ]  # fmt: skip
 
 
@@ -101,27 +89,17 @@ def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
     return np.concatenate(read), within.ravel()
 
 
-def sizes(read: Array, wanted: Array, exact: bool) -> tuple[int, int]:
-    """N and M where so many as are true in each row hold tokens: all slots, or more than that.
+def sizes(read: Array, wanted: Array) -> tuple[int, int]:
+    """N and M where so many slots as are true hold tokens: one more, or all where nearly all do.
 
     Args:
-        read: by worker [..., P*S + P*G*(T-1)].
-        wanted: by worker [..., P*G*T].
-        exact: no padding but one slot, unless nearly all slots hold tokens; else equally large shares of all
-            slots, of which there are few.
+        read: [P*S + P*G*(T-1)].
+        wanted: [P*G*T].
     """
-    totals = read.shape[-1], wanted.shape[-1]
-    tokens = [int(real.sum(-1).max()) for real in (read, wanted)]
-    if exact:
-        if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
-            return totals
-        return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])
-    share = LARGEST
-    while all(count < total * share / 3 for count, total in zip(tokens, totals, strict=True)):
-        share /= 3
-    fits = all(count < total * share for count, total in zip(tokens, totals, strict=True))
-    N, M = (math.ceil(total * share) if fits else total for total in totals)
-    return N, max(M, -(-totals[1] // LEAST))
+    totals, tokens = (len(read), len(wanted)), (int(read.sum()), int(wanted.sum()))
+    if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
+        return totals
+    return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])
 
 
 def _rows(real: Array, count: int) -> tuple[Array, Array]:

@@ -9,8 +9,11 @@ import sys
 
 import psutil
 
+from stages.base.context import rank
 from stages.base.errors import ConfigError, Problem
-from stages.grpo import cores, rendezvous
+from stages.grpo import cores
+
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def role() -> str | None:
@@ -19,14 +22,16 @@ def role() -> str | None:
 
 
 def start(device_target: str = "CPU") -> tuple[int, int]:
-    """Set MindSpore up and join the other workers; returns (rank, workers).
+    """Set MindSpore up and, on accelerators, join the other workers; returns (rank, workers).
 
     msrun starts its scheduler from the same command line: there this call only serves the workers until
-    all have ended, and then ends the process.
+    all have ended, and then ends the process; at once on CPUs, where workers meet by themselves (links.py).
 
     Raises:
         ConfigError: this installation of MindSpore does not serve `device_target`.
     """
+    if role() == "MS_SCHED" and device_target == "CPU":
+        sys.exit(0)
     # One line per reconnection attempt is noise; errors still show.
     os.environ.setdefault("GLOG_v", "3")
     threads = take_cores()
@@ -46,7 +51,9 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
     use_device(device_target)
     if role() is None:
         return 0, 1
-    rendezvous.meet(init, os.environ["MS_SCHED_HOST"], int(os.environ["MS_SCHED_PORT"]))
+    if device_target == "CPU":
+        return rank(), int(os.environ["MS_WORKER_NUM"])
+    init()
     return int(get_rank()), int(get_group_size())
 
 
@@ -60,7 +67,7 @@ def take_cores() -> int | None:
         Threads for its kernels; None: MindSpore's choice.
     """
     workers = int(os.environ.get("MS_WORKER_NUM", "1"))
-    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in rendezvous.LOOPBACK:
+    if role() != "MS_WORKER" or workers == 1 or os.environ["MS_SCHED_HOST"] not in LOOPBACK:
         return None
     allowed = os.sched_getaffinity(0)
     limit = cores.quota()
