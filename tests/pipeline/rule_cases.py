@@ -73,7 +73,7 @@ sft.warmup_steps  sft.warmup_steps=701  ->  sft.warmup_steps=700
 sft.batch_size  sft.micro_batch_num=3  ->  sft.micro_batch_num=4
 sft_examples.examples  sft.check_prompts=5969  ->  sft.check_prompts=5968
 trainer.shares  train.prompts_per_step=3  ->  train.prompts_per_step=4
-train.warmup_steps  train.warmup_steps=41  ->  train.warmup_steps=40
+train.warmup_steps  train.warmup_steps=33  ->  train.warmup_steps=32
 train.validation_prompts  train.validate_every=5 train.validation_prompts=0  ->  train.validate_every=5 train.validation_prompts=1
 train.loggers  train.loggers=[wandb,wandb]  ->  train.loggers=[wandb]
 train.checks  train.keep_best=true train.validate_every=0  ->  train.keep_best=true train.validate_every=5
