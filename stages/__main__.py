@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process; at once where MindSpore was used on a CPU, whose graphs take half a second to free."""
+    """End this process; at once where MindSpore was used on a CPU: its graphs take half a second to free."""
     mindspore = sys.modules.get("mindspore")
     if mindspore is not None and mindspore.get_context("device_target") == "CPU":
         sys.stdout.flush()
