@@ -47,6 +47,8 @@ CHECKS = (
 """Tests that have such outputs at hand."""
 WEIGHTS = ("model.initializer_range=0.02", "model.rope_theta=10000")
 """Of GOLDEN's model, whatever is the default."""
+RECIPE = ("train.steps=40", "train.learning_rate=2.0e-04")
+"""Of GOLDEN's grpo."""
 RELATIVE, ABSOLUTE = 2e-3, 2e-4
 MEASURED = re.compile(r"(\w*_)?s|\w*memory\w*|earlier|logs")
 """Keys whose values are times, sizes in memory, or places of one run."""
@@ -65,7 +67,7 @@ def of_stages() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
-        for spec in plan(load(("engine=local", *TINY, *WEIGHTS)), file_digest).specs:
+        for spec in plan(load(("engine=local", *TINY, *WEIGHTS, *RECIPE)), file_digest).specs:
             if spec.name not in (*BEFORE_TRAINING, "export"):
                 continue
             output = root / spec.name
