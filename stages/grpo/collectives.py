@@ -97,6 +97,8 @@ class Groups:
         self.world = world
         self.links: Links | None = None
         if world > 1 and ms.get_context("device_target") == "CPU":
+            if MEETING_PLACE not in os.environ:
+                raise RuntimeError(f"{MEETING_PLACE} is not set: workers on CPUs are started by grpoflow run")
             self.links = Links.connect(rank(), world, Path(os.environ[MEETING_PLACE]))
         self._groups: dict[tuple[int, ...], Group] = {}
 

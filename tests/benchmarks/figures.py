@@ -1,4 +1,4 @@
-"""What a benchmark writes: results/NAME.json with the machine and one entry per figure."""
+"""What a benchmark writes: results/NAME.json, of each kind of machine its last figures."""
 
 from __future__ import annotations
 
@@ -42,10 +42,13 @@ def at_least(name: str, value: float | None, bar: float, unit: str = "ratio") ->
 
 
 def write(benchmark: str, figures: Sequence[Figure]) -> bool:
-    """Print and keep the figures; True when every bar is met."""
+    """Print and keep the figures, beside those of other machines; True when every bar is met."""
     RESULTS.mkdir(exist_ok=True)
-    values = {"machine": machine(), "figures": [asdict(figure) for figure in figures]}
-    (RESULTS / f"{benchmark}.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    file, here = RESULTS / f"{benchmark}.json", machine()
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    elsewhere = [one for one in kept if any(one["machine"][key] != here[key] for key in ("cpu", "cores"))]
+    values = [*elsewhere, {"machine": here, "figures": [asdict(figure) for figure in figures]}]
+    file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     for figure in figures:
         value = "not measured" if figure.value is None else f"{figure.value:.4g}"
         bar = "" if figure.bar is None else f"  (bar {figure.bar:g}: {'met' if figure.met else 'NOT met'})"

@@ -152,7 +152,7 @@ def checkpoint(directory, step):
 @pytest.mark.parametrize(("step", "told"), [(39, None), (40, "is of step 40"), ("x", "is no checkpoint's")])
 def test_a_checkpoint_that_leaves_nothing_to_train(step, told, tmp_path):
     checkpoint(tmp_path / "step", step)
-    overrides = [f"train.resume_from={tmp_path / 'step'}"]
+    overrides = [f"train.resume_from={tmp_path / 'step'}", "train.steps=40"]
     if told is None:
         train = prepare_plan([f"store={tmp_path / 'store'}", *overrides])[0].config.train
         assert list(check_resumed(train, 39)) == [] and len(list(check_resumed(train, 40))) == 1
