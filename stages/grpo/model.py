@@ -30,7 +30,6 @@ from stages.grpo.operators import (
     outer,
     part,
     plain_product,
-    plus,
     product,
     rms_norm,
     spread,
@@ -127,11 +126,11 @@ class Layer(nn.Cell):
         y = product(self.enter(rms_norm(x, self.attention_norm, self.epsilon), every), self.qkv)
         ones = ops.full((x.shape[0], 1), 1.0, dtype=ms.float32)
         if self.biased:
-            y = plus(y, outer(ones, self.qkv_bias.reshape((1, -1))))
+            y = y + outer(ones, self.qkv_bias.reshape((1, -1)))
         if self.normed:
             y = self.norm_heads(y, ones)
         swapped = plain_product(y.reshape((-1, D)), self.swap).reshape(y.shape)
-        y = plus(times(y, cos), times(swapped, sin))
+        y = times(y, cos) + times(swapped, sin)
         query, key, value = cut_columns(y, (Q * D, K * D, K * D))
         return query.reshape((-1, Q, D)), key.reshape((-1, K, D)), value.reshape((-1, K, D))
 
@@ -156,10 +155,10 @@ class Layer(nn.Cell):
 
     def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
         """X [N, H] and attended [N, Q*D] to the layer's output [N, H]."""
-        x = plus(x, self.leave(product(attended, self.output), every))
+        x = x + self.leave(product(attended, self.output), every)
         y = self.enter(rms_norm(x, self.ffn_norm, self.epsilon), every)
         y = product(times(ops.silu(product(y, self.gate)), product(y, self.up)), self.down)
-        return plus(x, self.leave(y, every))
+        return x + self.leave(y, every)
 
 
 class CausalLM(nn.Cell):

@@ -124,19 +124,7 @@ class Times(nn.Cell):
         return dout * y, dout * x
 
 
-class Plus(nn.Cell):
-    """Sum of two tensors of one shape; otherwise as Times."""
-
-    def construct(self, x: Tensor, y: Tensor) -> Tensor:
-        """`x` plus `y`."""
-        return x + y
-
-    def bprop(self, x: Tensor, y: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of both."""
-        return dout, dout
-
-
-times, plus = Times(), Plus()
+times = Times()
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
