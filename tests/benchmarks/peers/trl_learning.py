@@ -108,10 +108,10 @@ def main(settings_file, result_file):
 
 def reward(name):
     """One of our reward functions as TRL calls them."""
-    score = getattr(functions, f"{name}_reward")
+    score = functions.ITEM_REWARDS[name]
 
     def scored(completions, solution, **_):
-        return score(completions, solution)
+        return [score(*one) for one in zip(completions, solution, strict=True)]
 
     scored.__name__ = name
     return scored
