@@ -22,7 +22,8 @@ CHUNK = 2**17
 """Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
 MEETING_PLACE = "GRPOFLOW_MEETING_PLACE"
-"""Names the directory where a job's workers meet: this user's alone, with a path of at most some 90 bytes."""
+"""Names the directory where a job's workers meet, this user's alone, with a path of at most some 90 bytes.
+launch/process/paced_msrun.py, which imports nothing of ours, sets it."""
 NAP_S = 0.01
 
 

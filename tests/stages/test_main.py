@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -35,3 +37,14 @@ def test_the_scheduler_of_msrun_ends_well(spec, monkeypatch):
     monkeypatch.setattr(entry, "entry", lambda name: serve)
     with pytest.raises(SystemExit):
         entry.main(["grpo", str(spec)])
+
+
+@pytest.mark.parametrize(("target", "said"), [("CPU", "done\n"), ("Ascend", "done\ntaken apart\n")])
+def test_graphs_of_a_cpu_are_not_taken_apart_at_the_end(target, said):
+    program = (
+        "import atexit, sys, types; from stages.__main__ import leave; atexit.register(print, 'taken apart');"
+        f"sys.modules['mindspore'] = types.SimpleNamespace(get_context=lambda _: {target!r});"
+        "print('done'); leave(3)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (3, said)
