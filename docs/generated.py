@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from launch.diagnose.failures import TOLD, failures
+from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline.cli import make_parser
 from pipeline.cli.command import OVERRIDES
 from pipeline.config.load import Config, load
@@ -77,7 +77,7 @@ def troubles(language: str) -> str:
     )
     lines = []
     for failure in failures():
-        if failure is TOLD:
+        if failure is GRPOFLOW_ERROR:
             continue
         texts = told.get(failure.name, {"cause": failure.cause, "remedy": failure.remedy})
         cause, remedy = (_text(_named(texts[part])) for part in ("cause", "remedy"))

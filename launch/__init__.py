@@ -1,1 +1,1 @@
-"""Where work runs: child processes, msrun, ports, and what is installed. Knows no stage and no task."""
+"""Processes, nodes, checks of machines and diagnosis of failures; independent of stages and tasks."""

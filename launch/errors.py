@@ -1,14 +1,14 @@
-"""The exceptions of launching: what could not be started, and what ended badly."""
+"""Exceptions of launching: processes that could not be started, failed, or did not end."""
 
 from pathlib import Path
 
 
 class LaunchError(Exception):
-    """Root of all errors of this package."""
+    """Base class of all errors of this package."""
 
 
 class EnvironmentProblem(LaunchError):
-    """Something that a child process needs is missing or of a version that is known to break."""
+    """A package that a child process needs is missing or of a version known to break."""
 
 
 class ProcessFailed(LaunchError):
@@ -27,7 +27,7 @@ class ProcessTimedOut(LaunchError):
 
 
 class ProcessSilent(LaunchError):
-    """No worker wrote a line for so long that the run counts as hung; it was stopped."""
+    """No worker wrote a line for too long; the run counts as hung and was stopped."""
 
     def __init__(self, silence_s: float, logs: Path) -> None:
         super().__init__(

@@ -1,17 +1,16 @@
-"""When things run: composed by Hydra, ordered by Luigi, remembered by the artifact store.
+"""Orchestration: Hydra composes the configuration, Luigi orders the stages, the store caches artifacts.
 
 `luigi --module pipeline RunGRPO` imports this package, which then registers the tasks. Commands that
-start nothing (plan, show, ...) import it without Luigi, which takes longer to import than they run.
+start nothing (plan, show, ...) import it without Luigi, since importing Luigi takes longer than they run.
 """
 
 import gc
 import sys
 from typing import Any
 
-__all__ = [
-    "Convert", "Evaluate", "Export", "Fetch", "FetchDataset", "Grpo", "Report", "RunGRPO", "Sft", "Split",
-    "Strategy", "Tokenize",
-]  # fmt: skip
+from stages.catalog import STAGES
+
+__all__ = ["RunGRPO", *(stage.task_name for stage in STAGES.values())]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,7 +22,7 @@ def __getattr__(name: str) -> Any:
 
 
 if "luigi" in sys.modules:
-    gc.freeze()  # what Luigi has imported is no garbage, and takes long to look through
+    gc.freeze()  # excludes Luigi's modules from garbage collection, which would be slow
     gc.disable()
     import pipeline.tasks  # noqa: F401
 

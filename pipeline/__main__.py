@@ -1,6 +1,6 @@
-"""`python -m pipeline -m KEY=A,B`: a sweep, as Hydra users type it; without -m the same as `grpoflow run`.
+"""`python -m pipeline -m KEY=A,B`: a sweep with Hydra's syntax; without -m the same as `grpoflow run`.
 
-`--cfg job` and `--info defaults` show the configuration as Hydra does.
+`--cfg job` and `--info defaults` print the configuration same as in any Hydra application.
 """
 
 import sys
@@ -8,7 +8,7 @@ import sys
 from pipeline.cli import main
 
 SHOW = {"--cfg", "-c", "--info", "-i", "--hydra-help"}
-"""Options of Hydra's that show and start nothing."""
+"""Hydra options that only print the configuration."""
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
@@ -18,5 +18,5 @@ if __name__ == "__main__":
 
         hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda config: None)()
         sys.exit()
-    rest = [argument for argument in arguments if argument not in multirun]
-    sys.exit(main(["sweep" if multirun else "run", *rest]))
+    remaining = [argument for argument in arguments if argument not in multirun]
+    sys.exit(main(["sweep" if multirun else "run", *remaining]))

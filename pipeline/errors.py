@@ -1,9 +1,10 @@
-"""Everything that the pipeline reports instead of showing a traceback."""
+"""Errors that commands report as a message without a traceback, and exit codes."""
 
 from __future__ import annotations
 
 import enum
 import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from stages.base.errors import ConfigError, InputError, Problem, StageError
 
 __all__ = [
     "REPORTED", "ConfigError", "InputError", "NoResult", "Problem", "RemoteError", "StageFailed",
-    "StoreError",
+    "StoreError", "check_working_directory",
 ]  # fmt: skip
 ELSEWHERE = "choose another store with store=DIR"
 
@@ -22,7 +23,7 @@ class StoreError(Exception):
 
     @classmethod
     def of(cls, error: OSError, where: Path) -> StoreError:
-        """The failure of an operating system call on the store, with what to do about it."""
+        """Create an error from a failed system call on the store, with a remedy."""
         writable = f"make it writable for you, or {ELSEWHERE}"
         remedies = {
             errno.ENOENT: "somebody removed it meanwhile: type the same command again",
@@ -37,29 +38,23 @@ class StoreError(Exception):
 
 
 class NoResult(StoreError):
-    """A stage has ended as if it had done its work, and has not."""
+    """A stage exited with 0 without writing a required file."""
 
 
 class RemoteError(StoreError):
-    """The remote does not answer, or what it holds is refused."""
+    """The remote does not respond, or responds with an error."""
 
-    refused: str | None = None
-    """The path of a copy that is not what it should be; None: it does not answer."""
 
-    @classmethod
-    def of_copy(cls, path: str, reason: str) -> RemoteError:
-        """What it holds at a path is refused."""
-        error = cls(reason)
-        error.refused = path
-        return error
+class Refused(RemoteError):
+    """Content of a remote is damaged or malicious."""
 
 
 class NotThere(RemoteError):
-    """The remote answers that it does not have an object."""
+    """A file does not exist on the remote."""
 
 
 class StageFailed(Exception):
-    """A stage's process ended badly; says where to look."""
+    """A stage's process failed; the message contains the last lines and the path of its log."""
 
     def __init__(
         self, stage: str, cause: str, log: Path, tail: list[str], diagnosis: Sequence[str] = ()
@@ -71,16 +66,29 @@ class StageFailed(Exception):
 
 
 class Exit(enum.IntEnum):
-    """Exit codes of commands; 130, 141 and 143 are those of signals."""
+    """Exit codes of commands; 130, 141 and 143 stand for SIGINT, SIGPIPE and SIGTERM."""
 
     DONE = 0
     FAILED = 1
-    """Of a stage, a check or a search."""
+    """A stage, a check or a search failed."""
     INVALID = 2
-    """The configuration or the command line."""
+    """The configuration or the command line is invalid."""
     PENDING = 10
-    """Of plan: there is work to do."""
+    """`plan` found work to do."""
 
 
 REPORTED = (StageError, LaunchError, StoreError, StageFailed)
-"""What a command turns into one message and an exit code."""
+"""Exceptions that a command reports as one message and an exit code."""
+
+
+def check_working_directory() -> None:
+    """Check that the working directory exists.
+
+    Raises:
+        ConfigError: it was deleted.
+    """
+    try:
+        os.getcwd()
+    except OSError as error:
+        reason = f"{error.strerror}: it was deleted or cannot be reached"
+        raise ConfigError([Problem("working directory", None, reason, "cd to another directory")]) from error

@@ -1,7 +1,6 @@
-"""Identity of an artifact: what went into it, and nothing about where or when.
+"""Fingerprints of artifacts: SHA-256 of canonical JSON of everything that determines the content.
 
-A fingerprint is the SHA-256 of canonical JSON. Paths, host names and times stay out, so that a
-store can move and two users can share one.
+Paths, host names and times are not part of it, so a store can be moved and shared.
 """
 
 import hashlib
@@ -16,14 +15,14 @@ from pipeline.errors import ConfigError, Problem
 from stages.base.files import open_regular, read_json
 
 DIGESTS = ".digests.json"
-"""The cache's file in a store."""
+"""File name of the digest cache in a store."""
 SETTLED_NS = 2_000_000_000
-"""A file that changed so shortly before it was read may change again within one tick of its file system's
-clock, and look the same."""
+"""Minimum age of a cached file's last change: a later change within one tick of the file system's clock would
+leave its timestamps equal."""
 
 
 def canonical(value: object) -> str:
-    """JSON with sorted keys and no spaces; floats as Python writes them, NaN refused."""
+    """Return JSON with sorted keys and no spaces; NaN and infinity raise ValueError."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -34,17 +33,14 @@ def fingerprint(
     inputs: Mapping[str, str],
     external: Mapping[str, str],
 ) -> str:
-    """The identity of one stage's artifact.
+    """Return the fingerprint of a stage's artifact as 64 hexadecimal digits.
 
     Args:
         stage: the stage's name.
-        version: its code version, raised by hand when its output changes.
-        config: what counts of the part of the configuration that it reads (stages/base/identity.py).
+        version: its code version.
+        config: the fingerprinted part of the sections that it reads (stages/base/identity.py).
         inputs: input name -> fingerprint.
-        external: name of a user's file -> SHA-256 of its content.
-
-    Returns:
-        64 hexadecimal digits.
+        external: name of a user file -> SHA-256 of its content.
     """
     content = {
         "stage": stage,
@@ -57,7 +53,7 @@ def fingerprint(
 
 
 def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, Any]:
-    """`config` without some (section, key) pairs."""
+    """Return `config` without the given (section, key) pairs."""
     return {
         section: {key: value for key, value in values.items() if (section, key) not in keys}
         if isinstance(values, Mapping)
@@ -67,7 +63,7 @@ def without(config: Mapping[str, Any], keys: Set[tuple[str, str]]) -> dict[str, 
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+    """Return the SHA-256 of a file's content as hexadecimal digits."""
     with open_regular(path) as file:
         return (
             hashlib.file_digest(file, "sha256").hexdigest()
@@ -83,16 +79,16 @@ def _read(file: Any) -> str:  # Python 3.10 has no hashlib.file_digest
     return digest.hexdigest()
 
 
-def file_state(found: os.stat_result) -> list[int]:
-    """What a file that has not changed keeps."""
-    return [found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+def file_state(status: os.stat_result) -> list[int]:
+    """Return inode, size, mtime and ctime, which stay equal as long as a file is not changed."""
+    return [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
 
 
 class DigestCache:
-    """Digests of the user's files, remembered by inode, size, mtime and ctime so that weights are read once.
+    """Cache of file digests by inode, size, mtime and ctime, so that large files are hashed once.
 
-    Nobody but the system sets a file's ctime, so a file that was edited in place and had its mtime restored
-    is read again. The cache only saves time: a lost or damaged cache file means reading again.
+    Programs cannot set ctime, so a file that was edited and had its mtime restored is hashed again. If the
+    cache file is lost or damaged, files are hashed again.
     """
 
     def __init__(self, file: Path) -> None:
@@ -105,10 +101,14 @@ class DigestCache:
             self._known = {}
 
     def digest(self, path: Path, deep: bool = False) -> str:
-        """SHA-256 of `path`; read again when the file changed, or when `deep`.
+        """Return the SHA-256 of `path`.
+
+        Args:
+            path: a file.
+            deep: hash it again even if it appears unchanged.
 
         Raises:
-            ConfigError: when the file cannot be read.
+            ConfigError: the file cannot be read.
         """
         try:
             before = path.stat()
@@ -134,4 +134,4 @@ class DigestCache:
             temporary.write_text(json.dumps(self._known), encoding="utf-8")
             temporary.replace(self._file)
         except OSError:
-            return  # a store that cannot be written is reported where it matters
+            return  # a store that cannot be written is reported when a stage starts

@@ -1,48 +1,58 @@
-"""Luigi tasks: one family per stage, and RunGRPO above them. They know order and cards, no field."""
+"""Luigi tasks: one per stage, and RunGRPO, which requires them. They only define order and card counts."""
 
 from __future__ import annotations
 
+import atexit
+import functools
 import gc
 import json
 import logging
+import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
+from luigi.rpc import RemoteScheduler, RPCError
 
-from pipeline.errors import REPORTED, Exit
+from pipeline.errors import REPORTED, ConfigError, Exit, Problem
 from pipeline.plan.graph import StageSpec
-from pipeline.plan.target import WHOLE, Target
+from pipeline.plan.target import ALL_STAGES, Target, stage_names
 from pipeline.run import signals
 from pipeline.run.progress import count
 from pipeline.run.run import Run, begin
 from pipeline.store.store import DIGITS
+from pipeline.terminal import PlainStream, StandardStreams, install_streams
+from stages.base.graph import Stage
+from stages.catalog import STAGES
 
-TELL_EVERY_S = 1.0
+STATUS_INTERVAL_S = 1.0
+QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
+START_LUIGID = "start luigid there, or leave out --scheduler-host"
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
-UNTIL = "stop after this stage: what comes before it in the graph's order is built too"
-ONLY = "build these stages (with commas between) and what they read, and nothing else"
-FORCE = "build these stages anew although they are in the store; what reads them follows"
+UNTIL = "stop after this stage"
+ONLY = "run only these stages (separated by commas) and everything upstream of them"
+FORCE = "rebuild these stages (separated by commas) and everything downstream"
 RETURN_CODES = (
     "already_running", "missing_data", "not_run", "task_failed", "scheduling_error", "unhandled_exception",
 )  # fmt: skip
 
 
-def _behave_without_luigi_cfg() -> None:
-    """Settings that a bare `luigi --module pipeline RunGRPO` needs; a user's luigi.cfg wins."""
+def _set_luigi_defaults() -> None:
+    """Set what `luigi --module pipeline RunGRPO` needs without a luigi.cfg, which takes precedence."""
     defaults: dict[str, dict[str, object]] = {
-        # Without luigid the default tries the network for a minute. --scheduler-host turns this off.
+        # By default Luigi would try to reach luigid for a minute.
         "core": {"local_scheduler": "--scheduler-host" not in " ".join(sys.argv), "no_lock": True},
         # Luigi exits 0 on failure by default.
         "retcode": dict.fromkeys(RETURN_CODES, int(Exit.FAILED)),  # as text: Python 3.10 writes Exit.FAILED
-        # A stage that writes nothing must not succeed.
+        # A stage without an artifact must fail.
         "worker": {"check_complete_on_run": True},
     }
     config = get_config()
@@ -51,16 +61,19 @@ def _behave_without_luigi_cfg() -> None:
             if not config.has_option(section, key):
                 config.set(section, key, str(value).lower() if isinstance(value, bool) else str(value))
     for name in ("luigi", "luigi-interface"):
-        logging.getLogger(name).addFilter(_is_news)
+        logging.getLogger(name).addFilter(_is_unreported)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Luigi's narration and what we have told ourselves are silent; errors that nobody foresaw are not."""
+def _is_unreported(record: logging.LogRecord) -> bool:
+    """Return True for errors that were not reported yet; shorten scheduler failures to one line."""
     error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, RPCError):
+        record.msg = f"Luigi's scheduler stopped answering: {error}; type the same command to go on"
+        record.args, record.exc_info = (), None
     return record.levelno >= logging.ERROR and not isinstance(error, REPORTED)
 
 
-_behave_without_luigi_cfg()
+_set_luigi_defaults()
 
 
 class OverridesParameter(luigi.Parameter):
@@ -70,48 +83,115 @@ class OverridesParameter(luigi.Parameter):
     """
 
     def parse(self, text: str) -> str:
-        """Canonical JSON of `text`."""
+        """Return canonical JSON of `text`; end the process if it is malformed."""
         stripped = text.strip()
-        if stripped.startswith("["):
-            parsed = json.loads(stripped)
-            if not all(isinstance(item, str) for item in parsed):
-                raise ValueError(f"--overrides={text}: a JSON list must hold text only")
-            return json.dumps(parsed)
-        return json.dumps(shlex.split(stripped))
+        try:
+            parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
+        except ValueError as error:
+            _refuse(Problem("--overrides", text, f"cannot be split into KEY=VALUE: {error}", QUOTING))
+        if not all(isinstance(item, str) for item in parsed):
+            _refuse(Problem("--overrides", text, "a JSON list must hold text only", QUOTING))
+        return json.dumps(parsed)
+
+
+class StagesParameter(luigi.OptionalParameter):
+    """Stage names; empty names are refused, because they usually come from an unset shell variable."""
+
+    def __init__(self, option: str, description: str) -> None:
+        super().__init__(default=None, description=description)
+        self._option = option
+
+    def parse(self, text: str) -> str:
+        """Return `text`; end the process if it contains an empty name."""
+        try:
+            stage_names(self._option, [text])
+        except ConfigError as error:
+            _refuse(*error.problems)
+        return text
+
+
+def _refuse_empty_options(names: Sequence[str]) -> None:
+    """End the process if an option is empty on the command line, which Luigi would treat as absent."""
+    parser = CmdlineParser.get_instance()
+    values = vars(parser.known_args) if parser is not None else {}
+    for name in names:
+        if values.get(name) == "" or values.get(f"RunGRPO_{name}") == "":
+            _refuse(Problem(f"--{name}", "", "is empty", "name a stage, or omit the option"))
+
+
+def _refuse(*problems: Problem) -> NoReturn:
+    """Print problems of the command line and end the process."""
+    install_streams()
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    sys.exit(Exit.INVALID)
 
 
 _runs: dict[tuple[str, str | None, Target], Run] = {}
 
 
 def adopt(overrides: str, config_dir: str | None, run: Run) -> None:
-    """Let the task of these parameters, and of the run's target, be `run`, which is prepared already."""
+    """Register a prepared run for the task with these parameters and the run's target."""
     _runs[overrides, config_dir, run.plan.target] = run
     get_config().set("resources", "cards", str(run.plan.config.cards))
 
 
 def adopted() -> list[Run]:
-    """The runs of this process."""
+    """Return the runs of this process."""
     return list(_runs.values())
 
 
-def prepare(overrides: str, config_dir: str | None, target: Target = WHOLE) -> Run:
-    """Begin once per process and parameters; ends the process on invalid input."""
+def prepare(overrides: str, config_dir: str | None, target: Target = ALL_STAGES) -> Run:
+    """Return the run with these parameters, begun if necessary; end the process on invalid input."""
+    if CmdlineParser.get_instance() is not None:
+        _prepare_process()
     if (overrides, config_dir, target) not in _runs:
         run = begin(json.loads(overrides), Path(config_dir) if config_dir else None, target)
         adopt(overrides, config_dir, run)
     return _runs[overrides, config_dir, target]
 
 
-def _is_typed(family: str) -> bool:
-    """Whether this process is a command line that names the task, and has a scheduler of its own."""
-    typed = CmdlineParser.get_instance()
-    return bool(typed and typed.known_args.root_task == family and luigi.interface.core().local_scheduler)
+@functools.cache
+def _prepare_process() -> None:
+    """Install the standard streams of a Luigi command line, and check that its scheduler responds."""
+    if not isinstance(sys.stdout, PlainStream):  # otherwise the grpoflow command installed them
+        atexit.register(_end_streams, install_streams())
+    core = luigi.interface.core()
+    if core.local_scheduler:
+        return
+    url = core.scheduler_url or f"http://{core.scheduler_host}:{core.scheduler_port}"
+    attempts = get_config().get("core", "rpc-retry-attempts", "3")
+    get_config().set("core", "rpc-retry-attempts", "1")
+    try:
+        RemoteScheduler(url).is_pause_enabled()
+    except (RPCError, OSError, HTTPException, ValueError, KeyError) as error:
+        reason = " ".join(str(getattr(error, "sub_exception", None) or error).split())
+        print(f"error: Luigi's scheduler {url}: does not answer ({reason}); {START_LUIGID}", file=sys.stderr)
+        sys.exit(Exit.FAILED)
+    finally:
+        get_config().set("core", "rpc-retry-attempts", attempts)
+
+
+def _end_streams(streams: StandardStreams) -> None:
+    """Report lost text on stdout and exit with 1, if there is any."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return
+    if streams.report_failure():
+        os._exit(Exit.FAILED)
+
+
+def _is_root_task(family: str) -> bool:
+    """Return True if the task is the one on this process's Luigi command line, with a local scheduler."""
+    parser = CmdlineParser.get_instance()
+    return bool(parser and parser.known_args.root_task == family and luigi.interface.core().local_scheduler)
 
 
 class StageTask(luigi.Task):
-    """One stage of one or more runs: the same fingerprint is the same task, whatever the overrides.
+    """Task of a stage, identified by its fingerprint and shared by runs with different overrides.
 
-    Named on the command line, it builds the stage with all that it needs, and tells the result at its end.
+    As the root task of a command line, it also builds everything upstream and reports the result at the end.
     """
 
     overrides: str = OverridesParameter(default="[]", significant=False, description=OVERRIDES)
@@ -123,7 +203,7 @@ class StageTask(luigi.Task):
 
     @classmethod
     def get_param_values(cls, params: Any, args: Any, kwargs: Any) -> Any:
-        """Luigi's, with the fingerprint that follows from the overrides where none is given."""
+        """Same as luigi.Task.get_param_values, but computes a missing fingerprint from the overrides."""
         values = dict(super().get_param_values(params, args, kwargs))
         if not values["fingerprint"]:
             run = prepare(values["overrides"], values["config_dir"], Target(only=(cls.stage,)))
@@ -132,135 +212,79 @@ class StageTask(luigi.Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._of: Run | None = None  # whose graph it is a part of
-        self._told = False
+        self._parent: Run | None = None  # the run that requires it; None for the root task
+        self._is_reported = False
 
     @property
     def _run(self) -> Run:
-        return self._of or prepare(self.overrides, self.config_dir, Target(only=(self.stage,)))
+        return self._parent or prepare(self.overrides, self.config_dir, Target(only=(self.stage,)))
 
     def within(self, run: Run) -> StageTask:
-        """Itself, as a part of the graph of `run`."""
-        self._of = run
+        """Make the task a part of `run`, and return it."""
+        self._parent = run
         return self
 
     @property
     def resources(self) -> dict[str, int]:
-        """Cards, of which the scheduler hands out no more than there are."""
+        """Number of cards that the stage occupies, which the scheduler limits."""
         spec = self._run.plan.spec(self.stage)
         return {"cards": spec.workers} if spec.computes else {}
 
     def requires(self) -> list[StageTask]:
-        """The stages whose artifacts this one reads."""
+        """Return the tasks of the stages whose artifacts this one reads."""
         run = self._run
         sources = dict.fromkeys(key.stage for key in run.plan.spec(self.stage).inputs.values())
         return [task(run, run.plan.spec(stage), self.overrides, self.config_dir) for stage in sources]
 
     def complete(self) -> bool:
-        """Whether the artifact is whole; of a task named on the command line, whether the result is told."""
-        return self._told if self._of is None else self._of.is_complete(self.stage)
+        """Return True if the artifact is complete, or, for the root task, if the result was reported."""
+        return self._is_reported if self._parent is None else self._parent.is_complete(self.stage)
 
     def run(self) -> None:
         """Build the artifact."""
-        from pipeline.store import ui_address  # here: a run with nothing to do has no page
-
-        pages = ui_address.tracking_url(self._run.store.root)
-        if pages is not None:
-            self.set_tracking_url(pages + self._run.id)
-        self._heard = 0.0
+        self._last_status = 0.0
         try:
-            self._run.build(self.stage, self._tell_scheduler)
+            signals.end_with_parent()
+            self._run.build(self.stage, self._send_status)
         except KeyboardInterrupt as error:
             signals.leave_fork(error)
             raise
-        if self._of is None:
+        if self._parent is None:
             self._run.report()
-            self._told = True
+            self._is_reported = True
 
-    def _tell_scheduler(self, line: Mapping[str, Any]) -> None:
-        """Progress for Luigi's own pages, at most once a second: over a network it is a request each."""
-        if time.monotonic() - self._heard < TELL_EVERY_S:
+    def _send_status(self, line: Mapping[str, Any]) -> None:
+        """Send progress to Luigi's scheduler, at most once a second, since each update is a request."""
+        if time.monotonic() - self._last_status < STATUS_INTERVAL_S:
             return
-        self._heard = time.monotonic()
+        self._last_status = time.monotonic()
         self.set_status_message(f"{count(line)} {line.get('message', '')}".strip())
         if line.get("total"):
             self.set_progress_percentage(min(100, round(100 * line["step"] / line["total"])))
 
 
-class Fetch(StageTask):
-    """The model: configuration, tokenizer and weights, from a hub, a directory, or made here."""
-
-    stage = "fetch"
-
-
-class FetchDataset(StageTask):
-    """Questions with checkable answers, from a hub, an address, a directory, or made here."""
-
-    stage = "fetch_dataset"
+def _task_class(stage: Stage) -> type[StageTask]:
+    """Create the Luigi task of a stage; defining the class registers it under its name."""
+    members = {"__doc__": stage.summary, "__module__": __name__, "stage": stage.name}
+    return type(stage.task_name, (StageTask,), members)
 
 
-class Convert(StageTask):
-    """The weights under the engine's names and in its format."""
-
-    stage = "convert"
+TASKS = {name: _task_class(stage) for name, stage in STAGES.items()}
+"""Stage name -> Luigi task class."""
 
 
-class Tokenize(StageTask):
-    """MindRecord files of prompts, or what the engine's own preparation writes."""
-
-    stage = "tokenize"
-
-
-class Strategy(StageTask):
-    """MindSpore's strategy files of each role's layout, without a fine-tune."""
-
-    stage = "strategy"
-
-
-class Split(StageTask):
-    """Rank directories of the weights, cut as each role's layout says."""
-
-    stage = "split"
-
-
-class Sft(StageTask):
-    """Supervised training before GRPO."""
-
-    stage = "sft"
-
-
-class Grpo(StageTask):
-    """GRPO's policy with its metrics and checkpoints."""
-
-    stage = "grpo"
-
-
-class Evaluate(StageTask):
-    """Held-out accuracy before and after GRPO."""
-
-    stage = "evaluate"
-
-
-class Export(StageTask):
-    """The trained model as a Hugging Face directory."""
-
-    stage = "export"
-
-
-class Report(StageTask):
-    """The report's page."""
-
-    stage = "report"
-
-
-STAGES = {task.stage: task for task in StageTask.__subclasses__()}
+def __getattr__(name: str) -> type[StageTask]:
+    for task_class in TASKS.values():
+        if task_class.__name__ == name:
+            return task_class
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def task(run: Run, spec: StageSpec, overrides: str, config_dir: str | None) -> StageTask:
-    """The task of one stage of a run."""
+    """Return the task of a stage of a run."""
     digits = spec.key.fingerprint[:DIGITS]
-    part: StageTask = STAGES[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
-    return part.within(run)
+    stage_task: StageTask = TASKS[spec.name](overrides=overrides, config_dir=config_dir, fingerprint=digits)
+    return stage_task.within(run)
 
 
 class RunGRPO(luigi.Task):
@@ -270,36 +294,38 @@ class RunGRPO(luigi.Task):
         luigi --module pipeline RunGRPO
         luigi --module pipeline RunGRPO --overrides 'seed=1 train.beta=0.02'
         luigi --module pipeline RunGRPO --overrides '["layout=dp2_mp1_pp1", "store=/data/store"]'
-        luigi --module pipeline RunGRPO --until split                     (and go on later, perhaps elsewhere)
-        luigi --module pipeline Split --overrides 'layout=dp2_mp1_pp1'    (split, and what it needs)
+        luigi --module pipeline RunGRPO --until split                     (stop after split)
+        luigi --module pipeline Split --overrides 'layout=dp2_mp1_pp1'    (split and everything upstream)
     """
 
     overrides: str = OverridesParameter(default="[]", description=OVERRIDES)
     config_dir: str | None = luigi.OptionalParameter(default=None, description=CONFIG_DIR)
-    until: str | None = luigi.OptionalParameter(default=None, description=UNTIL)
-    only: str = luigi.Parameter(default="", description=ONLY)
-    force: str = luigi.Parameter(default="", description=FORCE)
+    until: str | None = StagesParameter("--until", UNTIL)
+    only: str | None = StagesParameter("--only", ONLY)
+    force: str | None = StagesParameter("--force", FORCE)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        target = Target.of(self.until, [self.only], [self.force])
+        _refuse_empty_options(("until", "only", "force"))
+        only, force = ([names] if names else [] for names in (self.only, self.force))
+        target = Target.of(self.until or None, only, force)
         self._prepared = prepare(self.overrides, self.config_dir, target)
-        self._told = False
-        if _is_typed(self.task_family) and self._prepared.is_done():
+        self._is_reported = False
+        if _is_root_task(self.task_family) and self._prepared.is_done():
             self.run()
-            gc.freeze()  # else the interpreter looks through all that was imported before it ends
-            sys.exit(Exit.DONE)  # nothing is left to a worker, and to set one up takes as long as the rest
+            gc.freeze()  # saves a garbage collection at the interpreter's end
+            sys.exit(Exit.DONE)  # setting up a Luigi worker would double the time of a fully cached run
 
     def requires(self) -> list[StageTask]:
-        """Every stage, not only the last: a whole report must not hide a damaged upstream."""
+        """Return the tasks of all requested stages, so that a complete report hides no damage upstream."""
         run = self._prepared
-        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.asked]
+        return [task(run, spec, self.overrides, self.config_dir) for spec in run.plan.requested]
 
     def complete(self) -> bool:
-        """False until this process has told the result: a run with nothing to do tells it, too."""
-        return self._told
+        """Return True once this process has reported the result, which fully cached runs do, too."""
+        return self._is_reported
 
     def run(self) -> None:
-        """Tell the result; it is the last line on stdout."""
+        """Report the result; the result line is the last line on stdout."""
         self._prepared.report()
-        self._told = True
+        self._is_reported = True

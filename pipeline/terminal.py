@@ -1,46 +1,203 @@
-"""How text meets people on stdout and stderr."""
+"""Output on stdout and stderr: streams that never fail a command, consoles and tables."""
 
+from __future__ import annotations
+
+import contextlib
+import json
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TextIO
 
 import rich.console
 import rich.table
-from rich.console import ConsoleOptions, RenderResult
+from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.text import Text
+
+from stages.report.text import neutral
 
 PLAIN_WIDTH = 160
 NARROW = 80
-"""Columns below which a table may become blocks."""
+"""Terminal width, in columns, below which table rows may be printed as blocks of lines."""
+
+
+class RawStream:
+    """Standard stream that stores its first failure and drops later text, so that the command continues."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Wrap `stream`; characters that its encoding cannot represent are written as escape sequences."""
+        self._stream = stream
+        self.failure: OSError | None = None
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text unchanged.
+
+        Raises:
+            BrokenPipeError: the reader has closed the pipe.
+        """
+        self._attempt(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the buffer.
+
+        Raises:
+            BrokenPipeError: the reader has closed the pipe.
+        """
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.failure = error
+            with contextlib.suppress(OSError):  # the stream has no descriptor
+                _open_null(self._stream.fileno(), os.O_WRONLY)  # the interpreter flushes it at its end
+            if isinstance(error, BrokenPipeError):
+                raise
+
+
+class PlainStream:
+    """Standard stream that makes control and text-direction characters visible."""
+
+    def __init__(self, raw: RawStream) -> None:
+        self.raw = raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+    def write(self, text: str) -> int:
+        """Write the text without control characters.
+
+        Raises:
+            BrokenPipeError: the reader has closed the pipe.
+        """
+        self.raw.write(neutral(text))
+        return len(text)
+
+
+@dataclass(frozen=True)
+class StandardStreams:
+    """Stdout and stderr of a command."""
+
+    out: RawStream
+    err: RawStream
+
+    def has_lost_reader(self) -> bool:
+        """Return True if the reader of stdout or stderr has closed the pipe."""
+        return any(isinstance(stream.failure, BrokenPipeError) for stream in (self.out, self.err))
+
+    def report_failure(self) -> bool:
+        """Return True if text on stdout was lost, and report why on stderr."""
+        if self.out.failure is None:
+            return False
+        reason = self.out.failure.strerror or str(self.out.failure)
+        print(f"error: stdout: {reason}: its text is lost; give a file or pipe to write to", file=sys.stderr)
+        return True
+
+
+def install_streams() -> StandardStreams:
+    """Replace sys.stdout and sys.stderr until this process ends, unless they are replaced already."""
+    _reopen_closed()
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if not isinstance(stream, PlainStream):
+            setattr(sys, name, PlainStream(RawStream(stream)))
+    return StandardStreams(_raw(sys.stdout), _raw(sys.stderr))
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[StandardStreams]:
+    """Replace sys.stdout and sys.stderr, and restore them at the end."""
+    before = sys.stdout, sys.stderr
+    try:
+        yield install_streams()
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _reopen_closed() -> None:
+    """Open closed standard descriptors on /dev/null, so that no file of the store gets their numbers.
+
+    Writing to them fails, same as on a closed descriptor.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            _open_null(number, os.O_RDONLY)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def _open_null(descriptor: int, flags: int) -> None:
+    null = os.open(os.devnull, flags)
+    if null != descriptor:
+        os.dup2(null, descriptor)
+        os.close(null)
+
+
+def _raw(stream: Any) -> Any:
+    return stream.raw if isinstance(stream, PlainStream) else stream
+
+
+def as_json(values: object, indent: int | None = 1, default: Callable[[Any], Any] = str) -> str:
+    """Return JSON in ASCII without control characters; reading it gives the exact values."""
+    return json.dumps(values, indent=indent, default=default).replace("\x7f", "\\u007f")
+
+
+def show_status(text: str) -> None:
+    """Replace the last line of a terminal on stderr with `text`; do nothing if stderr is not a terminal."""
+    if sys.stderr.isatty():
+        stream = _raw(sys.stderr)
+        stream.write(f"\r\033[K{neutral(text)}")
+        stream.flush()
 
 
 class Console(rich.console.Console):
-    """Leaves a reader who is gone to the command, which ends as others do."""
+    """Console that makes control characters visible and lets BrokenPipeError reach the command."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Same as rich's, but without control characters, so that widths are right."""
+        return super().render_str(neutral(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Same as rich's, but without control characters in any text."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else neutral(text), style, control)
 
     def on_broken_pipe(self) -> None:
-        """Raise what was raised, where rich would exit with 1."""
+        """Raise the BrokenPipeError; rich would exit with 1 instead."""
         raise
 
 
 def console(stderr: bool = False) -> Console:
-    """As wide as the terminal or COLUMNS says, and wide enough for tables where neither does.
+    """Return a console with the width of the terminal or COLUMNS, otherwise one wide enough for tables.
 
-    Without markup: [/usr/local/…] in an override is no closing tag. NO_COLOR: no other style either.
+    Markup is off, since [/usr/local/…] in an override would be parsed as a tag. NO_COLOR turns colours off.
     """
     stream, columns = sys.stderr if stderr else sys.stdout, os.environ.get("COLUMNS", "")
-    told = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
+    is_width_known = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
     return Console(
-        stderr=stderr,
+        file=_raw(stream),
         highlight=False,
         markup=False,
         emoji=False,
-        width=None if told else PLAIN_WIDTH,
+        width=None if is_width_known else PLAIN_WIDTH,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
     )
 
 
 class Table(rich.table.Table):
-    """Loses no text: cells fold, and where a narrow terminal has no room for its words, a row is a block."""
+    """Table that never truncates text: cells wrap, and on a narrow terminal a row may become a block."""
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
         for column in self.columns:
@@ -49,7 +206,7 @@ class Table(rich.table.Table):
             yield from super().__rich_console__(console, options)
             return
         if self.title:
-            yield Text(str(self.title))
+            yield Text(neutral(str(self.title)))
         for cells in zip(*(column.cells for column in self.columns), strict=True):
             block = rich.table.Table.grid(padding=(0, 1))
             block.add_column(no_wrap=True)
@@ -61,12 +218,12 @@ class Table(rich.table.Table):
             yield Text()
 
     def _needed(self, console: rich.console.Console, options: ConsoleOptions) -> int:
-        """Columns in which every word has room."""
+        """Return the width, in columns, that the longest words need."""
         return Measurement.get(console, options.update_width(10 * PLAIN_WIDTH), self).minimum
 
 
 def elapsed(seconds: float) -> str:
-    """Seconds as people read them: 8.1 s, 3 min 05 s, 2 h 10 min; none where a clock was put back."""
+    """Format a duration as 8.1 s, 3 min 05 s or 2 h 10 min; negative durations (changed clock) as 0.0 s."""
     seconds = max(0.0, seconds)
     if seconds < 60:
         return f"{seconds:.1f} s"

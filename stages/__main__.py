@@ -2,6 +2,7 @@
 
 import errno
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -11,34 +12,23 @@ from typing import NoReturn
 
 from stages.base.context import Context
 from stages.base.errors import StageError
+from stages.catalog import STAGES
 
 STORE_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EROFS)
-STAGES = {
-    "fetch": "stages.fetch.stage",
-    "fetch_dataset": "stages.fetch.dataset",
-    "convert": "stages.weights.convert",
-    "tokenize": "stages.tokenize.stage",
-    "strategy": "stages.weights.strategy.stage",
-    "split": "stages.weights.split",
-    "sft": "stages.grpo.sft",
-    "grpo": "stages.grpo.stage",
-    "evaluate": "stages.grpo.evaluate",
-    "export": "stages.export.stage",
-    "report": "stages.report.stage",
-    "serve_check": "stages.grpo.serve_check",
-    "reward_trial": "stages.rewards.trial",
-}
 
 
 def entry(name: str) -> Callable[[Context], None]:
-    """The function behind a name of STAGES; an outside program's is named stages.MODULE:FUNCTION."""
-    module, _, function = STAGES.get(name, name).partition(":")
+    """Import and return the function that `name` stands for: a stage, or stages.MODULE:FUNCTION."""
+    module, _, function = (STAGES[name].entry if name in STAGES else name).partition(":")
     run: Callable[[Context], None] = getattr(importlib.import_module(module), function or "run")
     return run
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage; 0 done, 1 the stage failed for a reason that it names, 2 wrong arguments."""
+    """Run one stage; return 0 if it is done, 1 if it failed for a named reason, 2 on wrong arguments."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a log in ASCII must not fail a stage
     if len(arguments) != 2 or not (arguments[0] in STAGES or arguments[0].startswith("stages.")):
         print(
             f"usage: python -m stages {{{','.join(STAGES)},stages.MODULE:FUNCTION}} spec.json",

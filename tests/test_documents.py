@@ -12,7 +12,7 @@ import yaml
 from safetensors.numpy import save
 
 from docs import generated, links, pictures
-from launch.diagnose.failures import TOLD, failures
+from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline import cli
 from pipeline.cli import main, make_parser
 from pipeline.config.load import load
@@ -34,7 +34,16 @@ def place(tmp_path):
     """What the commands name, in a directory of its own: a model, questions, and a store with two runs."""
     (tmp_path / "HF_DIR").mkdir()
     shape = load(["model=qwen2_5_7b"]).plain()["model"]
-    config = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", **shape, "head_dim": None}
+    keys = (
+        "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta", "tie_word_embeddings",
+        "torch_dtype",
+    )  # fmt: skip
+    config = {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        **{key: shape[key] for key in keys},
+    }
     (tmp_path / "HF_DIR/config.json").write_text(json.dumps(config))
     (tmp_path / "HF_DIR/model.safetensors").write_bytes(save({}))
     (tmp_path / "GSM8K_DIR").symlink_to(ROOT / "tests/data/gsm8k")
@@ -52,9 +61,13 @@ def test_the_commands_of_a_page_do_what_it_says(page, place, monkeypatch, capsys
     monkeypatch.delenv("GRPOFLOW_STORE", raising=False)
     for command in TYPED:
         if command.page == page:
-            program, *words = shlex.split(command.text)
+            text, _, file = command.text.partition(" > ")
+            program, *words = shlex.split(text)
             assert Path(program).name == "grpoflow", "other programs are marked with the test that runs them"
+            capsys.readouterr()
             assert main(words) in (0, 10), (command.text, capsys.readouterr())
+            if file:
+                Path(file).write_text(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[f"{one.page}: {one.text}" for one in COMMANDS])
@@ -64,7 +77,7 @@ def test_what_is_not_run_here_says_why_and_is_understood(command):
     if said and said[1]:
         assert f"def {said[2]}(" in read(ROOT / said[1])
     if command.text.startswith("grpoflow "):
-        _, rest = make_parser().parse_known_args(shlex.split(command.text)[1:])
+        _, rest = make_parser().parse_known_args(shlex.split(command.text.partition(" > ")[0])[1:])
         assert all("=" in word for word in rest)
 
 
@@ -88,8 +101,8 @@ def test_examples_of_help_are_understood():
 
 def test_every_failure_is_told_in_both_languages_with_the_same_groups():
     chinese = yaml.safe_load(read(ROOT / "docs/zh/failures.yaml"))
-    assert [*chinese] == [one.name for one in failures() if one is not TOLD]
-    signs = [f"`{one.sign}`" for one in failures() if one is not TOLD]
+    assert [*chinese] == [one.name for one in failures() if one is not GRPOFLOW_ERROR]
+    signs = [f"`{one.sign}`" for one in failures() if one is not GRPOFLOW_ERROR]
     for language in ("en", "zh_CN"):
         told = generated.troubles(language)
         assert [sign for sign in signs if sign not in told] == []

@@ -1,6 +1,6 @@
-"""Layouts by name: `layout=dp2_mp4_pp2` is the frame conf/layout/named.yaml with these degrees.
+"""Layouts by name: `layout=dp2_mp4_pp2` is conf/layout/named.yaml with these degrees.
 
-The source stands last in the search path (conf/config.yaml), so that a file of that name wins.
+The source is last in the search path (conf/config.yaml), so a file of the same name takes precedence.
 """
 
 import re
@@ -14,17 +14,17 @@ DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_paralle
 
 
 class LayoutNames(ConfigSource):
-    """A source of configs that holds every layout name there can be."""
+    """Config source that contains every valid layout name."""
 
     @staticmethod
     def scheme() -> str:
-        """The source's part of the search path."""
+        """Return the scheme of the source's URL in the search path."""
         return "grpoflow"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        """The named frame, then the degrees."""
+        """Return conf/layout/named.yaml with the degrees of the name."""
         match = NAME.fullmatch(config_path)
-        assert match is not None  # Hydra asks is_config first
+        assert match is not None  # Hydra calls is_config first
         degrees = zip(DEGREES, map(int, match.groups(default="1")), strict=True)
         config = OmegaConf.create({"defaults": ["named", "_self_"], "train": dict(degrees)})
         return ConfigResult(
@@ -35,17 +35,17 @@ class LayoutNames(ConfigSource):
         )
 
     def available(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def is_group(self, config_path: str) -> bool:
-        """Files make the group; the names only add to it."""
+        """Return False: the files of conf/layout make the group, and the names add choices to it."""
         return False
 
     def is_config(self, config_path: str) -> bool:
-        """Whether the path is a layout's name."""
+        """Return True if the path is a layout name."""
         return NAME.fullmatch(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        """Nothing: the names are without end."""
+        """Return an empty list, because the number of layout names is unlimited."""
         return []

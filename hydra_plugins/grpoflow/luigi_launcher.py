@@ -1,4 +1,4 @@
-"""hydra/launcher=luigi: all points of a sweep in one Luigi build, so that what they share runs once."""
+"""hydra/launcher=luigi: all points of a sweep in one Luigi build, so that shared stages run once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf
 
-OURS = (
+RUN_OPTIONS = (
     "hydra/launcher=", "hydra.launcher.", "hydra/job_logging=", "hydra/hydra_logging=", "hydra.searchpath=",
     "hydra.sweep.dir=", "hydra.mode=", "hydra/sweeper=grid",
 )  # fmt: skip
-"""Hydra's options that say how points run; all others (a sweeper and its search space) choose points."""
+"""Prefixes of Hydra options that decide how points run; others (sweeper, search space) choose points."""
 
 
 @dataclass
@@ -23,19 +23,17 @@ class LuigiLauncherConf:
 
     _target_: str = "hydra_plugins.grpoflow.luigi_launcher.LuigiLauncher"
     cards: int | None = None
-    """Cards of this machine; null: as many as the largest point needs."""
+    """Number of cards of this machine; null for as many as the largest point needs."""
     plan_only: bool = False
-    """Show the merged graph and start nothing."""
+    """Print the merged graph and start nothing."""
     config_dir: str | None = None
-    """Directory with config groups of the user's own."""
+    """Directory with the user's config groups."""
     until: str | None = None
     only: list[str] = field(default_factory=list)
     force: list[str] = field(default_factory=list)
-    """What of the graph is asked for, of every point."""
-    brought: list[str] = field(default_factory=list)
-    """Directories of artifacts that points may take."""
+    """Stages of every point that are rebuilt; with `until` and `only` the requested part of the graph."""
     as_json: bool = False
-    """Show it for programs."""
+    """Print the merged graph as JSON."""
 
 
 ConfigStore.instance().store(
@@ -44,7 +42,7 @@ ConfigStore.instance().store(
 
 
 class LuigiLauncher(Launcher):
-    """Turns override lists into points of one sweep; a sweeper may hand over several batches."""
+    """Launcher that makes override lists the points of one sweep; a sweeper may pass several batches."""
 
     def __init__(
         self,
@@ -54,37 +52,39 @@ class LuigiLauncher(Launcher):
         until: str | None = None,
         only: Sequence[str] = (),
         force: Sequence[str] = (),
-        brought: Sequence[str] = (),
         as_json: bool = False,
     ) -> None:
         self._options, self._target = (cards, plan_only, as_json), (until, only, force)
-        self._config_dir, self._brought = config_dir, brought
+        self._config_dir = config_dir
         self._sweep: Any = None
-        self._tell: Any = None
+        self._report: Any = None
 
     def setup(self, *, hydra_context: Any, task_function: Any, config: DictConfig) -> None:
-        """Called once by Hydra; what runs are Luigi's tasks, and the task function is told the points."""
-        from pipeline.plan.target import Target
-        from pipeline.sweep.build import Asked, Sweep
+        """Create the sweep; called once by Hydra.
 
-        wanted = list(OmegaConf.select(config, "hydra.overrides.task"))
-        options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
-        # Each once: the command on a sweep's page holds what a search adds by itself, and is typed again.
-        wanted += dict.fromkeys(option for option in options if not option.startswith(OURS))
+        Luigi's tasks do the work; `task_function` is called with the finished points.
+        """
+        from pipeline.plan.target import Target
+        from pipeline.sweep.build import Sweep, SweepOptions
+
+        overrides = list(OmegaConf.select(config, "hydra.overrides.task"))
+        hydra_options = list(OmegaConf.select(config, "hydra.overrides.hydra"))
+        # Without repetitions: a command copied from a sweep's page has the options that a search adds.
+        overrides += dict.fromkeys(option for option in hydra_options if not option.startswith(RUN_OPTIONS))
         config_dir = Path(self._config_dir) if self._config_dir else None
-        asked = Asked(*self._options, config_dir, Target.of(*self._target), [*map(Path, self._brought)])
-        self._sweep = Sweep(wanted, asked)
-        self._tell = task_function
+        options = SweepOptions(*self._options, config_dir, Target.of(*self._target))
+        self._sweep = Sweep(overrides, options)
+        self._report = task_function
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
-        """Run a batch; a point's value is its held-out accuracy, for sweepers that search."""
+        """Run a batch; return each point with its held-out accuracy, which sweepers that search maximise."""
         points = self._sweep.run([list(overrides) for overrides in job_overrides])
-        self._tell(points)
-        return [_returned(point, initial_job_idx + number) for number, point in enumerate(points)]
+        self._report(points)
+        return [_job_return(point, initial_job_idx + number) for number, point in enumerate(points)]
 
 
-def _returned(point: Any, number: int) -> JobReturn:
-    """What a sweeper is told; nothing where there is no result, which Optuna counts as a failed trial."""
+def _job_return(point: Any, number: int) -> JobReturn:
+    """Return a point's result for the sweeper; without an accuracy Optuna counts the trial as failed."""
     value = point.result.get("accuracy_grpo") if point.state == "finished" else None
     job = JobReturn(overrides=point.overrides, working_dir="", task_name=str(number))
     job.status, job.return_value = JobStatus.COMPLETED, value

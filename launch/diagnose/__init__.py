@@ -1,1 +1,1 @@
-"""Why a run failed, from its logs."""
+"""Diagnosis of failed runs from their logs."""

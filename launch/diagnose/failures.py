@@ -1,4 +1,4 @@
-"""Known failures, as failures.yaml lists them; diagnosis applies them."""
+"""Table of known failures, read from failures.yaml."""
 
 import functools
 import re
@@ -17,30 +17,30 @@ class Failure:
 
     name: str
     sign: str
-    """What a reader sees, for the page of troubles."""
+    """Text that a reader sees in the log, for docs/troubleshooting.md."""
     pattern: str
-    """Regular expression; ^ and $ stand for a line's ends."""
+    """Regular expression; ^ and $ match at the ends of lines."""
     cause: str
     remedy: str
     kind: Literal["cause", "follows", "end"] = "cause"
-    """follows: told by a process that waited for another one, which has the cause. end: how a process ended,
-    which says something only where nothing else does."""
+    """follows: reported by a process that waited for another one, which has the cause. end: how a process
+    ended, which counts only if nothing else is known."""
 
 
-TOLD = Failure("told", "error: …", r"^error: (?!node )(?P<text>.+)$", "{text}", "")
-"""What a program of ours says itself, with its remedy."""
+GRPOFLOW_ERROR = Failure("told", "error: …", r"^error: (?!node )(?P<text>.+)$", "{text}", "")
+"""An error message of grpoflow itself, which contains its remedy."""
 
 
 @functools.cache
 def failures() -> tuple[Failure, ...]:
-    """All of them; of several that a log matches, the first one tells most."""
+    """Load the table; if a log matches several failures, the first one explains most."""
     entries: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     for entry in entries:
         if isinstance(entry["pattern"], list):
             entry["pattern"] = "|".join(entry["pattern"])
-    return (*(Failure(**entry) for entry in entries), TOLD)
+    return (*(Failure(**entry) for entry in entries), GRPOFLOW_ERROR)
 
 
 def fill(text: str, match: re.Match[str]) -> str:
-    """`text` with the groups of a match; what did not take part stays a question mark."""
+    """Insert the groups of a match into `text`; groups without a match become question marks."""
     return text.format(**{name: value or "?" for name, value in match.groupdict().items()})

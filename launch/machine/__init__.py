@@ -1,1 +1,1 @@
-"""What a machine has, and whether an engine could run on it."""
+"""Resources of a machine, and checks of an engine's requirements."""

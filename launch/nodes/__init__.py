@@ -1,1 +1,1 @@
-"""Several machines: start scripts, ssh, Slurm."""
+"""Runs on one or several machines: start scripts, ssh, Slurm and Ray."""

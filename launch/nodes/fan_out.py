@@ -1,12 +1,12 @@
-"""One engine run on several nodes: each node's start script over ssh, all ended when one of them ends badly.
+"""Run on several nodes: start each node's script over ssh, and end all of them when one fails.
 
-Run as a program (`python fan_out.py plan.json`), so that launch.process can watch and end it like any other
-child. The nodes' ends need nothing installed: supervise.sh runs the script there, and ends every process of
-the job when its standard input closes, which it does when this program ends in whatever way, or when it
-brings no sign of life any more: the network is gone.
-The nodes share a file system: the store, and with it configs, weights and checkpoints; each node is asked
-whether it does before any is started. Logs may lie on each node's own disk (STORE/.logs a link to it, say):
-the workers' are brought home when all nodes have ended.
+This module runs as a program (`python fan_out.py plan.json`), so that launch.process can watch and end it
+like any other child. The nodes need no grpoflow. There supervise.sh runs the node's script, and ends every
+process of the job when its standard input closes, which happens whenever this program ends, or when no
+heartbeat arrives because the network is gone.
+
+The nodes share the store's file system, which is checked before anything starts. A node may still keep logs
+on its own disk (STORE/.logs as a link); its workers' logs are copied when all nodes have ended.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ watch=$!
 wait "$child"
 finish $?
 """
-BRING = r"""
+SEND_LOGS = r"""
 cd "$1" 2>/dev/null || exit 0
 [ -e "$2" ] && exit 0
 for file in worker_*.log; do
@@ -57,179 +57,160 @@ for file in worker_*.log; do
   echo "$file $size" && tail -c "$size" "$file"
 done
 """
-"""Run on a node as (directory, marker, most bytes): sends each log's end, unless it sees the marker: the
-directory is then the one that we see."""
-_HEAD = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
-_LACKS = re.compile(r"error: node [^:]*: (.*)")
-MOST_BYTES = 64 * 2**20
-"""Of one log that are brought home: its end."""
-BRING_S = 60.0
-LOOK_S = 60.0
-"""A node that does not answer for so long is told as one that cannot be reached."""
+"""Arguments: directory, marker, most bytes. It sends the end of each log, unless the marker shows that the
+directory is shared."""
+_LOG_HEADER = re.compile(rb"(worker_\d{1,6}\.log) (\d{1,12})\n")
+_MISSING = re.compile(r"error: node [^:]*: (.*)")
+MAX_LOG_BYTES = 64 * 2**20
+"""Size of the copied end of a log."""
+COPY_TIMEOUT_S = CHECK_TIMEOUT_S = 60.0
 FREE_PORT = 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
-GAP_S = 0.1
-SIGN_OF_LIFE_S = 5.0
+POLL_S = 0.1
+HEARTBEAT_S = 5.0
 LOST = 255
-"""ssh's own exit code when its connection ended."""
+"""Exit code of ssh when its connection ended."""
 
 
 def main(arguments: list[str]) -> int:
-    """Start all nodes, wait; 0 when all ended with 0, else the exit code of the first that did not."""
+    """Run the nodes; return 0 if all exit with 0, else the exit code of the first that does not."""
     plan = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     hosts, ssh = plan["hosts"], plan["ssh"]
     directory = Path(plan["directory"])
     scripts = [(directory / f"node_{rank}.sh").read_text(encoding="utf-8") for rank in range(len(hosts))]
-    lacking = look(ssh, hosts, scripts, directory)
-    for host, what in lacking:
-        print(f"error: node {host}: {what}", flush=True)
-    if lacking:
+    problems = check(ssh, hosts, scripts, directory)
+    for host, problem in problems:
+        print(f"error: node {host}: {problem}", flush=True)
+    if problems:
         return 1
     address = plan["master_addr"] or _address(ssh, hosts[0])
-    port = plan["master_port"] or _ask(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
+    port = plan["master_port"] or _output(ssh, hosts[0], [plan["python"] or "python3", "-c", FREE_PORT])
     print(f"nodes {', '.join(hosts)}; they meet at {address}:{port}", flush=True)
     nodes = [_start(plan, rank, {"MASTER_ADDR": address, "MASTER_PORT": port}) for rank in range(len(hosts))]
     result = _wait(nodes, hosts, plan["grace_s"])
-    ended = zip(hosts, nodes, strict=True)
-    reached = [host for host, node in ended if node.returncode != LOST and node.returncode >= 0]
-    bring_home(ssh, reached, Path(plan["logs"]))
+    reached = [host for host, node in zip(hosts, nodes, strict=True) if 0 <= node.returncode < LOST]
+    copy_logs(ssh, reached, Path(plan["logs"]))
     return result
 
 
-def look(
+def check(
     ssh: Sequence[str], hosts: Sequence[str], scripts: Sequence[str], shared: Path
 ) -> list[tuple[str, str]]:
-    """What the nodes lack, as (node, what); see launch.nodes.scripts.CHECK.
+    """Return what the nodes are missing as pairs of node and problem (see launch.nodes.scripts.CHECK).
 
     Args:
         ssh: the ssh command.
         hosts: the nodes.
-        scripts: what each runs, with the argument `check`.
-        shared: a directory that all must see; it may be written here.
+        scripts: script of each node, run with the argument `check`.
+        shared: a directory that all nodes must see and that can be written here.
     """
     marker = shared / f".shared-{secrets.token_hex(8)}"
     marker.touch()
     try:
         with ThreadPoolExecutor(len(hosts)) as pool:
-            asked = pool.map(lambda host, script: _look(ssh, host, script, marker), hosts, scripts)
-            return [(host, line) for host, lines in zip(hosts, asked, strict=True) for line in lines]
+            results = pool.map(lambda host, script: _check(ssh, host, script, marker), hosts, scripts)
+            return [(host, line) for host, lines in zip(hosts, results, strict=True) for line in lines]
     finally:
         marker.unlink()
 
 
-def _look(ssh: Sequence[str], host: str, script: str, marker: Path) -> list[str]:
-    command = shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])
-    must_work = f"`{shlex.join([*ssh, host, 'true'])}` must work"
+def _check(ssh: Sequence[str], host: str, script: str, marker: Path) -> list[str]:
+    command = [*ssh, host, shlex.join(["env", f"SHARED={marker}", "bash", "-s", "check"])]
+    remedy = f"`{shlex.join([*ssh, host, 'true'])}` must work"
     try:
-        done = subprocess.run(
-            [*ssh, host, command], input=script, capture_output=True, text=True, timeout=LOOK_S
-        )
+        done = subprocess.run(command, input=script, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return [f"does not answer; {must_work}"]
+        return [f"does not answer; {remedy}"]
     except OSError as error:
-        return [f"launcher.ssh={ssh[0]}: {error.strerror}; {must_work}"]
+        return [f"launcher.ssh={ssh[0]}: {error.strerror}; {remedy}"]
     lines = done.stderr.strip().splitlines()
     if done.returncode == LOST:
-        return [f"{lines[-1] if lines else 'no connection'}; {must_work}"]
-    told = [match[1] for line in lines if (match := _LACKS.fullmatch(line))]
-    return (told or lines[-1:]) if done.returncode != 0 else []
+        return [f"{lines[-1] if lines else 'no connection'}; {remedy}"]
+    problems = [match[1] for line in lines if (match := _MISSING.fullmatch(line))]
+    return (problems or lines[-1:]) if done.returncode != 0 else []
 
 
 def _start(plan: dict[str, Any], rank: int, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     directory = Path(plan["directory"])
     remote = ["env", *(f"{name}={value}" for name, value in variables.items())]
-    remote += [
-        "bash",
-        str(directory / "supervise.sh"),
-        f"{plan['job']}@{rank}",
-        str(directory / f"node_{rank}.sh"),
-    ]
-    remote.append(str(int(plan["grace_s"])))
-    log = (Path(plan["logs"]) / f"node_{rank}.log").open("ab")
-    with log:
-        return subprocess.Popen(
-            [*plan["ssh"], plan["hosts"][rank], shlex.join(remote)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+    remote += ["bash", str(directory / "supervise.sh"), f"{plan['job']}@{rank}"]
+    remote += [str(directory / f"node_{rank}.sh"), str(int(plan["grace_s"]))]
+    command = [*plan["ssh"], plan["hosts"][rank], shlex.join(remote)]
+    with (Path(plan["logs"]) / f"node_{rank}.log").open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _wait(nodes: list[subprocess.Popen[bytes]], hosts: list[str], grace_s: float) -> int:
-    result, next_sign = 0, 0.0
-    while any(node.poll() is None for node in nodes):
-        if result == 0 and time.monotonic() >= next_sign:
-            next_sign = time.monotonic() + SIGN_OF_LIFE_S
+    """Wait until all nodes have ended; end all when one fails, and return the exit code of that one."""
+    result, next_heartbeat = 0, 0.0
+    while True:
+        codes = [node.poll() for node in nodes]
+        failed = next((rank for rank, code in enumerate(codes) if code), None)
+        if failed is not None and result == 0:
+            result = int(codes[failed] or 0)
+            lost = " (ssh lost it)" if result == LOST else ""
+            print(f"error: node {hosts[failed]} ended with exit code {result}{lost}", flush=True)
             for node in nodes:
-                _sign(node)
-        for host, node in zip(hosts, nodes, strict=True):
-            if node.poll() and result == 0:
-                result = int(node.returncode)
-                lost = " (ssh lost it)" if result == LOST else ""
-                print(f"error: node {host} ended with exit code {result}{lost}", flush=True)
-                for other in nodes:
-                    _close(other)
-                # a lost node's ssh may never end
-                patience = threading.Timer(3 * grace_s + 10, _kill, [nodes])
-                patience.daemon = True  # this program ends as soon as the nodes have ended
-                patience.start()
-        time.sleep(GAP_S)
-    if result == 0:
-        for host, node in zip(hosts, nodes, strict=True):
-            if node.returncode:
-                result = int(node.returncode)
-                print(f"error: node {host} ended with exit code {result}", flush=True)
-    return result
+                _close(node)
+            timer = threading.Timer(3 * grace_s + 10, _kill, [nodes])  # a lost node's ssh may never end
+            timer.daemon = True
+            timer.start()
+        if None not in codes:
+            return result
+        if result == 0 and time.monotonic() >= next_heartbeat:
+            next_heartbeat = time.monotonic() + HEARTBEAT_S
+            for node in nodes:
+                _send_heartbeat(node)
+        time.sleep(POLL_S)
 
 
-def bring_home(ssh: list[str], hosts: list[str], logs: Path) -> None:
-    """Copy the workers' logs of nodes whose `logs` is another directory than ours; existing files stay."""
+def copy_logs(ssh: list[str], hosts: list[str], logs: Path) -> None:
+    """Copy the workers' logs of nodes whose directory `logs` is not shared; existing files stay."""
     marker = logs / f".here-{secrets.token_hex(8)}"
     marker.touch()
     try:
-        if hosts:
-            with ThreadPoolExecutor(len(hosts)) as pool:
-                list(pool.map(lambda host: _fetch(ssh, host, logs, marker.name), hosts))
+        with ThreadPoolExecutor(max(1, len(hosts))) as pool:
+            list(pool.map(lambda host: _copy_logs(ssh, host, logs, marker.name), hosts))
     finally:
         marker.unlink()
 
 
-def _fetch(ssh: list[str], host: str, logs: Path, marker: str) -> None:
-    command = shlex.join(["bash", "-c", BRING, "bring", str(logs), marker, str(MOST_BYTES)])
+def _copy_logs(ssh: list[str], host: str, logs: Path, marker: str) -> None:
+    command = shlex.join(["bash", "-c", SEND_LOGS, "bring", str(logs), marker, str(MAX_LOG_BYTES)])
     child = subprocess.Popen(
         [*ssh, "-o", "ConnectTimeout=10", host, command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
     )
-    patience = threading.Timer(BRING_S, child.kill)
-    patience.start()
+    timer = threading.Timer(COPY_TIMEOUT_S, child.kill)
+    timer.start()
     try:
         with child:
             assert child.stdout is not None
             while line := child.stdout.readline(64):
-                head = _HEAD.fullmatch(line)
-                if head is None or int(head[2]) > MOST_BYTES:
+                header = _LOG_HEADER.fullmatch(line)
+                if header is None or int(header[2]) > MAX_LOG_BYTES:
                     raise ValueError(f"not a log: {line!r}")
-                data = child.stdout.read(int(head[2]))
-                if len(data) < int(head[2]):
-                    raise ValueError(f"{head[1].decode()} is cut off")
-                with contextlib.suppress(FileExistsError), (logs / head[1].decode()).open("xb") as file:
+                data = child.stdout.read(int(header[2]))
+                if len(data) < int(header[2]):
+                    raise ValueError(f"{header[1].decode()} is cut off")
+                with contextlib.suppress(FileExistsError), (logs / header[1].decode()).open("xb") as file:
                     file.write(data)
     except (OSError, ValueError) as error:
         print(f"node {host}: its logs stay there, in {logs}: {error}", flush=True)
         child.kill()
     finally:
-        patience.cancel()
+        timer.cancel()
 
 
-def _sign(node: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(OSError):  # it has just ended: poll tells
-        if node.stdin is not None:
-            node.stdin.write(b".")
-            node.stdin.flush()
+def _send_heartbeat(node: subprocess.Popen[bytes]) -> None:
+    assert node.stdin is not None
+    with contextlib.suppress(OSError):  # the node has just ended
+        node.stdin.write(b".")
+        node.stdin.flush()
 
 
 def _close(node: subprocess.Popen[bytes]) -> None:
+    assert node.stdin is not None
     with contextlib.suppress(OSError):
-        if node.stdin is not None:
-            node.stdin.close()
+        node.stdin.close()
 
 
 def _kill(nodes: list[subprocess.Popen[bytes]]) -> None:
@@ -237,7 +218,8 @@ def _kill(nodes: list[subprocess.Popen[bytes]]) -> None:
         node.kill()
 
 
-def _ask(ssh: list[str], host: str, command: list[str]) -> str:
+def _output(ssh: list[str], host: str, command: list[str]) -> str:
+    """Return the output of a command on a node; exit if it fails."""
     done = subprocess.run(
         [*ssh, host, shlex.join(command)], stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
@@ -248,7 +230,7 @@ def _ask(ssh: list[str], host: str, command: list[str]) -> str:
 
 
 def _address(ssh: list[str], host: str) -> str:
-    """What ssh calls `host` after its own configuration has been read."""
+    """Return the host name that ssh's configuration has for `host`."""
     shown = subprocess.run([*ssh, "-G", host], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     hostname = re.search(r"^hostname (\S+)$", shown.stdout, re.MULTILINE)
     return hostname[1] if hostname else host.rpartition("@")[2]

@@ -1,7 +1,7 @@
-"""Start scripts for a program on Ray: a cluster of our own, or one that is there already.
+"""Start scripts of a program on Ray, which start a cluster or use an existing one.
 
-The scripts start Ray themselves, `ray start` for `ray start` as one would by hand; what waits, watches and
-ends beside it is ray_node, which is copied beside them.
+They contain the `ray start` commands that one would type. The package ray_node, copied next to them, runs and
+watches these commands.
 """
 
 import hashlib
@@ -16,16 +16,16 @@ from launch.nodes.start import Ray, Start
 
 _COMPILED = shutil.ignore_patterns("__pycache__")
 RAY_PORT = 6379
-"""Ray's own default, where a script cannot look for a free one: several nodes."""
+"""Default port of Ray, used for several nodes because a script cannot find a free one."""
 ADDRESS_OF = "$(python -c 'import socket, sys; print(socket.gethostbyname(sys.argv[1]))' \"$MASTER_ADDR\")"
 HAS_CLIENT = "$(python -c 'import grpc' 2>/dev/null && echo --ray-client-server-port=$(free_port) || true)"
-"""ray[default] starts a server more, at one port for all of a machine."""
+"""ray[default] starts another server, whose default port is the same for all clusters of a machine."""
 
 
 def scripts(
     start: Start, ray: Ray, nodes: list[Node], names: list[str], directory: Path, logs: Path
 ) -> list[str]:
-    """The nodes' start scripts, which lie in `directory`, beside the program that they end in."""
+    """Return the start scripts of the nodes, and copy ray_node into their directory."""
     source = Path(ray_node.__file__).parent
     shutil.copytree(source, directory / source.name, ignore=_COMPILED, dirs_exist_ok=True)
     return [_script(start, ray, node, nodes, names, directory, logs) for node in nodes]
@@ -34,7 +34,7 @@ def scripts(
 def _script(
     start: Start, ray: Ray, node: Node, nodes: list[Node], names: list[str], directory: Path, logs: Path
 ) -> str:
-    """The start script of one node: ray_node with its options, `ray start` and the program."""
+    """Return the start script of one node: ray_node with its options, `ray start` and the program."""
     options = [f"--name={quote(names[node.rank])}", '--log-dir="$LOG_DIR"']
     options.append(f"--wait-timeout-s={ray.wait_timeout_s:g}")
     lines, start_ray = ["unset RAY_ADDRESS"], list[str]()
@@ -64,7 +64,7 @@ def _variables(ray: Ray, node: Node, nodes: list[Node], directory: Path) -> list
         "export RAY_USAGE_STATS_ENABLED=0",
         "export RAY_prestart_worker_first_driver=0  # the first is ray_node, which has no work for any",
     ]
-    if len(nodes) == 1:  # without the variable Ray takes the machine's own address for 127.0.0.1
+    if len(nodes) == 1:  # without the variable Ray replaces 127.0.0.1 by the machine's address
         lines += ["MASTER_ADDR=127.0.0.1", "export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0"]
     else:
         lines.append(f"MASTER_ADDR={ADDRESS_OF}")
@@ -82,6 +82,6 @@ def _ray_start(ray: Ray, node: Node, name: str) -> list[str]:
     else:
         words += ['--address="$MASTER_ADDR:$MASTER_PORT" ${NODE_ADDR:+--node-ip-address="$NODE_ADDR"}']
     words.append(f"--resources='{json.dumps({'NPU': node.workers})}'")
-    # workers' ports are chosen by the system: two clusters that look for free ones may find the same
+    # the system chooses the workers' ports: two clusters that search may choose the same
     words.append('--min-worker-port=0 --max-worker-port=0 --dashboard-agent-listen-port="$AGENT_PORT"')
     return [" \\\n    ".join([*words, *map(quote, ray.options)])]

@@ -1,4 +1,4 @@
-"""A program's run on its nodes, under msrun or on Ray, from start scripts that work without us."""
+"""Runs of a program on its nodes, under msrun or on Ray, with start scripts that also work by hand."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from launch.nodes.start import Start
 from launch.process import child
 from launch.process.child import Outcome
 
-OWN_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
+PYTHON_VARIABLES = ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
 
 
 def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -> list[Path]:
-    """Write one start script per node into `directory`, and job.sbatch for Slurm; nothing is started."""
-    nodes = _nodes(start, launcher)
+    """Write one start script per node, and job.sbatch for Slurm; start nothing."""
+    nodes = _scripted_nodes(start, launcher)
     if start.ray is None:
         texts = [script(start, node, nodes, logs) for node in nodes]
     else:
@@ -38,14 +38,14 @@ def write(start: Start, launcher: LauncherConfig, directory: Path, logs: Path) -
     return written
 
 
-def _nodes(start: Start, launcher: LauncherConfig) -> list[Node]:
-    """Those that get a script: a Ray that is there already has its nodes."""
+def _scripted_nodes(start: Start, launcher: LauncherConfig) -> list[Node]:
+    """Return the nodes that need a start script; only the first if an existing Ray cluster is used."""
     nodes = nodes_of(start.workers, launcher)
     return nodes[:1] if start.ray is not None and start.ray.address is not None else nodes
 
 
 def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
-    """The nodes that so many workers need, launcher.cards_per_node on each; one where none are asked for."""
+    """Divide workers between nodes with launcher.cards_per_node each; at least one node."""
     workers = max(1, workers)
     per_node = min(workers, launcher.cards_per_node)
     count = -(-workers // per_node)
@@ -53,7 +53,7 @@ def nodes_of(workers: int, launcher: LauncherConfig) -> list[Node]:
 
 
 def hosts_of(launcher: LauncherConfig) -> list[str]:
-    """The machines of launcher.hosts or launcher.hosts_file.
+    """Return the machines of launcher.hosts or launcher.hosts_file.
 
     Raises:
         LaunchError: the file cannot be read.
@@ -78,21 +78,21 @@ def run(
     silent_s: Callable[[], float],
     silence_timeout_s: float | None,
 ) -> Outcome:
-    """Run a program to its end, on this machine or on several.
+    """Run a program to its end, on one or several machines.
 
     Args:
-        start: what to start.
+        start: program and environment.
         job: name of the job, see launch.process.child.
         directory: receives the start scripts.
-        logs: receives start.log and the workers' logs: msrun's worker_K.log; on Ray worker_0.log, in which
-            stands what the program and, through Ray, its workers say.
+        logs: receives start.log and the workers' logs: msrun's worker_K.log; with Ray worker_0.log, with the
+            output of the program and of its workers.
         launcher: machines, time limits and ports.
         on_poll: called ten times a second.
         silent_s: seconds since a worker last wrote a line.
-        silence_timeout_s: the run is stopped as hung after so many; None: never.
+        silence_timeout_s: seconds of silence after which the run counts as hung; None for never.
 
     Raises:
-        LaunchError: it could not start, failed, took too long or fell silent.
+        LaunchError: the run could not start, failed, took too long or hung.
     """
     write(start, launcher, directory, logs)
     log = logs / "start.log"
@@ -121,17 +121,17 @@ def run(
 
 
 def first_line(start: Start, launcher: LauncherConfig) -> list[str]:
-    """What the first node starts at last, for a reader; on Ray once that is complete."""
+    """Return the first node's last command, for display; with Ray the program itself."""
     if start.ray is not None:
         return [*start.container, start.python or "python", *start.program]
     nodes = nodes_of(start.workers, launcher)
     line = last_line(start, nodes[0], nodes, start.program)
-    named = [start.python] if start.python is not None and line[0] == "python" else line[:1]
-    return [*start.container, *named, *line[1:]]
+    program = [start.python] if start.python is not None and line[0] == "python" else line[:1]
+    return [*start.container, *program, *line[1:]]
 
 
 def command(start: Start, job: str, directory: Path, logs: Path, launcher: LauncherConfig) -> list[str]:
-    """What starts all nodes, each with its script in `directory`, and ends when they have ended."""
+    """Return the command that runs the scripts of all nodes and ends when they have ended."""
     if launcher.name == "local" or start.workers == 0:
         return [*start.container, "bash", str(directory / "node_0.sh")]
     if launcher.name == "slurm":
@@ -140,7 +140,7 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
     loopback = launcher.master_addr in ("127.0.0.1", "localhost")
     plan = {
         "job": job,
-        "hosts": hosts_of(launcher)[: len(_nodes(start, launcher))],
+        "hosts": hosts_of(launcher)[: len(_scripted_nodes(start, launcher))],
         "ssh": list(launcher.ssh),
         "master_addr": None if loopback else launcher.master_addr,
         "master_port": None if launcher.master_port is None else str(launcher.master_port),
@@ -154,31 +154,31 @@ def command(start: Start, job: str, directory: Path, logs: Path, launcher: Launc
     return [sys.executable, str(Path(fan_out.__file__)), str(file)]
 
 
-def lacking(
+def missing(
     launcher: LauncherConfig, workers: int, paths: Sequence[str], store: Path
 ) -> list[tuple[str, str]]:
-    """What the machines of launcher=ssh lack for a run, as (machine, what); asks them all.
+    """Check all machines of launcher=ssh; return pairs of machine and problem.
 
     Args:
         launcher: names the machines.
         workers: cards of the run.
-        paths: what each machine must have.
-        store: a directory that all must share; it need not exist yet.
+        paths: files and programs that each machine must have.
+        store: a directory that all must share; it may not exist yet.
     """
     hosts = hosts_of(launcher)[: len(nodes_of(workers, launcher))]
     if len(hosts) < 2:
         return []
-    there = next(path for path in (store, *store.parents) if path.exists())
-    text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$lacking"'])
+    existing = next(path for path in (store, *store.parents) if path.exists())
+    text = "\n".join([CHECK, *[f"need {shlex.quote(path)}" for path in paths], 'exit "$missing"'])
     try:
-        return fan_out.look(launcher.ssh, hosts, [text] * len(hosts), there)
+        return fan_out.check(launcher.ssh, hosts, [text] * len(hosts), existing)
     except OSError as error:
-        return [(hosts[0], f"{there}: {error.strerror}; choose another store=")]
+        return [(hosts[0], f"{existing}: {error.strerror}; choose another store=")]
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """`base` without grpoflow's own virtual environment: an engine needs packages of its own."""
-    own = os.path.join(sys.prefix, "bin")
-    path = [part for part in base.get("PATH", os.defpath).split(os.pathsep) if part != own]
-    kept = {name: value for name, value in base.items() if name not in OWN_VARIABLES}
-    return {**kept, "PATH": os.pathsep.join(path)}
+    """Return `base` without grpoflow's virtual environment; an engine has its own packages."""
+    excluded = os.path.join(sys.prefix, "bin")
+    path = [part for part in base.get("PATH", os.defpath).split(os.pathsep) if part != excluded]
+    variables = {name: value for name, value in base.items() if name not in PYTHON_VARIABLES}
+    return {**variables, "PATH": os.pathsep.join(path)}

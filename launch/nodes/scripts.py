@@ -1,4 +1,4 @@
-"""Start scripts for an engine: plain bash, one per node, runnable by hand."""
+"""Start scripts of an engine: plain bash, one per node, which also work by hand."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,29 +8,29 @@ from shlex import quote
 from launch.nodes.start import Start
 
 MSRUN_PORT = 8118
-"""msrun's own default port (mindspore 2.7.0), where a script cannot look for a free one: several nodes."""
+"""Default port of msrun (mindspore 2.7.0), used for several nodes because a script cannot find a free one."""
 
 CHECK = r"""
-lacking=0
-lack() { echo "error: node $HOSTNAME: $1: $2" >&2; lacking=1; }
+missing=0
+problem() { echo "error: node $HOSTNAME: $1: $2" >&2; missing=1; }
 need() {  # a path, or the name of a program
   case "$1" in
-    */*) [ -e "$1" ] || lack "$1" "must exist on every node, at the same path" ;;
-    *) command -v "$1" >/dev/null || lack "$1" "must be a program on every node's PATH" ;;
+    */*) [ -e "$1" ] || problem "$1" "must exist on every node, at the same path" ;;
+    *) command -v "$1" >/dev/null || problem "$1" "must be a program on every node's PATH" ;;
   esac
 }
-whole() {  # nothing below it may be a link to what this node lacks
+need_tree() {  # a directory without links to files that this node is missing
   need "$1"
   link=$(find -L "$1" -type l -print -quit 2>/dev/null)
-  [ -z "$link" ] || lack "$link" "is a link to $(readlink "$link"), which must exist on every node"
+  [ -z "$link" ] || problem "$link" "is a link to $(readlink "$link"), which must exist on every node"
 }
 if [ -n "${SHARED:-}" ] && ! { [ -e "$SHARED" ] && [ -w "${SHARED%/*}" ]; }; then
-  lack "${SHARED%/*}" "must be one directory for all nodes, writable on each, because workers read files \
+  problem "${SHARED%/*}" "must be one directory for all nodes, writable on each, because workers read files \
 that workers of other nodes write; choose store= on a file system that the nodes share"
   exit 1
 fi
 """.strip()
-"""Does this node have what a run needs? SHARED is a file that whoever starts the nodes has just made."""
+"""Bash code that checks a node's files and programs. SHARED is a file that the launcher has just created."""
 
 NAMED = r"""
 interpreter=$(command -v "$named") || {
@@ -44,7 +44,7 @@ tools=$("$interpreter" -c 'import sysconfig; print(sysconfig.get_path("scripts")
 }
 mkdir -p "$LOG_DIR/bin"
 bin=$(cd "$LOG_DIR/bin" && pwd)
-for name in python python3; do  # msrun and Ray start whatever python stands first on PATH
+for name in python python3; do  # msrun and Ray start the first python on PATH
   new=$bin/.$name.$HOSTNAME.$$  # nodes may share the directory
   printf '#!/usr/bin/env bash\nexec %q "$@"\n' "$interpreter" >"$new"
   chmod 755 "$new"
@@ -52,11 +52,11 @@ for name in python python3; do  # msrun and Ray start whatever python stands fir
 done
 export PATH="$bin:${interpreter%/*}${tools:+:$tools}:$PATH"
 """.strip()
-"""Make `python` the interpreter that was named, whatever its file is called, with msrun and ray beside it or
-where it installs them. A link would not do: Python looks for its environment beside the name it has."""
+"""Bash code that makes `python` the configured interpreter and puts its msrun and ray on PATH. It writes
+scripts, not links, because Python looks for its virtual environment next to the path that was started."""
 
 END = r"""
-end() {  # whatever ended or stopped it, no worker outlives it
+end() {  # no worker keeps running, however the script ends
   trap '' TERM INT HUP
   kill -TERM $(left) 2>/dev/null || true
   for _ in $(seq 50); do [ -n "$(left)" ] || break; sleep 0.1; done
@@ -65,29 +65,29 @@ end() {  # whatever ended or stopped it, no worker outlives it
 }
 trap 'end 143' TERM INT HUP
 """.strip()
-"""`left` is defined by _alone."""
+"""Bash code that ends all workers of the node; _end_earlier_start defines `left`."""
 
 PROGRAM = '"${program[@]}"'
-"""Stands for the program in a script that decides about it when it runs."""
+"""Placeholder of the program, which the script chooses when it runs."""
 
 _FREE = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 FREE_PORT = f"$(python -c '{_FREE}')"
-"""In bash: a port that is free on the node where the script runs."""
+"""Bash expression for a free port of the node."""
 
-MEETING = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_dir=$LOG_DIR")
-"""msrun's options that are known when a script runs."""
+ADDRESS_OPTIONS = ("--master_addr=$MASTER_ADDR", "--master_port=$MASTER_PORT", "--log_dir=$LOG_DIR")
+"""Options of msrun whose values are variables of the script."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of a run."""
+    """One machine of a run, and its number of workers."""
 
     rank: int
     workers: int
 
 
 def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
-    """Write node_0.sh, node_1.sh, ... and return them."""
+    """Write node_0.sh, node_1.sh, ... and return their paths."""
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     for rank, text in enumerate(texts):
@@ -99,20 +99,19 @@ def write_scripts(texts: Sequence[str], directory: Path) -> list[Path]:
 
 
 def script(start: Start, node: Node, nodes: Sequence[Node], logs: Path) -> str:
-    """The start script of one node.
+    """Return the start script of one node.
 
-    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment win over what stands in it.
+    MASTER_ADDR, MASTER_PORT and LOG_DIR in its environment override its defaults.
     """
-    words = ["env", mark(logs, node), *last_line(start, node, nodes, (PROGRAM,))]
+    words = ["env", _node_variable(logs, node), *last_line(start, node, nodes, (PROGRAM,))]
     line = " \\\n  ".join(map(_word, words))
     return wrap(start, node, nodes, logs, *_program(start), END, line + " &", "wait $! || end $?", "end 0")
 
 
-def mark(logs: Path, node: Node) -> str:
-    """The variable by which a node's processes are found; the script does not export it to its own tools.
+def _node_variable(logs: Path, node: Node) -> str:
+    """Return the variable that marks a node's processes; the script does not export it to its own tools.
 
-    It names where the logs of all attempts at one artifact are: programs that run in their own checkout share
-    the working directory with other runs.
+    It contains the log directory of the artifact, because other runs may share the working directory.
     """
     return f"GRPOFLOW_NODE={logs.parent} {node.rank}"
 
@@ -120,28 +119,28 @@ def mark(logs: Path, node: Node) -> str:
 def wrap(
     start: Start, node: Node, nodes: Sequence[Node], logs: Path, *last: str, port: int = MSRUN_PORT
 ) -> str:
-    """A node's script that ends in `last`: environment, meeting place, logs and working directory before it.
+    """Return a node's script that prepares environment, addresses, logs and directory and then runs `last`.
 
-    With the argument `check` it only looks whether the node has what the run needs. It may be started again
-    after any end.
+    With the argument `check` it only checks the node. It may be started again after any end.
 
     Args:
-        start: what is started, see Start.
-        node: whose script it is.
-        nodes: all of them.
+        start: program and environment.
+        node: node of the script.
+        nodes: all nodes.
         logs: default of LOG_DIR.
         last: lines of bash.
-        port: where several nodes meet unless MASTER_PORT says otherwise.
+        port: default of MASTER_PORT for several nodes.
     """
     several = len(nodes) > 1
-    ranks = _ranks(node, nodes)
+    first = sum(each.workers for each in nodes if each.rank < node.rank)
+    last_rank = first + node.workers - 1
     lines = [
         "#!/usr/bin/env bash",
-        f"# Node {node.rank} of {len(nodes)}: workers {ranks[0]} to {ranks[1]} of {max(1, start.workers)}.",
+        f"# Node {node.rank} of {len(nodes)}: workers {first} to {last_rank} of {max(1, start.workers)}.",
         *(["# Run each on its node, with the same MASTER_ADDR and MASTER_PORT."] if several else []),
         *check(start),
-        '[ "${1:-}" != check ] || exit "$lacking"',
-        '[ "$lacking" = 0 ] || exit 1',
+        '[ "${1:-}" != check ] || exit "$missing"',
+        '[ "$missing" = 0 ] || exit 1',
         *[f". {quote(file)}" for file in start.env_scripts],
         "set -eu",
         *[f"export {name}={quote(value)}" for name, value in start.env.items()],
@@ -153,33 +152,33 @@ def wrap(
         f"export LOG_DIR=${{LOG_DIR:-{quote(str(logs))}}}",
         'mkdir -p "$LOG_DIR" ' + quote(start.directory),
         *([] if start.python is None else [f"named={quote(start.python)}", NAMED]),
-        *(_meeting(nodes, port) if start.workers else []),
+        *(_addresses(nodes, port) if start.workers else []),
         f"cd {quote(start.directory)}",
-        *_alone(mark(logs, node), *ranks),
+        *_end_earlier_start(_node_variable(logs, node), first, last_rank),
         *last,
     ]
     return "\n".join(lines) + "\n"
 
 
 def check(start: Start) -> list[str]:
-    """The lines that look whether a node has what the run needs."""
+    """Return lines of bash that check a node's files and programs."""
     names = [part.partition("=")[2] if part.startswith("--") else part for part in start.program[1:]]
-    read = [name for name in names if name.startswith("/") and Path(name).exists()]  # the others are made
+    inputs = [name for name in names if name.startswith("/") and Path(name).exists()]  # not outputs
     return [
         CHECK,
         *[f"need {quote(path)}" for path in installed(start)],
-        *[f"whole {quote(path)}" for path in dict.fromkeys(read)],
+        *[f"need_tree {quote(path)}" for path in dict.fromkeys(inputs)],
     ]
 
 
 def installed(start: Start) -> list[str]:
-    """What every node must have of its own or see; the program first."""
+    """Return the files and programs that every node must have, the program first."""
     paths = [path for path in (start.program[0], *start.python_path, *start.env_scripts) if path[:1] == "/"]
     return paths if start.python is None else [*paths[:1], start.python, *paths[1:]]
 
 
-def _alone(marked: str, first: int, last: int) -> list[str]:
-    """End what an earlier start left here (msrun's workers outlive it), and keep its logs."""
+def _end_earlier_start(marked: str, first: int, last: int) -> list[str]:
+    """Return lines that end processes of an earlier start on this node and move its logs to earlier/."""
     return [
         f"left() {{ grep -lzxF {quote(marked)} /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; }}",
         'while pids=$(left); [ -n "$pids" ]; do kill -KILL $pids 2>/dev/null || true; sleep 0.1; done',
@@ -192,7 +191,7 @@ def _alone(marked: str, first: int, last: int) -> list[str]:
 
 
 def _program(start: Start) -> list[str]:
-    """The array PROGRAM."""
+    """Return lines that define the array PROGRAM."""
     lines = [f"program=({_join(start.program)})"]
     if start.resumable:
         lines += [
@@ -208,7 +207,7 @@ def _join(parts: Sequence[str]) -> str:
 
 
 def last_line(start: Start, node: Node, nodes: Sequence[Node], program: Sequence[str]) -> list[str]:
-    """What a node's script ends in: the program, under msrun or alone. MEETING stands for variables."""
+    """Return the words of a node's last command: the program, under msrun unless it runs without workers."""
     if start.workers == 0:
         return ["python", *program]
     return [
@@ -216,7 +215,7 @@ def last_line(start: Start, node: Node, nodes: Sequence[Node], program: Sequence
         f"--worker_num={start.workers}",
         f"--local_worker_num={node.workers}",
         *([f"--node_rank={node.rank}"] if len(nodes) > 1 else []),
-        *MEETING,
+        *ADDRESS_OPTIONS,
         "--join=True",
         "--cluster_time_out=600",
         *program,
@@ -224,16 +223,16 @@ def last_line(start: Start, node: Node, nodes: Sequence[Node], program: Sequence
 
 
 def _word(part: str) -> str:
-    """A word of a bash command; only the variables of MEETING and PROGRAM are expanded."""
+    """Quote a word for bash; only the variables of ADDRESS_OPTIONS and PROGRAM are expanded."""
     if part == PROGRAM:
         return part
-    if part not in MEETING:
+    if part not in ADDRESS_OPTIONS:
         return quote(part)
     option, _, variable = part.partition("=")
     return f'{option}="{variable}"'
 
 
-def _meeting(nodes: Sequence[Node], port: int) -> list[str]:
+def _addresses(nodes: Sequence[Node], port: int) -> list[str]:
     if len(nodes) == 1:
         return [
             "export MASTER_ADDR=${MASTER_ADDR:-127.0.0.1}",
@@ -243,9 +242,3 @@ def _meeting(nodes: Sequence[Node], port: int) -> list[str]:
         'export MASTER_ADDR="${MASTER_ADDR:?set MASTER_ADDR to the address of node 0}"',
         f"export MASTER_PORT=${{MASTER_PORT:-{port}}}",
     ]
-
-
-def _ranks(node: Node, nodes: Sequence[Node]) -> tuple[int, int]:
-    """The first and the last worker of a node."""
-    first = sum(other.workers for other in nodes if other.rank < node.rank)
-    return first, first + node.workers - 1

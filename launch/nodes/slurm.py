@@ -1,4 +1,4 @@
-"""A Slurm batch script around the nodes' start scripts. It works without us: `sbatch job.sbatch`."""
+"""Slurm batch script that runs the start scripts of the nodes; it also works by hand: `sbatch job.sbatch`."""
 
 import shlex
 from collections.abc import Sequence
@@ -7,23 +7,23 @@ from pathlib import Path
 from launch.nodes.fan_out import FREE_PORT
 
 BASE_PORT, PORTS = 20000, 10000
-"""Where a node without python3 can't look for a free port: another one for each job on it."""
+"""Port range for jobs whose first node has no python3 to find a free one; the job's number selects one."""
 SUBMIT = r"""
 name=$1 logs=$2
 command -v sbatch >/dev/null || { echo "error: sbatch: not found; launcher=slurm needs Slurm here"; exit 1; }
 state() { squeue -h -o %T -u "$(id -un)" -n "$name" 2>/dev/null; }
-scancel -u "$(id -un)" -n "$name"  # what an earlier attempt left
+scancel -u "$(id -un)" -n "$name"  # jobs of an earlier attempt
 while now=$(state) && [ -n "$now" ]; do sleep 1; done
 id=$(sbatch --parsable "$0") || exit 1
 id=${id%%;*} last=
 trap 'scancel "$id"; exit 143' TERM INT HUP
-while :; do  # sbatch --wait can't be cancelled by a signal, so the state is asked for
-  if now=$(state); then  # a squeue that fails says nothing about the job
+while :; do  # poll, because a signal cannot cancel sbatch --wait
+  if now=$(state); then  # ignore a squeue that fails
     [ -n "$now" ] || break
     [ "$now" = "$last" ] || echo "Slurm job $id: $now"
     last=$now
   fi
-  [ "$last" = RUNNING ] || touch -c /dev/stdout  # who waits in the queue does not hang
+  [ "$last" = RUNNING ] || touch -c /dev/stdout  # a job in the queue does not count as hung
   sleep 1 & wait $!
 done
 end=$(scontrol show job "$id" | tr " " "\n" | sed -n "s/^JobState=//p")
@@ -32,26 +32,25 @@ echo "Slurm job $id: $end"
 tail -n 20 "$logs/slurm-$id.log"
 exit 1
 """
-"""Submit and wait for the end; a signal cancels the job, and so does the next attempt if nobody could."""
+"""Submits the job and waits for its end. A signal cancels the job; so does the next attempt."""
 
 
 def batch_script(
     nodes: int, directory: Path, logs: Path, options: Sequence[str], requeue: bool = False
 ) -> str:
-    """One task per node; the first node of the allocation is where the workers meet.
+    """Return a batch script with one task per node; the workers connect to the first node.
 
     Args:
         nodes: number of nodes.
-        directory: holds node_K.sh.
-        logs: receives msrun's logs and Slurm's own.
+        directory: directory of node_K.sh.
+        logs: receives the logs of msrun and of Slurm.
         options: more #SBATCH options, for example --partition=npu.
-        requeue: Slurm may start it again (preemption, a lost node, scontrol requeue): the scripts
-            find out at every start what to go on from.
+        requeue: let Slurm start the job again after preemption or a lost node; the scripts resume the run.
     """
     script = f"d={shlex.quote(str(directory))}; f=$d/node_$SLURM_NODEID.sh; "
     run, start = "srun --kill-on-bad-exit=1 bash -c", 'exec bash "$f"'
-    look = '[ -r "$f" ] || { echo "error: node $HOSTNAME: $d: must be one directory for all nodes; choose '
-    look += 'store= on a file system that they share" >&2; exit 1; }; '
+    check = '[ -r "$f" ] || { echo "error: node $HOSTNAME: $d: must be one directory for all nodes; choose '
+    check += 'store= on a file system that they share" >&2; exit 1; }; '
     lines = [
         "#!/usr/bin/env bash",
         f"#SBATCH --job-name={job_name(directory)}",
@@ -70,17 +69,17 @@ def batch_script(
         f"export SHARED={shlex.quote(str(directory))}/.shared-$SLURM_JOB_ID",
         'touch "$SHARED"',
         "trap 'rm -f \"$SHARED\"' EXIT",
-        f"{run} {shlex.quote(script + look + start + ' check')}",
+        f"{run} {shlex.quote(script + check + start + ' check')}",
         f"{run} {shlex.quote(script + start)}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def command(script: Path, logs: Path) -> list[str]:
-    """What SUBMIT runs as, see there."""
+    """Return the command that submits the job and waits for its end (see SUBMIT)."""
     return ["bash", "-c", SUBMIT, str(script), job_name(script.parent), str(logs)]
 
 
 def job_name(directory: Path) -> str:
-    """One per artifact: two attempts at the same must not run at once."""
+    """Return the job name of an artifact; a new attempt cancels jobs with the same name."""
     return f"grpoflow-{directory.parent.name}"

@@ -1,4 +1,4 @@
-"""What is started on the nodes: plain values that a stage says and launch reads; a leaf, for both know it."""
+"""Description of a program and its nodes, which a stage creates for launch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,41 +6,41 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ray:
-    """The Ray that a program is run on."""
+    """Ray cluster of a program."""
 
     address: str | None
-    """HOST:PORT of a cluster that is there already: it is used and left running. None: one is started."""
+    """HOST:PORT of an existing cluster, which is left running. None to start one."""
     dashboard_port: int | None
-    """On the first node's loopback; None: one that is free."""
+    """Port on the first node's loopback; None for any free one."""
     options: tuple[str, ...]
-    """More options of every `ray start`; they win."""
+    """More options of every `ray start`; they override grpoflow's."""
     wait_timeout_s: float
-    """Longest time until all NPUs are registered."""
+    """Time limit until all NPUs are registered."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """What every worker runs, and around what."""
+    """Program of every worker, and its environment."""
 
     program: tuple[str, ...]
-    """The Python program and its arguments, once per worker; on Ray once, on the first node."""
+    """Python program and arguments, once per worker; with Ray once, on the first node."""
     workers: int
-    """Processes under msrun; 0: the program runs alone, on this machine. On Ray: NPUs that must be there."""
+    """Processes under msrun; 0 to run the program once, on this machine. With Ray: number of NPUs."""
     python: str | None
-    """Interpreter, by path or by name; a script around one will do. None: the first python on PATH."""
+    """Interpreter as a path or name; may be a wrapper script. None for the first python on PATH."""
     env: Mapping[str, str]
     python_path: tuple[str, ...]
-    """Put before PYTHONPATH."""
+    """Directories put before PYTHONPATH."""
     env_scripts: tuple[str, ...]
-    """Sourced first."""
+    """Scripts that are sourced first."""
     container: tuple[str, ...]
     """Command prefix that runs the script elsewhere."""
     directory: str
-    """Working directory of the workers: they write output/ and caches there."""
+    """Working directory of the workers, where they write output/ and caches."""
     resumable: tuple[str, ...] = ()
-    """Python file and arguments that say at every start whether the run goes on (exit code 0) or begins (3);
-    it may run on all nodes at once. Empty: it always begins, or the program finds out itself."""
+    """Python file and arguments that decide at every start: exit code 0 to resume, 3 to begin. May run on all
+    nodes at once. Empty if the run always begins, or if the program decides."""
     again: tuple[str, ...] = ()
-    """`program` of a run that goes on."""
+    """The program of a resumed run."""
     ray: Ray | None = None
-    """Around the program, which joins it at RAY_ADDRESS; None: msrun, or nothing."""
+    """None for msrun or a single process. The program connects to RAY_ADDRESS."""

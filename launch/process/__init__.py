@@ -1,1 +1,1 @@
-"""One child process, and workers under msrun."""
+"""Processes on this machine: a child, and workers under msrun."""

@@ -1,7 +1,7 @@
-"""Child processes: started in a session of their own, watched, and ended to the last grandchild.
+"""Child processes: started in their own session, watched, and ended with all their descendants.
 
-Every child carries the environment variable GRPOFLOW_JOB. A worker that msrun moved into its own
-session, or that outlived a killed parent, is still found by it.
+Every child carries the environment variable GRPOFLOW_JOB, which identifies a worker that msrun moved into
+another session, or that outlived a killed parent. If this process is killed, a watchdog ends the tree.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from launch.errors import ProcessFailed, ProcessTimedOut
+from launch.process.watchdog import STARTED_VARIABLE, Watchdog
 
 JOB_VARIABLE = "GRPOFLOW_JOB"
 POLL_S = 0.1
@@ -25,13 +26,13 @@ TAIL_LINES = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended."""
+    """Times and memory of a child that has ended."""
 
     started: float
     """Unix time, seconds."""
     ended: float
     peak_memory_gib: float
-    """Highest sum of resident memory over the process tree, sampled four times a second."""
+    """Peak of the process tree's resident memory, sampled four times a second."""
 
 
 def run(
@@ -50,26 +51,41 @@ def run(
         command: program and arguments; no shell is involved.
         job: name of the job, unique per artifact, carried by every process of the tree.
         log: file that receives the output; its directory must exist.
-        env: the whole environment of the child; None is this process's own.
-        timeout_s: longest wall time; None is no limit.
-        grace_s: seconds between SIGTERM and SIGKILL when the child has to be stopped.
-        on_poll: called ten times a second, for example to show the child's progress.
+        env: the child's complete environment; None for this process's.
+        timeout_s: time limit; None for no limit.
+        grace_s: seconds between SIGTERM and SIGKILL when the child is stopped.
+        on_poll: called ten times a second, for example to show progress.
 
     Raises:
-        ProcessFailed: on any exit code but 0.
-        ProcessTimedOut: after `timeout_s`; the tree is ended.
-        LaunchError: via FileNotFoundError when the program does not exist.
+        ProcessFailed: the exit code is not 0.
+        ProcessTimedOut: the time limit was exceeded; the tree is ended.
+        FileNotFoundError: the program does not exist.
     """
-    environment = {**(os.environ if env is None else env), JOB_VARIABLE: job}
+    base = {name: value for name, value in os.environ.items() if name != JOB_VARIABLE}
+    with Watchdog(base) as watchdog:
+        environment = {**(os.environ if env is None else env), JOB_VARIABLE: job}
+        environment[STARTED_VARIABLE] = watchdog.started
+        return _run(list(command), job, log, environment, timeout_s, grace_s, on_poll)
+
+
+def _run(
+    command: list[str],
+    job: str,
+    log: Path,
+    environment: Mapping[str, str],
+    timeout_s: float | None,
+    grace_s: float,
+    on_poll: Callable[[], None],
+) -> Outcome:
+    """Run `command` to its end, and end its process tree in any case."""
     started, began = time.time(), time.monotonic()
-    deadline = None if timeout_s is None else began + timeout_s
     child: subprocess.Popen[bytes] | None = None
     peak = 0.0
-    next_sample = time.monotonic()
+    next_sample = began
     try:
         with log.open("ab") as output:
             child = subprocess.Popen(
-                list(command),
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -78,17 +94,17 @@ def run(
             )
         process = psutil.Process(child.pid)
         while child.poll() is None:
-            if deadline is not None and time.monotonic() > deadline:
-                raise ProcessTimedOut(timeout_s or 0.0, log)
+            if timeout_s is not None and time.monotonic() > began + timeout_s:
+                raise ProcessTimedOut(timeout_s, log)
             if time.monotonic() >= next_sample:
                 peak = max(peak, _tree_memory_gib(process))
                 next_sample = time.monotonic() + MEMORY_SAMPLE_S
             on_poll()
             time.sleep(POLL_S)
-    finally:  # an interrupt ends here too, even while the child starts: nothing of the tree may outlive it
+    finally:  # also after an interrupt while the child starts
         try:
             end_job(job, grace_s=grace_s if child is None or child.poll() is None else 0.0)
-        except KeyboardInterrupt:  # asked twice: no more grace
+        except KeyboardInterrupt:  # a second interrupt ends the grace period
             end_job(job, grace_s=0.0)
             raise
         if child is not None:
@@ -96,42 +112,44 @@ def run(
     if child.returncode != 0:
         last = tail(log)
         with contextlib.suppress(OSError), log.open("a", encoding="utf-8") as output:
-            output.write(
-                f"\n{how_it_ended(child.returncode)}\n"
-            )  # a process that is killed can't say so itself
+            output.write(f"\n{how_it_ended(child.returncode)}\n")  # a killed process cannot log that itself
         raise ProcessFailed(child.returncode, log, last)
-    # not the clock on the wall, which somebody may set meanwhile
-    return Outcome(started, started + time.monotonic() - began, peak)
+    return Outcome(started, started + time.monotonic() - began, peak)  # the wall clock may be changed
 
 
 def how_it_ended(exit_code: int) -> str:
-    """The line that a failed child's log ends with; launch.diagnose.failures knows it."""
+    """Return the last line of a failed child's log; failures.yaml has patterns for it."""
     if exit_code >= 0:
         return f"grpoflow: ended with exit code {exit_code}"
     return f"grpoflow: ended by signal {-exit_code} ({signal.Signals(-exit_code).name})"
 
 
 def end_job(job: str, grace_s: float) -> list[int]:
-    """End every process of this machine that carries `job`: SIGTERM, then SIGKILL after `grace_s`.
+    """End the processes of `job` by SIGTERM, and by SIGKILL after `grace_s`; return their ids."""
+    return _end(JOB_VARIABLE, job, grace_s)
 
-    Returns:
-        The ids of the processes that were ended.
-    """
-    living = _processes_of(job)
-    ended = [process.pid for process in living]
-    if living and grace_s > 0:
-        _signal(living, signal.SIGTERM)
-        psutil.wait_procs(living, timeout=grace_s)
-        living = _processes_of(job)
-    while living:  # a fork during a scan is caught by the next one
-        _signal(living, signal.SIGKILL)
-        psutil.wait_procs(living, timeout=5)
-        living = _processes_of(job)
+
+def end_started(started: str) -> list[int]:
+    """End all processes of one start at once; those of the next attempt at the same job go on."""
+    return _end(STARTED_VARIABLE, started, grace_s=0.0)
+
+
+def _end(variable: str, value: str, grace_s: float) -> list[int]:
+    running = _processes_of(variable, value)
+    ended = [process.pid for process in running]
+    if running and grace_s > 0:
+        _signal(running, signal.SIGTERM)
+        psutil.wait_procs(running, timeout=grace_s)
+        running = _processes_of(variable, value)
+    while running:  # processes forked during a scan are found by the next one
+        _signal(running, signal.SIGKILL)
+        psutil.wait_procs(running, timeout=5)
+        running = _processes_of(variable, value)
     return ended
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log; reads at most 64 KiB, replaces what is not UTF-8."""
+    """Return the last lines of a log, from its last 64 KiB at most."""
     if not log.exists():
         return []
     with log.open("rb") as file:
@@ -139,24 +157,23 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
         return file.read().decode("utf-8", errors="replace").splitlines()[-lines:]
 
 
-def _processes_of(job: str) -> list[psutil.Process]:
-    """Who carries the job's name, and who shares a session of theirs: Ray's processes overwrite the name.
+def _processes_of(variable: str, value: str) -> list[psutil.Process]:
+    """Return the processes with this environment variable, and those in their sessions.
 
-    Theirs is a session whose leader carries the name, or whose leader is gone.
+    Ray's processes overwrite their environment. A session counts if its leader has the variable or has ended.
     """
     alive: dict[int, tuple[int, psutil.Process]] = {}
     members: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if process.status() == psutil.STATUS_ZOMBIE:
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
                 continue
             alive[process.pid] = (os.getsid(process.pid), process)
-            if process.pid != os.getpid() and process.environ().get(JOB_VARIABLE) == job:
+            if process.environ().get(variable) == value:
                 members[process.pid] = process
-    sessions = {alive[pid][0] for pid in members}
-    theirs = {session for session in sessions if session in members or session not in alive}
-    members.update({pid: process for pid, (session, process) in alive.items() if session in theirs})
-    members.pop(os.getpid(), None)
+    sessions = {alive[pid][0] for pid in members} - {os.getsid(0)}
+    ended = {session for session in sessions if session in members or session not in alive}
+    members.update({pid: process for pid, (session, process) in alive.items() if session in ended})
     return list(members.values())
 
 

@@ -1,4 +1,4 @@
-"""One job: a python program as a single process, or as several workers under msrun."""
+"""Jobs: a Python program as a single process, or as several workers under msrun."""
 
 import os
 import sys
@@ -22,11 +22,11 @@ def run(
     env: Mapping[str, str] | None = None,
     on_poll: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run `python PROGRAM` to its end: directly for one worker, by msrun for more.
+    """Run `python PROGRAM` to its end: directly for one worker, under msrun for several.
 
     Args:
         program: arguments of the interpreter, for example ["-m", "stages", "grpo", "spec.json"].
-        workers: number of processes; each learns its rank from msrun.
+        workers: number of processes; msrun gives each its rank.
         job: name of the job, see launch.process.child.
         log_dir: receives stage.log and, with several workers, scheduler.log and worker_K.log.
         launcher: addresses, ports and time limits.
@@ -36,14 +36,12 @@ def run(
     Raises:
         LaunchError: the job could not start, failed, or took too long.
     """
-    python = Path(sys.executable)
-    log = log_dir / "stage.log"
     try:
         return child.run(
             msrun.describe(program, workers=workers, log_dir=log_dir, launcher=launcher),
             job=job,
-            log=log,
-            env=msrun.environment(python, {**os.environ, **(env or {})}),
+            log=log_dir / "stage.log",
+            env=msrun.environment(Path(sys.executable), {**os.environ, **(env or {})}),
             timeout_s=launcher.timeout_s,
             grace_s=launcher.grace_s,
             on_poll=on_poll,
@@ -53,8 +51,3 @@ def run(
         if culprit is None:
             raise
         raise ProcessFailed(error.exit_code, culprit, child.tail(culprit)) from error
-
-
-def end_leftovers(job: str) -> list[int]:
-    """End what still runs of an earlier attempt whose parent was killed; returns the process ids."""
-    return child.end_job(job, grace_s=0.0)

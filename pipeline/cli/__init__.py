@@ -1,4 +1,4 @@
-"""The `grpoflow` command: what people type. Each module holds its commands' parser, help and body."""
+"""The `grpoflow` command line. Each module contains the parser, help and code of its commands."""
 
 import argparse
 import atexit
@@ -9,6 +9,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+from pipeline.terminal import standard_streams
 
 COMMANDS = {
     "run": "run", "plan": "plan", "rehearse": "rehearse", "sweep": "sweep", "runs": "runs", "show": "runs",
@@ -23,58 +25,54 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code (pipeline.errors.Exit)."""
-    if arguments is None:  # this process is ours: what it imports and plans is hardly garbage
+    """Run one command; return the exit code (pipeline.errors.Exit)."""
+    if arguments is None:  # in a process for one command, garbage collection costs time and frees little
         gc.set_threshold(100_000)
-        atexit.register(gc.freeze)  # else the interpreter looks through all of it once more when it ends
-    try:
+        atexit.register(gc.freeze)  # saves a garbage collection at the interpreter's end
+    with standard_streams() as streams:
         try:
-            return _run(arguments)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # at the interpreter's end it would be too late to be quiet
-    except BrokenPipeError:
-        if not _silence():
-            raise
-        return 128 + signal.SIGPIPE
+            code = _run_flushed(arguments)
+        except BrokenPipeError:
+            if not streams.has_lost_reader():
+                raise
+            return 128 + signal.SIGPIPE
+        except SystemExit as exit:
+            if exit.code != 0 or not streams.report_failure():
+                raise
+            return 1
+        is_lost = streams.report_failure()
+        return 1 if is_lost and code in (0, 10) else code
 
 
-def _silence() -> bool:
-    """Let what is still to be printed vanish where its reader is gone; whether one is."""
-    import select
-
-    readers = select.poll()
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        readers.register(stream.fileno(), 0)
-    gone = [descriptor for descriptor, event in readers.poll(0) if event & select.POLLERR]
-    for descriptor in gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
-    return bool(gone)
+def _run_flushed(arguments: Sequence[str] | None) -> int:
+    try:
+        return _run(arguments)
+    finally:
+        sys.stdout.flush()  # a failure at the interpreter's end could not be reported
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    # only what is typed is imported: a run with nothing to do must not wait for the reports' libraries
-    typed = COMMANDS.get(arguments[0]) if arguments else None
-    parser = make_parser([typed] if typed else None)
+    # import the requested command's module only: fully cached runs must not wait for the reports' libraries
+    requested = COMMANDS.get(arguments[0]) if arguments else None
+    parser = make_parser([requested] if requested else None)
     if "_ARGCOMPLETE" in os.environ:
         from pipeline.cli.completion import complete
 
         words = os.environ.get("COMP_LINE", "").split()
-        asked = COMMANDS.get(words[1]) if len(words) > 1 else None
-        complete(make_parser([asked] if asked else None))
-    options, rest = parser.parse_known_args(arguments)  # argparse takes no positionals after an option
-    if any(word.startswith("-") or "=" not in word for word in rest):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    options.overrides += rest
+        requested = COMMANDS.get(words[1]) if len(words) > 1 else None
+        complete(make_parser([requested] if requested else None))
+    options, remaining = parser.parse_known_args(arguments)  # argparse accepts no positionals after an option
+    if any(word.startswith("-") or "=" not in word for word in remaining):
+        parser.error(f"unrecognized arguments: {' '.join(remaining)}")
+    options.overrides += remaining
     if options.run_is_optional and "=" in (options.run or ""):
-        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was left out
+        options.run, options.overrides = None, [options.run, *options.overrides]  # RUN was omitted
     from pipeline.cli.command import read_configuration
-    from pipeline.errors import REPORTED, ConfigError, Exit
+    from pipeline.errors import REPORTED, ConfigError, Exit, check_working_directory
 
     try:
+        check_working_directory()
         read_configuration(options)
         if options.tidies:
             from pipeline.run import signals
@@ -91,15 +89,15 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells when its help reaches nobody, which argparse keeps to itself."""
+    """Argument parser that raises an error if its help cannot be written; argparse ignores that."""
 
     def print_help(self, file: Any = None) -> None:
-        """Print it to `file`, or to stdout."""
+        """Print the help to `file`, or to stdout."""
         (file or sys.stdout).write(self.format_help())
 
 
 def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The parser of these modules' commands; of all without."""
+    """Return the parser with the commands of these modules; None: of all modules."""
     from pipeline.cli.command import OVERRIDES, Commands
 
     parser: argparse.ArgumentParser = Parser(
@@ -112,7 +110,7 @@ def make_parser(modules: Sequence[str] | None = None) -> argparse.ArgumentParser
     for module in modules or dict.fromkeys(COMMANDS.values()):
         importlib.import_module(f"{__name__}.{module}").register(Commands(parsers))
     for command in parsers.choices.values():
-        if any(action.required for action in command._actions):  # the bare command is no example of those
+        if any(action.required for action in command._actions):  # then the bare command is no example
             command.epilog = (command.epilog or "").replace(f"  {command.prog}\n", "", 1)
         command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
     return parser

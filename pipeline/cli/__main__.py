@@ -1,4 +1,4 @@
-"""`python -m pipeline.cli`: grpoflow from a checkout."""
+"""`python -m pipeline.cli`: same as the `grpoflow` command."""
 
 import sys
 

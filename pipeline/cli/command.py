@@ -1,25 +1,23 @@
-"""What the commands share: how one is added, and what its words mean."""
+"""Shared parts of the commands: registration, common options and access to stores and runs."""
 
 from __future__ import annotations
 
 import argparse
-import sys
+import math
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import alone
+from pipeline.config.directory import complete_model
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive, load
-from pipeline.config.plain import flat
 from pipeline.errors import StoreError
 from pipeline.plan.target import Target
-from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.store.store import Store
-from stages.base.errors import as_override
 
 OVERRIDES = """overrides are Hydra's: KEY=VALUE changes a value or chooses from a group, for example
   seed=1                          another seed
@@ -30,8 +28,33 @@ groups: model layout dataset fetch tokenize reward engine rollout sft train eval
   remote experiment"""
 
 
+@dataclass(frozen=True)
+class Bounded:
+    """Type of a numeric option: a finite number of the given kind within bounds."""
+
+    number: type[int] | type[float]
+    least: int
+    most: int | None = None
+
+    def __call__(self, text: str) -> int | float:
+        """Parse a number.
+
+        Raises:
+            ArgumentTypeError: the text is not a number of this kind, or is out of bounds.
+        """
+        kind = "a whole number" if self.number is int else "a number"
+        bounds = f"of at least {self.least}" if self.most is None else f"from {self.least} to {self.most}"
+        try:
+            value = self.number(text)
+        except ValueError:
+            value = math.nan
+        if not self.least <= value <= (math.inf if self.most is None else self.most) or value == math.inf:
+            raise argparse.ArgumentTypeError(f"{text}: must be {kind} {bounds}")
+        return value
+
+
 class Commands:
-    """Where a command's module adds its parser."""
+    """Registry to which each command module adds its parsers."""
 
     def __init__(self, parsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         self._parsers = parsers
@@ -42,11 +65,11 @@ class Commands:
         """Add a command's parser.
 
         Args:
-            name: as it is typed.
-            action: does the work and returns the exit code.
-            help: one line, without a capital and a full stop.
-            examples: what may follow the name.
-            tidies: removes what is half written when it is stopped.
+            name: name of the command.
+            action: function that executes the command and returns the exit code.
+            help: one line, starting with a lower-case letter, without a full stop.
+            examples: arguments of example command lines.
+            tidies: the command removes incomplete output when it is interrupted by a signal.
         """
         lines = "".join(f"  grpoflow {name} {example}\n" for example in examples)
         parser = self._parsers.add_parser(
@@ -56,113 +79,81 @@ class Commands:
             epilog=f"examples:\n  grpoflow {name}\n{lines}\n{OVERRIDES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        parser.add_argument("--config-dir", type=Path, help="directory with config groups of your own")
+        parser.add_argument("--config-dir", type=Path, help="directory with your own config groups")
         parser.set_defaults(action=action, tidies=tidies, run_is_optional=False)
         return parser
 
 
 def add_run(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add a RUN that may be left out, `default` then."""
+    """Add an optional argument RUN; `default` describes its default in the help."""
     meaning = f"id, beginning of an id, name, or last (default: {default})"
     parser.add_argument("run", metavar="RUN", nargs="?", help=meaning)
     parser.set_defaults(run_is_optional=True)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add what of the graph is asked for."""
-    parser.add_argument(
-        "--until", metavar="STAGE", help="every stage of the graph up to this one, in its order"
-    )
-    again = "may be repeated, or name several with commas"
+    """Add --until, --only and --force, which select stages."""
+    parser.add_argument("--until", metavar="STAGE", help="all stages up to this one, in the graph's order")
+    again = "may be repeated, or separate stages with commas"
     parser.add_argument(
         "--only",
         metavar="STAGE",
         action="append",
         default=[],
-        help=f"this stage and what it reads, and nothing else; {again}",
+        help=f"only this stage and everything upstream of it; {again}",
     )
     parser.add_argument(
         "--force",
         metavar="STAGE",
         action="append",
         default=[],
-        help="build this stage anew although the store has it; what reads it follows. The earlier artifact "
-        f"stays, and counts until the new one is whole; {again}",
-    )
-    parser.add_argument(
-        "--from",
-        dest="brought",
-        metavar="DIR",
-        type=Path,
-        action="append",
-        default=[],
-        help="take this artifact of another store (STORE/STAGE/FINGERPRINT) in place of building it; it must "
-        "be whole and one of this plan's; may be repeated",
+        help="rebuild this stage and everything downstream; existing artifacts stay valid until their "
+        f"replacements are complete; {again}",
     )
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add where overrides come from besides the command line."""
+    """Add --config."""
     parser.add_argument(
         "--config",
         dest="config_file",
         type=Path,
         metavar="FILE",
-        help="values of a file (config --save writes one; sections of your own suffice); overrides win",
-    )
-    parser.add_argument(
-        "--again", metavar="RUN", help="the overrides of an earlier run (id, name, last); overrides win"
+        help="values from a YAML file, for example the output of `grpoflow config`; overrides win",
     )
 
 
 def read_configuration(options: Namespace) -> None:
-    """Put the overrides of --config and --again before those that were typed."""
-    typed = options.overrides
+    """Put the values of --config before the overrides of the command line."""
+    overrides = options.overrides
     if getattr(options, "config_file", None) is not None:
-        from pipeline.config import file  # here: hardly anybody asks
-
-        options.overrides = [*file.read(options.config_file, typed, options.config_dir), *typed]
-    if getattr(options, "again", None) is not None:
         from pipeline.config import file
 
-        stores = [override for override in typed if override.startswith("store=")]
-        places = Namespace(overrides=stores, config_dir=None)
-        record = history.find(store_of(places).root, options.again)
-        for note in _changed(record, options.config_dir):
-            print(f"note: run {record.id} had {note}", file=sys.stderr)
-        options.overrides = [*file.below(record.overrides, options.overrides), *options.overrides]
-
-
-def _changed(record: Record, config_dir: Path | None) -> Iterator[str]:
-    """What the overrides of a run have become since, where conf or the environment was changed."""
-    before, now = flat(record.config), flat(load(record.overrides, config_dir).plain())
-    for key in now:
-        if key != "store" and key in before and before[key] != now[key]:
-            yield f"{key}={as_override(before[key])}, which is {as_override(now[key])} now"
+        options.overrides = [*file.read(options.config_file, overrides, options.config_dir), *overrides]
 
 
 def target_of(options: Namespace) -> Target:
-    """What of the graph is asked for."""
+    """Return the stages that the options request."""
     return Target.of(options.until, options.only, options.force)
 
 
 def store_of(options: Namespace) -> Store:
-    """The store that the overrides name."""
+    """Return the configured store."""
     return Store(Path(load(options.overrides, options.config_dir).store).absolute())
 
 
 def values_of(options: Namespace) -> dict[str, Any]:
-    """The plain configuration, for commands that need but parts of it."""
-    composed = alone(compose_cached(options.overrides, options.config_dir), options.overrides)
+    """Return the configuration as plain values, for commands that need only some sections."""
+    composed = complete_model(compose_cached(options.overrides, options.config_dir), options.overrides)
     values, _ = give_way(composed, options.overrides)
     return derive(values)
 
 
 def exported(root: Path, record: Record) -> Path:
-    """A run's Hugging Face directory.
+    """Return the directory of a run's exported model.
 
     Raises:
-        StoreError: it has none.
+        StoreError: the run has no exported model.
     """
     directory = root / record.artifacts.get("export", "export/none")
     if not directory.is_dir():
@@ -173,6 +164,6 @@ def exported(root: Path, record: Record) -> Path:
 
 
 def sections_of(record: Record, *names: str) -> dict[str, Any]:
-    """Sections of a run; keys that are younger than the run have their defaults."""
-    usual = derive(compose_cached([], None))
-    return {name: {**usual[name], **record.section(name)} for name in names}
+    """Return sections of a run's configuration; keys that did not exist then have their defaults."""
+    defaults = derive(compose_cached([], None))
+    return {name: {**defaults[name], **record.section(name)} for name in names}

@@ -1,4 +1,4 @@
-"""`grpoflow completion`: words for the shell's Tab key, by argcomplete."""
+"""`grpoflow completion`: shell completion with argcomplete."""
 
 import argparse
 from argparse import Namespace
@@ -12,10 +12,11 @@ from pipeline.config.load import load
 from pipeline.config.plain import flat
 from pipeline.errors import REPORTED, Exit
 from pipeline.plan import keys
-from pipeline.plan.graph import VERSIONS
 from pipeline.store import history
+from stages.catalog import STAGES
 
 NEWEST = 20
+"""Number of runs offered."""
 
 
 def register(commands: Commands) -> None:
@@ -23,7 +24,7 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "completion",
         completion,
-        "print what lets a shell complete commands, options, choices and keys",
+        "print the shell code that completes commands, options, choices and keys",
         'bash     # in ~/.bashrc: eval "$(grpoflow completion bash)"',
         'zsh      # in ~/.zshrc:  eval "$(grpoflow completion zsh)"',
         "fish     # in config.fish: grpoflow completion fish | source",
@@ -32,19 +33,19 @@ def register(commands: Commands) -> None:
 
 
 def completion(options: Namespace) -> int:
-    """Print the shell's code."""
-    import argcomplete  # here and below: no other command needs it
+    """Print the shell code."""
+    import argcomplete  # the import takes 30 ms, and no other command needs it
 
     print(argcomplete.shellcode(["grpoflow"], shell=options.shell))
     return Exit.DONE
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell, and end the process."""
+    """Answer a completion request of the shell, and exit."""
     import argcomplete
 
     completers = {
-        "overrides": overrides, "run": runs, "other": runs, "again": runs, "pin": runs, "unpin": runs,
+        "overrides": overrides, "run": runs, "other": runs, "pin": runs, "unpin": runs,
         "until": stages, "only": stages, "force": stages, "stage": stages, "explain": explained,
     }  # fmt: skip
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
@@ -56,19 +57,19 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def _quiet(completer: Callable[[str, Namespace], Iterator[str]]) -> Callable[..., list[str]]:
-    """Nothing at all where the words typed so far are wrong: the command itself will say so."""
+    """Return no completions if the words so far are invalid; running the command reports the error."""
 
-    def found(prefix: str, parsed_args: Namespace, **_: Any) -> list[str]:
+    def matches(prefix: str, parsed_args: Namespace, **_: Any) -> list[str]:
         try:
             return [word for word in completer(prefix, parsed_args) if word.startswith(prefix)]
         except REPORTED:
             return []
 
-    return found
+    return matches
 
 
 def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
-    """GROUP=, KEY=, and the choices of what stands before the sign."""
+    """Complete GROUP= and KEY=, and the values after the sign."""
     name, sign, _ = prefix.partition("=")
     files = [Path(file.partition("/")[2]) for file in config_files(getattr(typed, "config_dir", None))]
     if not sign:
@@ -85,20 +86,20 @@ def overrides(prefix: str, typed: Namespace) -> Iterator[str]:
 
 
 def stages(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Of the graph."""
-    yield from VERSIONS
+    """Complete stage names."""
+    yield from STAGES
 
 
 def explained(prefix: str, typed: Namespace) -> Iterator[str]:
-    """Keys and sections."""
+    """Complete keys and sections."""
     plain = load([]).plain()
     yield from (*plain, *flat(plain))
 
 
 def runs(prefix: str, typed: Namespace) -> Iterator[str]:
-    """The newest of the store, and their names."""
+    """Complete ids and names of the newest runs."""
     yield "last"
-    places = [word for word in getattr(typed, "overrides", None) or [] if word.startswith("store=")]
-    known = history.runs(store_of(Namespace(overrides=places, config_dir=None)).root)
-    for run in list(known.values())[: -NEWEST - 1 : -1]:
+    stores = [word for word in getattr(typed, "overrides", None) or [] if word.startswith("store=")]
+    records = history.runs(store_of(Namespace(overrides=stores, config_dir=None)).root)
+    for run in list(records.values())[: -NEWEST - 1 : -1]:
         yield from filter(None, (run.id, run.name))

@@ -3,16 +3,15 @@
 import json
 from argparse import Namespace
 from dataclasses import asdict
-from pathlib import Path
 
 from pipeline.cli.command import Commands, add_configuration
 from pipeline.config import file
 from pipeline.config.load import Config, load
 from pipeline.config.plain import flat
-from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.errors import Exit
 from pipeline.plan import keys
 from pipeline.plan.origin import origins
-from pipeline.terminal import Table, console
+from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
 
 
@@ -24,55 +23,41 @@ def register(commands: Commands) -> None:
         "print the configuration that a run would have, as YAML, or explain a key of it",
         "model=qwen2_5_7b layout=dp1_mp4_pp2 --origin",
         "--explain train.beta",
-        "train.beta=0.02 --save my.yaml   # then: grpoflow run --config my.yaml",
+        "train.beta=0.02 > my.yaml   # then: grpoflow run --config my.yaml",
     )
-    parser.add_argument("--origin", action="store_true", help="tell where each value comes from")
+    parser.add_argument("--origin", action="store_true", help="show where each value comes from")
     parser.add_argument(
         "--explain",
         metavar="KEY",
         help="what a key (or a section) means: its unit, type, bounds and default, which stages read it, and "
-        "what a change would build anew",
+        "which stages a change would rerun",
     )
-    parser.add_argument("--save", type=Path, metavar="FILE", help="write it to a new file, for --config")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
     add_configuration(parser)
 
 
 def config(options: Namespace) -> int:
-    """Print, save or explain."""
+    """Print the configuration, or explain one key."""
     loaded = load(options.overrides, options.config_dir)
     if options.explain is not None:
         return _explain(options, loaded)
-    if options.save is not None:
-        return _save(options)
     values = loaded.plain()
     if not options.origin:
-        print(json.dumps(values, indent=1) if options.json else file.as_yaml(values), end="\n" * options.json)
+        text = f"{as_json(values)}\n" if options.json else file.text(options.overrides, values)
+        print(text, end="")
         return Exit.DONE
-    found = origins(options.overrides, options.config_dir, values)
+    origin_of = origins(options.overrides, options.config_dir, values)
     leaves = flat(values)
     if options.json:
-        rows = [{"key": key, "value": leaves[key], "origin": origin} for key, origin in found.items()]
-        print(json.dumps(rows, indent=1))
+        rows = [{"key": key, "value": leaves[key], "origin": origin} for key, origin in origin_of.items()]
+        print(as_json(rows))
         return Exit.DONE
     table = Table()
     for column in ("key", "value", "origin"):
         table.add_column(column)
-    for key, origin in found.items():
+    for key, origin in origin_of.items():
         table.add_row(key, _shown(leaves[key]), origin)
     console().print(table)
-    return Exit.DONE
-
-
-def _save(options: Namespace) -> int:
-    try:
-        with options.save.open("x", encoding="utf-8") as out:
-            out.write(file.text(options.overrides, options.config_dir))
-    except OSError as error:
-        raise ConfigError(
-            [Problem("--save", str(options.save), f"{error.strerror}", "name a new file")]
-        ) from error
-    print(options.save)
     return Exit.DONE
 
 
@@ -85,7 +70,7 @@ def _explain(options: Namespace, loaded: Config) -> int:
     ]
     default = keys.explain(options.explain, load(chosen, options.config_dir)).value
     if options.json:
-        print(json.dumps({**asdict(key), "default": default}, indent=1))
+        print(as_json({**asdict(key), "default": default}))
         return Exit.DONE
     grid = Table.grid(padding=(0, 2))
     grid.title, grid.title_justify = key.path, "left"
@@ -96,9 +81,9 @@ def _explain(options: Namespace, loaded: Config) -> int:
     if default != key.value:
         grid.add_row("here", _shown(key.value))
     grid.add_row("read by", ", ".join(key.read_by) or "no stage")
-    nothing = "builds nothing anew: no artifact's identity has it"
-    nothing += "; of files that it names, the content counts" if key.read_by else ""
-    grid.add_row("a change", f"builds anew: {', '.join(key.reruns)}" if key.reruns else nothing)
+    nothing = "reruns no stage: the key is not fingerprinted"
+    nothing += " (a file that it names is, by content)" if key.read_by else ""
+    grid.add_row("a change", f"reruns: {', '.join(key.reruns)}" if key.reruns else nothing)
     for rule in key.rules:
         grid.add_row("checked by", rule)
     for name, text in key.fields.items():

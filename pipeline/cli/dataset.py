@@ -1,6 +1,5 @@
-"""`grpoflow tokenize` and `probe`: a dataset's prompts as MindRecord, and whether they can earn reward."""
+"""`grpoflow tokenize` and `probe`: write MindRecord files; check that the reward can be earned."""
 
-import json
 from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from pipeline import engines
 from pipeline.cli.command import Commands, values_of
 from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.terminal import as_json
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
@@ -16,7 +16,7 @@ from stages.tokenize.config import TokenizeConfig
 
 
 def register(commands: Commands) -> None:
-    """Add the tools on datasets."""
+    """Add the dataset tools."""
     parser = commands.add(
         "tokenize",
         tokenize,
@@ -30,30 +30,30 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--tokenizer", type=Path, required=True, metavar="DIR")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--sft", action="store_true", help="supervised examples of the questions too")
+    parser.add_argument("--sft", action="store_true", help="also write supervised examples of the questions")
 
-    question = "can the configured reward be earned at all? (exit 1: no)"
-    commands.add("probe", probe, question, "dataset=gsm8k dataset.path=DIR", tidies=True)
+    help_text = "check that the configured reward can be earned on this dataset (exit 1: it cannot)"
+    commands.add("probe", probe, help_text, "dataset=gsm8k dataset.path=DIR", tidies=True)
 
 
 def tokenize(options: Namespace) -> int:
     """Write one file of questions, instructions, conversations or text as MindRecord."""
-    from stages.tokenize.stage import make_encoder, tokenize_path  # here and below: help need not load it
+    from stages.tokenize.stage import make_encoder, tokenize_path  # not needed by --help
 
     values = values_of(options)
     dataset = read(DatasetConfig, values["dataset"], "dataset")
     config = read(TokenizeConfig, values["tokenize"], "tokenize")
     if options.sft and config.kind != "grpo":
-        rule = f"is for questions with answers; tokenize.kind={config.kind} makes nothing else"
-        raise ConfigError([Problem("--sft", None, rule, "leave it out")])
+        rule = f"requires tokenize.kind=grpo, not {config.kind}"
+        raise ConfigError([Problem("--sft", None, rule, "omit it")])
     encoder = make_encoder(options.tokenizer, None, dataset, config)
     cards = tokenize_path(encoder, options.input, options.out, sft=options.sft)
-    print(json.dumps(cards, indent=1, default=asdict))
+    print(as_json(cards, default=asdict))
     return Exit.DONE
 
 
 def probe(options: Namespace) -> int:
-    """Tell whether the configured reward can be earned with this prompt and dataset."""
+    """Check that the configured reward can be earned with this prompt and dataset."""
     from stages.rewards import probe as rewards
 
     values = values_of(options)
@@ -64,5 +64,5 @@ def probe(options: Namespace) -> int:
         values["engine"], read(ModelConfig, values["model"], "model")
     )
     outcome = rewards.probe(dataset, config, reward, rewards.sample_rows(dataset, config, 0), end)
-    print(json.dumps(outcome.to_json(), indent=1))
+    print(as_json(outcome.to_json()))
     return Exit.DONE if outcome.earnable else Exit.FAILED

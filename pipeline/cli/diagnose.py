@@ -1,12 +1,12 @@
-"""`grpoflow diagnose`: what the logs of a failed run say. Needs no store and no configuration."""
+"""`grpoflow diagnose`: the cause of a failure from logs alone, without a store or a configuration."""
 
-import json
 from argparse import Namespace
 from pathlib import Path
 
 from launch.diagnose import diagnosis as logs
 from pipeline.cli.command import Commands
 from pipeline.errors import ConfigError, Exit, Problem
+from pipeline.terminal import as_json
 
 
 def register(commands: Commands) -> None:
@@ -14,21 +14,21 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "diagnose",
         diagnose,
-        "tell from a failed run's logs what happened and what to do (exit 1: nothing known)",
+        "show the cause of a failure and its remedy from logs alone (exit 1: cause unknown)",
         "store/.logs/grpo-0123456789abcdef",
         "output/msrun_log --json",
     )
     parser.add_argument(
-        "logs", type=Path, metavar="LOG_DIR", help="msrun's or grpoflow's; or one log; anybody's"
+        "logs", type=Path, metavar="LOG_DIR", help="directory of msrun or grpoflow logs, or a single log file"
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def diagnose(options: Namespace) -> int:
-    """Show the cause; exit 1 when the logs hold none that is known."""
+    """Show the cause; exit 1 if it is unknown."""
     diagnosis = logs.diagnose(options.logs)
     if not diagnosis.logs:
         remedy = "give the directory of worker_K.log, or a log itself"
         raise ConfigError([Problem("LOG_DIR", options.logs, "holds no *.log, *.out or *.err", remedy)])
-    print(json.dumps(diagnosis.to_json(), indent=1) if options.json else "\n".join(diagnosis.lines()))
+    print(as_json(diagnosis.to_json()) if options.json else "\n".join(diagnosis.lines()))
     return Exit.DONE if diagnosis.known else Exit.FAILED

@@ -1,7 +1,6 @@
-"""`grpoflow doctor`: can this machine run the engines? Changes nothing; asks the network only when told."""
+"""`grpoflow doctor`: checks whether this machine can run the engines; the network only with --online."""
 
 import functools
-import json
 import os
 import sys
 from argparse import Namespace
@@ -14,7 +13,7 @@ from launch.machine import checks as look
 from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
-from launch.nodes.run import hosts_of, lacking
+from launch.nodes.run import hosts_of, missing
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
 from pipeline.config.load import Config, load
@@ -23,12 +22,13 @@ from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts
 from pipeline.plan.graph import stages
 from pipeline.rehearsal.machine import missing_packages
+from pipeline.terminal import as_json
 from stages.base.engine import Checkout, Engine
-from stages.fetch.redact import redact
+from stages.base.redact import redact
 
 HUB = "https://modelscope.cn"
 NO_ENGINES = {"machine": "machine", "rehearse": "grpoflow rehearse"}
-"""Groups of checks that no engine's verdict is named after, and their headings."""
+"""Groups of checks that are not engines, and their headings."""
 MARKS = {"ok": "ok     ", "problem": "PROBLEM", "unknown": "unknown"}
 
 
@@ -37,44 +37,44 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "doctor",
         doctor,
-        "check what the engines need of this machine, with a verdict each (exit 1: the chosen one can't run)",
+        "check if this machine can run the engines, with a verdict each (exit 1: the chosen one can't run)",
         "engine=mindrlhf engine.mindrlhf_home=DIR engine.python=PYTHON",
         "--online --json",
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--online", action="store_true", help="ask the model hub whether it answers")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--online", action="store_true", help="also check that the model hub responds")
     parser.add_argument(
         "--checkout",
         action="append",
         default=[],
         metavar="NAME=DIR",
-        help="look at a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl too",
+        help="also check a checkout of mindrlhf, one_stage, mindformers or mindspeed_rl",
     )
 
 
 def doctor(options: Namespace) -> int:
-    """Show every check; exit 1 when the chosen engine is not ready."""
+    """Show all checks; exit 1 if the chosen engine is not ready."""
     config = load(options.overrides, options.config_dir)
     chosen = [engine.name for engine in engines.chosen(config)]
-    found = examine(config, options.online, homes(options.checkout))
+    groups = examine(config, options.online, homes(options.checkout))
     verdicts = {
-        name: verdict(found["machine"] + checks) for name, checks in found.items() if name not in NO_ENGINES
+        name: verdict(groups["machine"] + checks) for name, checks in groups.items() if name not in NO_ENGINES
     }
     if options.json:
-        checks = {name: [asdict(check) for check in group] for name, group in found.items()}
-        print(json.dumps({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}, indent=1))
+        checks = {name: [asdict(check) for check in group] for name, group in groups.items()}
+        print(as_json({"engine": config.engine.name, "verdicts": verdicts, "checks": checks}))
     else:
-        _show(found, verdicts, chosen)
+        _show(groups, verdicts, chosen)
     ready = all(verdicts[name] != "not ready" for name in chosen)
     return Exit.DONE if ready else Exit.FAILED
 
 
-def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
-    """The machine and the chosen engines check by check; of each other engine what stands in its way."""
-    for group, members in found.items():
+def _show(groups: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen: Sequence[str]) -> None:
+    """Print all checks of the machine and of the chosen engines, and the problems of the other engines."""
+    for group, members in groups.items():
         if group not in (*NO_ENGINES, *chosen):
-            lacks = ", ".join(check.name for check in members if check.status == "problem")
-            print(f"engine={group}: {verdicts[group]}{': ' if lacks else ''}{lacks}")
+            problems = ", ".join(check.name for check in members if check.status == "problem")
+            print(f"engine={group}: {verdicts[group]}{': ' if problems else ''}{problems}")
             continue
         print(NO_ENGINES.get(group) or f"engine={group}: {verdicts[group]}")
         for check in members:
@@ -84,56 +84,58 @@ def _show(found: Mapping[str, list[Check]], verdicts: Mapping[str, str], chosen:
 
 
 def homes(pairs: list[str]) -> dict[str, str]:
-    """--checkout NAME=DIR, several times.
+    """Parse the values NAME=DIR of --checkout.
 
     Raises:
-        ConfigError: no such name.
+        ConfigError: a name is unknown.
     """
     known = [checkout.name for engine in engines.outside() for checkout in engine.checkouts]
-    found = {}
+    directories = {}
     for pair in pairs:
         name, _, directory = pair.partition("=")
         if name not in known or not directory:
             rule = f"must be NAME=DIR, of {', '.join(dict.fromkeys(known))}"
             raise ConfigError([Problem("--checkout", pair, rule)])
-        found[name] = directory
-    return found
+        directories[name] = directory
+    return directories
 
 
-def examine(config: Config, online: bool, given: Mapping[str, str] | None = None) -> dict[str, list[Check]]:
-    """Checks of the machine and of each engine: the chosen one as configured, others by their defaults."""
+def examine(
+    config: Config, online: bool, checkout_homes: Mapping[str, str] | None = None
+) -> dict[str, list[Check]]:
+    """Check the machine and each engine: the chosen one as configured, the others with their defaults."""
     written = sum(stage.bytes_written or 0 for stage in stages(config) if stage.skipped is None)
     machine = [look.disk(Path(config.store).absolute(), written), look.port(config.launcher.master_port)]
     if config.launcher.name == "ssh":
         machine += look.hosts(hosts_of(config.launcher), config.launcher.ssh)
         store = Path(config.store).absolute()
-        told = lacking(config.launcher, config.cards, needed(config), store)
-        machine += [Check(f"host {host}", "problem", what) for host, what in told]
+        problems = missing(config.launcher, config.cards, needed(config), store)
+        machine += [Check(f"host {host}", "problem", problem) for host, problem in problems]
     if online:
         endpoint = config.fetch.endpoint or os.environ.get("MODELSCOPE_ENDPOINT") or HUB
         machine.append(look.reachable(endpoint, redact(endpoint)))
     if config.engine.name != "local":
         machine += _host_memory(config)
     versions, cards = functools.cache(_versions), devices.look()
-    found = {"machine": machine, "local": list(_local(config))}
+    groups = {"machine": machine, "local": list(_local(config))}
     for engine in engines.outside():
-        found[engine.name] = list(_outside(engine, config, given or {}, versions, cards))
+        groups[engine.name] = list(_outside(engine, config, checkout_homes or {}, versions, cards))
     if any(engine.name in rehearsal.ENGINES for engine in engines.parts(config)):
-        found["rehearse"] = [_rehearsing(config)]
-    return found
+        groups["rehearse"] = [_rehearsing(config)]
+    return groups
 
 
 def _rehearsing(config: Config) -> Check:
-    """Whether this machine has an interpreter that can rehearse: its packages; no card is needed."""
+    """Check that an interpreter has the packages for rehearsals, which need no card."""
     python = look.interpreter(config.engine.python if config.engine.name != "local" else None)
-    lacks = next(iter(missing_packages(python)), None)
-    if lacks is None:
-        return Check("interpreter", "ok", f"{python}: mindspore, and what mindformers stands on")
-    return Check("interpreter", "problem", f"{python or 'none'}: {lacks.rule}", lacks.remedy)
+    problem = next(iter(missing_packages(python)), None)
+    if problem is None:
+        return Check("interpreter", "ok", f"{python}: mindspore and the dependencies of mindformers")
+    return Check("interpreter", "problem", f"{python or 'none'}: {problem.rule}", problem.remedy)
 
 
 def verdict(checks: list[Check]) -> str:
-    """ready, not ready, or ready as far as it could be looked at."""
+    """Summarize checks: ready, not ready, or ready as far as known."""
     if any(check.status == "problem" for check in checks):
         return "not ready"
     return "ready as far as known" if any(check.status == "unknown" for check in checks) else "ready"
@@ -148,10 +150,10 @@ def _local(config: Config) -> Iterator[Check]:
 
 
 def _host_memory(config: Config) -> Iterator[Check]:
-    """What the pipeline's own stages take at least of this machine's memory beside an outside engine.
+    """Check the memory that the pipeline's stages need on this machine when an external engine trains.
 
-    convert, split and export stream. evaluate holds the model in float32 on the CPU, and the weights as they
-    are stored while it loads them.
+    convert, split and export stream. evaluate holds the model in float32 on the CPU, and while loading also
+    the stored weights.
     """
     if any(stage.name == "evaluate" and stage.skipped is None for stage in stages(config)):
         check = look.memory(4 * config.model.num_parameters + config.model.weight_bytes)
@@ -160,7 +162,7 @@ def _host_memory(config: Config) -> Iterator[Check]:
 
 
 def _versions(python: str) -> Mapping[str, str | None] | None:
-    """Every distribution that any engine needs, asked once of an interpreter."""
+    """Return the versions of all distributions that any engine needs, from one call of an interpreter."""
     names = {"mindformers"}
     for engine in engines.outside():
         windows = [
@@ -174,7 +176,7 @@ def _versions(python: str) -> Mapping[str, str | None] | None:
 def _outside(
     engine: Engine,
     config: Config,
-    given: Mapping[str, str],
+    homes: Mapping[str, str],
     versions: Callable[[str], Mapping[str, str | None] | None],
     cards: devices.Seen,
 ) -> Iterator[Check]:
@@ -184,27 +186,29 @@ def _outside(
     yield from devices.checks(cards, needed, memory, engine.only_910)
     container = getattr(chosen, "container", ())
     python = None if container else look.interpreter(getattr(chosen, "python", None))
-    found = versions(python) if python else None
+    installed_versions = versions(python) if python else None
     first = engine.checkouts[0]
-    contract = first.contract(_home(first, given, chosen)) or getattr(chosen, "contract", None)
+    contract = first.contract(_home(first, homes, chosen)) or getattr(chosen, "contract", None)
     for checkout in engine.needed(contract):
-        installed = (found or {}).get(checkout.package) if checkout.package else None
-        yield checkouts.check(checkout, _home(checkout, given, chosen), installed)
+        version = (installed_versions or {}).get(checkout.package) if checkout.package else None
+        yield checkouts.check(checkout, _home(checkout, homes, chosen), version)
     if container:
         yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
         return
     known = engine.works_with(contract)
     yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
     yield look.driver(known.driver)
-    if python is None or found is None:
-        told = f"{python or 'no python on PATH but our own'}: does not answer"
-        yield Check("python", "problem", told, "engine.python: an interpreter with mindspore and mindformers")
+    if python is None or installed_versions is None:
+        state = f"{python or 'no python on PATH but our own'}: does not answer"
+        yield Check(
+            "python", "problem", state, "engine.python: an interpreter with mindspore and mindformers"
+        )
         return
-    yield look.python_version(found["python"] or "")
-    yield from look.packages((*known.packages, *engine.also(chosen)), found.get, python)
+    yield look.python_version(installed_versions["python"] or "")
+    yield from look.packages((*known.packages, *engine.also(chosen)), installed_versions.get, python)
 
 
-def _home(checkout: Checkout, given: Mapping[str, str], chosen: Any) -> str | None:
-    """Where a checkout is: --checkout's directory, or what the chosen engine's configuration names."""
-    home: str | None = given.get(checkout.name)
+def _home(checkout: Checkout, homes: Mapping[str, str], chosen: Any) -> str | None:
+    """Return the directory of a checkout from --checkout, else from the chosen engine's configuration."""
+    home: str | None = homes.get(checkout.name)
     return home or getattr(chosen, checkout.key, None)

@@ -1,4 +1,4 @@
-"""`grpoflow export`: a checkpoint, or a run's model, as a Hugging Face directory."""
+"""`grpoflow export`: write a checkpoint or a run's model as a Hugging Face directory."""
 
 import json
 import re
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.cli.command import Commands, exported, sections_of, store_of
-from pipeline.cli.weights import add_dtype, shown_bytes
-from pipeline.config.load import without_places
+from pipeline.cli.weights import add_dtype, byte_progress, warn_unused_index
+from pipeline.config.load import without_locations
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
 from pipeline.store import history
+from pipeline.store.attempt import find_all
 from pipeline.store.history import Record
-from pipeline.ui import watch
 from stages.base.graph import EXPORT_SECTIONS
 from stages.base.reader import read
 from stages.grpo.checkpoint_files import flaw
@@ -34,12 +34,12 @@ def register(commands: Commands) -> None:
     )
     forms = "SRC HF_REFERENCE OUT_DIR, or RUN [OUT_DIR]: a run's id, name, or last"
     parser.add_argument("names", nargs="+", metavar="NAME", help=forms)
-    parser.add_argument("--best", action="store_true", help="its best checkpoint by held-out accuracy")
+    parser.add_argument("--best", action="store_true", help="the run's best checkpoint by held-out accuracy")
     add_dtype(parser)
 
 
 def export(options: Namespace) -> int:
-    """A complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
+    """Write a complete mindformers checkpoint, or a run's model, as a Hugging Face directory."""
     names, overrides = _split_overrides(options.names)
     if len(names) < 3 and names:
         options.overrides = [*overrides, *options.overrides]
@@ -50,61 +50,63 @@ def export(options: Namespace) -> int:
     from stages.weights.export import export_directory
 
     source, reference, out = map(Path, names)
-    with shown_bytes("export") as tell:
-        export_directory(source, reference, out, options.dtype, tell)
+    warn_unused_index(reference)
+    with byte_progress("export") as on_progress:
+        export_directory(source, reference, out, options.dtype, on_progress)
     return Exit.DONE
 
 
-def _export_run(options: Namespace, wanted: str, out: Path | None) -> int:
-    """Tell where a run's Hugging Face directory is, or copy it to `out`; with --best, of the best checkpoint.
+def _export_run(options: Namespace, run: str, out: Path | None) -> int:
+    """Print the path of a run's Hugging Face directory, or copy it to `out` (with --best: the best).
 
     Raises:
-        StoreError: there is none, or the best one is gone.
+        StoreError: the run has no exported model, or its best checkpoint was not retained.
     """
     root = store_of(options).root
-    record = history.find(root, wanted)
+    record = history.find(root, run)
     if options.best and not (root / record.artifact("grpo")).is_dir():
         return _export_checkpoint(root, record, out)
     if options.best:
-        print(f"run {record.id}: {_best_kept(root, record)}", file=sys.stderr)
-    place = exported(root, record)
+        print(f"run {record.id}: {_describe_best(root, record)}", file=sys.stderr)
+    exported_directory = exported(root, record)
     if out is None:
-        print(place)
+        print(exported_directory)
         return Exit.DONE
     from stages.weights.outputs import complete_directory
 
     with complete_directory(out) as directory:
-        for file in place.iterdir():
+        for file in exported_directory.iterdir():
             if file.name != "manifest.json":
                 shutil.copyfile(file, directory / file.name)
     print(out)
     return Exit.DONE
 
 
-def _best_kept(root: Path, record: Record) -> str:
+def _describe_best(root: Path, record: Record) -> str:
+    """Return step and accuracy of the best checkpoint; raise StoreError if grpo's result is another one."""
     result = json.loads((root / record.artifact("grpo") / "result.json").read_text(encoding="utf-8"))
     engine = record.section("engine").get("name")
     if engine != "local":
         raise StoreError(
             f"run {record.id}: engine={engine} compares no checkpoints; export it without --best"
         )
-    again = f"grpoflow run {shlex.join(record.overrides)} train.keep_best=true"
+    command = f"grpoflow run {shlex.join(record.overrides)} train.keep_best=true"
     if result.get("best_step") is None:
         raise StoreError(
-            f"run {record.id}: no checkpoint was ever compared with another (train.validate_every=0); "
-            f"type: {again} train.validate_every=10"
+            f"run {record.id}: no checkpoint was evaluated (train.validate_every=0); "
+            f"run it again: {command} train.validate_every=10"
         )
     best = f"step {result['best_step']}, held-out accuracy {result['best_accuracy']:.3f}"
     if result["weights_of_step"] != result["best_step"]:
         raise StoreError(
-            f"run {record.id}: the best checkpoint ({best}) was not kept, only that of step "
-            f"{result['weights_of_step']}; type: {again}"
+            f"run {record.id}: the best checkpoint ({best}) was not retained, only step "
+            f"{result['weights_of_step']}; run it again: {command}"
         )
     return best
 
 
 def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
-    """The best checkpoint so far of a run whose grpo has not ended."""
+    """Export the best checkpoint so far of a run whose grpo stage has not finished."""
     from stages.export.stage import make_usable
     from stages.weights.export import export
     from stages.weights.outputs import complete_directory
@@ -112,23 +114,23 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
     from stages.weights.sources import open_ranks
 
     if out is None:
-        rule = "grpo has not ended, so that nothing is exported yet: name a directory for its best checkpoint"
+        rule = "is required: grpo has not ended, so the store has no exported model yet"
         raise ConfigError([Problem("OUT", None, rule, f"grpoflow export {record.id} DIR --best")])
-    attempt = watch.seat(root, record.artifact("grpo"), 0.0)
-    states = sorted(attempt.glob("checkpoints/step_*/state.json")) if attempt else []
+    attempts = find_all(root, record.artifact("grpo"))
+    states = sorted(attempts[0].glob("checkpoints/step_*/state.json")) if attempts else []
     best = json.loads(states[-1].read_text(encoding="utf-8"))["best"] if states else {}
     if best.get("step") is None or not states[-1].parent.with_name(f"step_{best['step']:06d}").is_dir():
         raise StoreError(
-            f"run {record.id}: no best checkpoint; it is kept with train.keep_best=true and "
-            "train.validate_every=N, from the first check on"
+            f"run {record.id}: no best checkpoint; set train.keep_best=true and "
+            "train.validate_every=N; it exists from the first validation on"
         )
     checkpoint = states[-1].parent.with_name(f"step_{best['step']:06d}")
     damage = flaw(checkpoint)
     if damage is not None:
-        raise StoreError(f"{checkpoint}: is damaged: {damage}; grpoflow run goes on from before it")
+        raise StoreError(f"{checkpoint}: is damaged: {damage}; `grpoflow run` resumes from an earlier one")
     sections = [name for name in EXPORT_SECTIONS if name not in ("export", "seed")]
     config = sections_of(record, *sections) | {
-        "command": without_places(record.overrides, record.section("engine").get("name", ""))
+        "command": without_locations(record.overrides, record.section("engine").get("name", ""))
     }
     inputs = {name: root / record.artifact(name) for name in ("fetch", "tokenize")}
     model = read(ModelConfig, config["model"], "model")
@@ -143,6 +145,6 @@ def _export_checkpoint(root: Path, record: Record, out: Path | None) -> int:
 
 
 def _split_overrides(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Names and KEY=VALUE overrides of one list of words; a path with = is told by its slash."""
+    """Separate names from KEY=VALUE overrides; a path that contains `=` has a slash before it."""
     overrides = [name for name in names if re.match(r"[+~]*\w[\w.]*=", name)]
     return [name for name in names if name not in overrides], overrides

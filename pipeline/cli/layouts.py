@@ -1,13 +1,13 @@
-"""`grpoflow layouts`."""
+"""`grpoflow layouts`: list valid parallel layouts."""
 
-import json
 from argparse import Namespace
 from pathlib import Path
 
 from pipeline.cli.command import Commands
 from pipeline.errors import Exit
-from pipeline.plan.layouts import as_json, draw, find, show
-from pipeline.terminal import console
+from pipeline.plan import layouts as planned
+from pipeline.plan.layouts import draw, find, show
+from pipeline.terminal import as_json, console
 
 
 def register(commands: Commands) -> None:
@@ -15,16 +15,21 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "layouts",
         layouts,
-        "list every valid layout with its memory, best first (cards=8, engine=mindrlhf unless told)",
+        "list every valid layout with its memory, best first (default: cards=8 engine=mindrlhf)",
         "model=qwen2_5_7b cards=8 engine.device_memory_gib=64",
         "model=qwen2_5_72b cards=64 layout.train.recompute=true --json",
         "model=qwen2_5_7b layout=dp1_mp4_pp2 --picture layout.svg",
     )
     parser.add_argument(
-        "--json", action="store_true", help="for programs; names every refused layout's rules"
+        "--json",
+        action="store_true",
+        help="machine-readable output, with the reasons for every refused layout",
     )
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE.svg", help="draw the first: which card holds what"
+        "--picture",
+        type=Path,
+        metavar="FILE.svg",
+        help="draw which card holds which parameters, for the first layout",
     )
 
 
@@ -34,7 +39,7 @@ def layouts(options: Namespace) -> int:
     if options.picture is not None:
         draw(choices[0], options.picture)
     if options.json:
-        print(json.dumps(as_json(choices, refused), indent=1))
+        print(as_json(planned.as_json(choices, refused)))
     else:
         show(choices, refused, console())
         if options.picture is not None:

@@ -1,4 +1,4 @@
-"""`grpoflow logs`: what a stage's processes have written, of a run that lives or has ended."""
+"""`grpoflow logs`: the output of a stage's processes."""
 
 import re
 import signal
@@ -7,16 +7,15 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from pipeline.cli.command import Commands, add_run, store_of
+from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
-from pipeline.plan.graph import VERSIONS
 from pipeline.store import history
 from pipeline.store.history import Record
 from pipeline.ui.watch import choose
-from stages.report.text import neutral
+from stages.catalog import STAGES
 
-EVERY_S = 0.3
-LAST_BYTES = 1 << 26
+POLL_S = 0.3
+MAX_BYTES = 1 << 26
 
 
 def register(commands: Commands) -> None:
@@ -24,53 +23,53 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "logs",
         logs,
-        "print the log of a stage of a run: of what failed, of what runs, else of the last one",
+        "print the log of a run's failed stage, else of the stage that wrote last",
         "-f",
         "last grpo --worker 3",
         "grpo -n 50",
     )
-    add_run(parser, "the newest living one, else the newest")
+    add_run(parser, "the newest live run, else the newest")
     parser.add_argument("stage", metavar="STAGE", nargs="?", help="a stage of the run")
     parser.add_argument(
-        "--worker", type=int, metavar="N", help="this worker's (default: 0, where there are any)"
+        "--worker",
+        type=Bounded(int, 0),
+        metavar="N",
+        help="number of the worker (default: 0 if there are any)",
     )
-    parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as it grows, until the run ends")
+    parser.add_argument("-n", "--lines", type=Bounded(int, 0), metavar="N", help="only the last N lines")
+    parser.add_argument("-f", "--follow", action="store_true", help="continue until the run ends")
 
 
 def logs(options: Namespace) -> int:
     """Print a log; with --follow, until the run ends."""
     if "=" in (options.stage or ""):
         options.overrides, options.stage = [options.stage, *options.overrides], None
-    if options.run in VERSIONS and options.stage is None:
+    if options.run in STAGES and options.stage is None:
         options.run, options.stage = None, options.run
     root = store_of(options).root
     record = choose(root, options.run)
-    shown = Shown()
+    printer = Printer()
     try:
         file = find(root, record, options.stage, options.worker)
-        shown.show(file, options.lines)
+        printer.show(file, options.lines)
         while options.follow and record.state == "running":
-            time.sleep(EVERY_S)
+            time.sleep(POLL_S)
             record = history.find(root, record.id)
-            shown.show(find(root, record, options.stage, options.worker))
-    except KeyboardInterrupt:  # of the watching, not of the run
+            printer.show(find(root, record, options.stage, options.worker))
+    except KeyboardInterrupt:  # stops printing, not the run
         return 128 + signal.SIGINT
     return Exit.DONE
 
 
 def find(root: Path, record: Record, stage: str | None, worker: int | None) -> Path:
-    """The log that is asked for.
+    """Return the log of a stage and worker; None for the defaults.
 
     Raises:
         ConfigError: the run has no such stage.
         StoreError: there is no such log.
     """
-    places = {
-        name: _newest(root / ".logs", record.artifact(name).replace("/", "-")) for name in record.artifacts
-    }
-    wanted = stage or _stage(record, places)
-    directory = _newest(root / ".logs", record.artifact(wanted).replace("/", "-"))
+    name = stage or _last_stage(root, record)
+    directory = _newest(root, record.artifact(name))
     workers = {} if directory is None else _workers(directory)
     if worker is None and directory is not None:
         plain = directory / "stage.log"
@@ -81,23 +80,23 @@ def find(root: Path, record: Record, stage: str | None, worker: int | None) -> P
             return plain
     elif worker in workers:
         return workers[worker]
-    what = f"no log of {wanted}" + (f", worker {worker}" if worker is not None else "")
+    what = f"no log of {name}" + (f", worker {worker}" if worker is not None else "")
     numbers = f"; workers that have one: {', '.join(map(str, sorted(workers)))}" if workers else ""
     raise StoreError(f"{directory or root / '.logs'}: {what}, in run {record.id}{numbers}")
 
 
-class Shown:
-    """What has been printed already."""
+class Printer:
+    """Printer of the new part of a log."""
 
     def __init__(self) -> None:
         self._file: Path | None = None
         self._end = 0
 
     def show(self, file: Path, lines: int | None = None) -> None:
-        """Print what is new in a log; another log than before is named on stderr and begun anew."""
+        """Print the new part of a log; a log that differs from the last one is printed from its start."""
         size = file.stat().st_size
         if file != self._file or size < self._end:
-            self._file, self._end = file, max(0, size - LAST_BYTES)
+            self._file, self._end = file, max(0, size - MAX_BYTES)
             print(f"==> {file}", file=sys.stderr, flush=True)
         with file.open("rb") as stream:
             stream.seek(self._end)
@@ -106,34 +105,37 @@ class Shown:
         text = new.decode("utf-8", "replace")
         if lines is not None:
             text = "".join(text.splitlines(keepends=True)[-lines:] if lines > 0 else [])
-        sys.stdout.write(neutral(text) if sys.stdout.isatty() else text)
+        sys.stdout.write(text)
         sys.stdout.flush()
 
 
-def _stage(record: Record, places: dict[str, Path | None]) -> str:
-    """The stage that failed; else the one that has written last."""
-    if record.failed_stage in places and places[record.failed_stage] is not None:
+def _last_stage(root: Path, record: Record) -> str:
+    """Return the stage that failed, else the one that wrote last."""
+    newest = {name: _newest(root, artifact) for name, artifact in record.artifacts.items()}
+    written = {name: _time(directory) for name, directory in newest.items() if directory is not None}
+    if record.failed_stage in written:
         return str(record.failed_stage)
-    written = {name: _time(place) for name, place in places.items() if place is not None}
     if not written:
         hint = "all its stages were in the store already, or none has begun"
         raise ConfigError([Problem("RUN", record.id, f"has no logs: {hint}", "see `grpoflow runs`")])
     return max(written, key=lambda name: written[name])
 
 
-def _newest(logs: Path, flat: str) -> Path | None:
-    """The logs of the attempt at an artifact that has written last."""
-    seats = [place for place in logs.glob(f"{flat}*") if re.fullmatch(r"(\+\d+)?", place.name[len(flat) :])]
-    return max((place for place in seats if place.is_dir()), key=_time, default=None)
+def _newest(root: Path, artifact: str) -> Path | None:
+    """Return the logs of the attempt at an artifact that wrote last."""
+    flat = artifact.replace("/", "-")
+    pattern = re.compile(re.escape(flat) + r"(\+\d+)?")
+    attempts = [path for path in (root / ".logs").glob(f"{flat}*") if pattern.fullmatch(path.name)]
+    return max((path for path in attempts if path.is_dir()), key=_time, default=None)
 
 
 def _workers(directory: Path) -> dict[int, Path]:
-    """Number -> its log; of several attempts' the last one's."""
-    found: dict[int, Path] = {}
+    """Return the newest log of each worker, by its number."""
+    logs = {}
     files = (file for file in directory.rglob("worker_*.log") if file.stem[7:].isdecimal() and file.is_file())
     for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):
-        found[int(file.stem[7:])] = file
-    return found
+        logs[int(file.stem[7:])] = file
+    return logs
 
 
 def _time(directory: Path) -> int:

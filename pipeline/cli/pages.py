@@ -1,56 +1,84 @@
-"""`grpoflow ui` and `watch`: runs while they go on, in a browser and in a terminal."""
+"""`grpoflow ui` and `watch`: live views of runs in a browser and in a terminal."""
 
-import json
+import contextlib
+import html
 import signal
-import sys
+import tempfile
+import webbrowser
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
-from pipeline.cli.command import Commands, add_run, store_of
+from pipeline.cli.command import Bounded, Commands, add_run, store_of
 from pipeline.errors import Exit
-from pipeline.terminal import console
-from pipeline.ui.watch import choose, follow_live, follow_plainly, rows, view
+from pipeline.terminal import as_json, console
+from pipeline.ui.watch import choose, follow, rows, view
 
 
 def register(commands: Commands) -> None:
-    """Add the commands that show living runs."""
-    pages = "serve Luigi's task pages, the runs and their live reports on loopback"
+    """Add `ui` and `watch`."""
+    pages = "show runs, their live reports and sweeps in a browser; listens on loopback only"
     parser = commands.add("ui", ui, pages, "--port 0 --open")
-    parser.add_argument("--port", type=int, default=8082, metavar="N", help="0: any that is free")
     parser.add_argument(
-        "--socket", metavar="PATH", help="a Unix socket instead of a port: the kernel opens it to you alone"
+        "--port", type=Bounded(int, 0, 65535), default=8082, metavar="N", help="0: any free port"
     )
-    parser.add_argument("--cards", type=int, metavar="N", help="cards of this machine (default: found)")
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--socket", metavar="PATH", help="listen on a Unix socket that only you can open")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
 
-    parser = commands.add("watch", watch, "show a run while it goes on, until it ends", "last --once")
-    parser.add_argument("--once", action="store_true", help="show it as it is now and end")
-    parser.add_argument("--json", action="store_true", help="for programs: as it is now, a row per stage")
-    add_run(parser, "the newest living one")
+    parser = commands.add("watch", watch, "show the progress of a run until it ends", "last --once")
+    parser.add_argument("--once", action="store_true", help="show the current state and exit")
+    parser.add_argument(
+        "--json", action="store_true", help="print the current state as JSON, a row per stage"
+    )
+    add_run(parser, "the newest live run")
 
 
 def ui(options: Namespace) -> int:
-    """Serve the pages until interrupted."""
-    from pipeline.ui.server import ui as serve  # here: watch needs no server
+    """Serve the store's pages until interrupted."""
+    from pipeline.ui.access import Access  # imports of the report take 0.3 s, which watch does not need
+    from pipeline.ui.server import LOOPBACK, listen
 
-    return serve(options)
+    root, access = store_of(options).root, Access()
+    with listen(root, access, options.port, options.socket) as server:
+        port = options.port if options.socket else server.server_address[1]
+        url = f"http://{LOOPBACK}:{port}/?token={access.token}"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if options.socket:
+            print(f"from another machine: ssh -L {port}:{options.socket} HOST, then open")
+        print(f"runs and live reports of {root}: {url}", flush=True)
+        opened = _browser(url) if options.open else contextlib.nullcontext()
+        with contextlib.suppress(KeyboardInterrupt), opened:
+            server.serve_forever()
+    if options.socket:
+        Path(options.socket).unlink(missing_ok=True)
+    return Exit.DONE
+
+
+@contextlib.contextmanager
+def _browser(url: str) -> Iterator[None]:
+    """Open `url` in the browser through a private file, because all users can read command lines."""
+    with tempfile.NamedTemporaryFile("w", suffix=".html", encoding="utf-8") as file:
+        file.write(f'<meta http-equiv="refresh" content="0;url={html.escape(url)}">')
+        file.flush()
+        webbrowser.open(Path(file.name).as_uri())
+        yield
 
 
 def watch(options: Namespace) -> int:
-    """Show a run until it ends; with --once, show it as it is now."""
+    """Show a run until it ends; with --once, show its current state."""
     root = store_of(options).root
     record = choose(root, options.run)
     if options.json:
         stages = [asdict(row) for row in rows(root, record)]
-        print(json.dumps({"run": record.id, "state": record.state, "stages": stages}, indent=1))
+        print(as_json({"run": record.id, "state": record.state, "stages": stages}))
         return Exit.DONE
-    terminal = sys.stdout.isatty()
     out = console()
     if options.once or record.state != "running":
         out.print(view(record, rows(root, record)))
         return Exit.DONE
     try:
-        record = follow_live(root, record, out) if terminal else follow_plainly(root, record, out)
-    except KeyboardInterrupt:  # of the watching, not of the run
+        record = follow(root, record, out)
+    except KeyboardInterrupt:  # stops watching, not the run
         return 128 + signal.SIGINT
     return Exit.DONE if record.state == "finished" else Exit.FAILED

@@ -1,5 +1,6 @@
-"""`grpoflow rehearse`."""
+"""`grpoflow rehearse`: a run of an external engine's code on the CPU, with a small model."""
 
+import json
 import shutil
 import sys
 import time
@@ -16,6 +17,7 @@ from pipeline.rehearsal import report
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
+from pipeline.terminal import as_json
 from stages.engines.rehearsal import Proof
 
 
@@ -24,22 +26,24 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "rehearse",
         rehearse,
-        "execute an outside engine's own checkouts on this machine's CPU, with the model shrunk",
+        "run an external engine's checkouts on this machine's CPU, with a shrunk model",
         "experiment=mindrlhf_7b model.path=HF_DIR dataset.path=DIR engine.mindrlhf_home=CHECKOUT \\\n"
         "      engine.mindformers_home=CHECKOUT engine.python=PYTHON   # HF_DIR needs no weights",
         "… --keep DIR",
     )
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="rehearse in this empty directory, and leave it"
+        "--keep", type=Path, metavar="DIR", help="use this empty directory, and keep its files"
     )
-    parser.add_argument("--json", action="store_true", help="for programs: each proof and what it saw")
+    parser.add_argument(
+        "--json", action="store_true", help="machine-readable output: the proofs with their results"
+    )
 
 
 def rehearse(options: Namespace) -> int:
     """Rehearse a run.
 
     Raises:
-        ConfigError: plan refuses it, or it cannot be rehearsed here.
+        ConfigError: the configuration is invalid, or cannot be rehearsed on this machine.
     """
     signals.install()
     began = time.monotonic()
@@ -49,20 +53,20 @@ def rehearse(options: Namespace) -> int:
     if refused:
         raise ConfigError(refused)
     store.open()
-    place = rehearsals.directory(store, rehearsed.fingerprint(plan))
-    with rehearsals.alone(place):
-        scratch = _empty(options.keep, place / rehearsals.SCRATCH)
-        (place / rehearsals.REPORT).unlink(missing_ok=True)
+    directory = rehearsals.directory(store, rehearsed.fingerprint(plan))
+    with rehearsals.exclusive(directory):
+        scratch = _empty_directory(options.keep, directory / rehearsals.SCRATCH)
+        (directory / rehearsals.REPORT).unlink(missing_ok=True)
         proofs = []
         for proof in _proofs(parts, plan, scratch):
-            _tell(f"{proof.state}: {proof.what}: {proof.told}")
+            _print_progress(f"{proof.state}: {proof.what}: {proof.told}")
             proofs.append(proof)
-        page = report.write(place, proofs, options.overrides, time.monotonic() - began)
+        page = report.write(directory, proofs, options.overrides, time.monotonic() - began)
         passed = report.has_passed(proofs)
         if passed and options.keep is None:
             shutil.rmtree(scratch, ignore_errors=True)
     if options.json:
-        print((place / rehearsals.REPORT).read_text(encoding="utf-8"), end="")
+        print(as_json(json.loads((directory / rehearsals.REPORT).read_text(encoding="utf-8"))))
         return Exit.DONE if passed else Exit.FAILED
     report.show(proofs)
     if not passed:
@@ -72,30 +76,30 @@ def rehearse(options: Namespace) -> int:
 
 
 def _proofs(parts: Mapping[str, rehearsal.Rehearsal], plan: Plan, scratch: Path) -> Iterator[Proof]:
-    """Of all parts, each in a directory of its own, until one ends badly."""
+    """Rehearse all engines, each in its own directory, and yield their proofs; stop after a failure."""
     for name, part in parts.items():
         directory = scratch / name
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            yield from part.rehearse(plan, directory, _tell)
+            yield from part.rehearse(plan, directory, _print_progress)
         except REPORTED as error:
             yield Proof("it runs to the end", "failed", str(error))
             return
 
 
-def _empty(wanted: Path | None, default: Path) -> Path:
-    """The directory to rehearse in.
+def _empty_directory(keep: Path | None, default: Path) -> Path:
+    """Return the directory to rehearse in: that of --keep, otherwise `default`, which is emptied.
 
     Raises:
-        ConfigError: --keep names one that holds something.
+        ConfigError: the directory of --keep is not empty.
     """
-    if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         rule = "must be a new or an empty directory"
-        raise ConfigError([Problem("--keep", str(wanted), rule, "name another one")])
-    if wanted is None:
+        raise ConfigError([Problem("--keep", str(keep), rule, "name another one")])
+    if keep is None:
         shutil.rmtree(default, ignore_errors=True)
-    return (wanted or default).absolute()
+    return (keep or default).absolute()
 
 
-def _tell(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(f"rehearsal: {text}", file=sys.stderr, flush=True)

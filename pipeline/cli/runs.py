@@ -1,7 +1,6 @@
-"""`grpoflow runs`, `show`, `diff` and `report`: what the store remembers of its runs."""
+"""`grpoflow runs`, `show`, `diff` and `report`: the recorded runs of a store."""
 
 import functools
-import json
 import re
 import time
 import webbrowser
@@ -14,14 +13,15 @@ from typing import Any
 from pipeline.cli.command import Commands, add_run, store_of
 from pipeline.config.plain import flat
 from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.run import summary
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.terminal import Table, console
+from pipeline.terminal import Table, as_json, console
 from stages.base.errors import as_override
 from stages.report.text import number
 
 NEWEST = 20
-"""Runs that are listed unless all are asked for."""
+"""Number of runs that are listed without --all."""
 
 
 def register(commands: Commands) -> None:
@@ -31,109 +31,116 @@ def register(commands: Commands) -> None:
         runs,
         "list the newest runs of the store; pin or name one",
         "--pin last",
-        "train.beta=0.02 --since 7d   # those whose configuration has that value",
+        "train.beta=0.02 --since 7d   # runs whose configuration has this value",
     )
-    parser.add_argument("--all", action="store_true", help=f"not only the newest {NEWEST}")
-    parser.add_argument("--model", metavar="NAME", help="of this model only, as model=NAME")
+    parser.add_argument("--all", action="store_true", help=f"list all runs, not only the newest {NEWEST}")
+    parser.add_argument("--model", metavar="NAME", help="only runs of this model; same as model=NAME")
     parser.add_argument(
         "--since",
         metavar="TIME",
         type=_moment,
-        help="started since 2026-11-20, 2026-11-20T08:30, or 30m, 12h, 7d ago",
+        help="only runs since 2026-11-20, 2026-11-20T08:30, or 30m, 12h, 7d ago",
     )
-    parser.add_argument("--json", action="store_true", help="for programs: every run, or those chosen")
-    parser.add_argument("--remote", action="store_true", help="everybody's runs, as the remote knows them")
-    parser.add_argument("--pin", metavar="RUN", help="keep its artifacts whatever gc is told")
-    parser.add_argument("--unpin", metavar="RUN", help="give that up")
+    parser.add_argument("--json", action="store_true", help="machine-readable output: all selected runs")
+    parser.add_argument("--remote", action="store_true", help="runs recorded on the remote, of all users")
+    parser.add_argument("--pin", metavar="RUN", help="never remove its artifacts with gc")
+    parser.add_argument("--unpin", metavar="RUN", help="remove the pin")
     parser.add_argument("--name", metavar="RUN=NAME", help="give a run a name; named runs are kept too")
 
     parser = commands.add("show", show, "show one run: settings, state, result, artifacts", "last")
     parser.add_argument("run", metavar="RUN", help="id, beginning of an id, name, or last")
-    parser.add_argument("--json", action="store_true", help="for programs, with its whole configuration")
+    parser.add_argument(
+        "--json", action="store_true", help="machine-readable output, with the entire configuration"
+    )
 
     parser = commands.add(
         "diff", diff, "show how two runs differ in configuration and result", "20261121-0801 last"
     )
     parser.add_argument("run", metavar="RUN_A")
     parser.add_argument("other", metavar="RUN_B")
-    parser.add_argument("--json", action="store_true", help="for programs: key -> its two values")
+    parser.add_argument("--json", action="store_true", help="machine-readable output: key -> both values")
 
     parser = commands.add(
         "report", report, "print the path of a run's report; --open shows it in the browser", "last --open"
     )
-    parser.add_argument("--open", action="store_true", help="open it in the browser")
+    parser.add_argument("--open", action="store_true", help="open the report in the browser")
     add_run(parser, "last")
 
 
 def runs(options: Namespace) -> int:
     """List runs, or pin, unpin or name one."""
-    places = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
-    filters = [override for override in options.overrides if override not in places]
+    locations = [word for word in options.overrides if word.startswith(("store=", "remote=", "remote."))]
+    filters = [override for override in options.overrides if override not in locations]
     filters += [f"model={options.model}"] if options.model else []
-    known, tell = _remembered(Namespace(**{**vars(options), "overrides": places}))
-    for event, wanted in (("pinned", options.pin), ("unpinned", options.unpin)):
-        if wanted is not None:
-            tell(history.chosen(known(), wanted).id, event)
+    read_runs, record_event = _history_access(Namespace(**{**vars(options), "overrides": locations}))
+    for event, selector in (("pinned", options.pin), ("unpinned", options.unpin)):
+        if selector is not None:
+            record_event(history.select(read_runs(), selector).id, event)
     if options.name is not None:
-        wanted, _, name = options.name.partition("=")
+        selector, _, name = options.name.partition("=")
         if not name:
             raise ConfigError([Problem("--name", options.name, "must be RUN=NAME")])
-        tell(history.chosen(known(), wanted).id, "named", name=name)
+        record_event(history.select(read_runs(), selector).id, "named", name=name)
     if options.all or options.json or options.remote or filters or options.since is not None:
-        found = known()
-        records, total = _chosen(list(found.values()), filters, options.since), len(found)
-        fitting = len(records)
+        recorded = read_runs()
+        records, total = _filter(list(recorded.values()), filters, options.since), len(recorded)
+        num_matching = len(records)
     else:
-        found, fitting = history.newest(store_of(options).root, NEWEST)
-        records, total = list(found.values()), fitting
+        recorded, num_matching = history.newest(store_of(options).root, NEWEST)
+        records, total = list(recorded.values()), num_matching
     shown = records if options.all else records[-NEWEST:]
     if options.json:
-        print(json.dumps([asdict(record) for record in records], indent=1))
+        print(as_json([asdict(record) for record in records]))
         return Exit.DONE
     table = Table("run", "state", "took", "accuracy", "overrides", "kept")
     for record in shown:
-        kept = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
+        retention = ", ".join(filter(None, [record.name, "pinned" if record.pinned else None]))
         overrides = " ".join([record.options, *record.overrides]).strip()
-        table.add_row(record.id, record.outcome, record.took, _accuracy(record), overrides, kept)
+        table.add_row(record.id, record.outcome, record.duration, _accuracy(record), overrides, retention)
     if not records:
         print(f"none of {total} runs fits" if total else "no runs are recorded")
         return Exit.DONE
     console().print(table)
-    if fitting > len(shown):
-        print(f"{fitting - len(shown)} older runs are not shown: --all")
+    if num_matching > len(shown):
+        print(f"{num_matching - len(shown)} older runs are not shown: --all")
     return Exit.DONE
 
 
 def _moment(text: str) -> float:
-    """Unix time of a date, or of so many minutes, hours or days ago."""
+    """Parse a date, or a number of minutes, hours or days ago; return the Unix time, seconds."""
     ago = re.fullmatch(r"(\d{1,6})([mhd])", text)
     if ago:
         return time.time() - int(ago[1]) * {"m": 60, "h": 3600, "d": 86400}[ago[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"{text}: must be a date, or a number of m, h or d") from error
 
 
-def _chosen(records: Sequence[Record], filters: Sequence[str], since: float | None) -> list[Record]:
-    """The runs whose configurations have all of some values, each KEY=VALUE; a group's value is its name.
+def _filter(records: Sequence[Record], filters: Sequence[str], since: float | None) -> list[Record]:
+    """Return the runs since a time whose configurations match all filters.
+
+    Args:
+        records: the runs.
+        filters: KEY=VALUE each; the value of a group is its name.
+        since: Unix time, seconds; None: no limit.
 
     Raises:
-        ConfigError: a key that no run has.
+        ConfigError: no run has a key.
     """
     chosen = [record for record in records if since is None or record.started >= since]
     for override in filters:
         key, _, value = override.partition("=")
-        shown = [_shown(record.config, key) for record in chosen]
-        if chosen and set(shown) == {None}:
+        values = [_value_text(record.config, key) for record in chosen]
+        if chosen and set(values) == {None}:
             rule = "is a key of none of these runs"
             raise ConfigError([Problem(key, value, rule, "`grpoflow show` and `diff` tell a run's keys")])
-        chosen = [record for record, text in zip(chosen, shown, strict=True) if _same(text, value)]
+        chosen = [record for record, text in zip(chosen, values, strict=True) if _is_equal(text, value)]
     return chosen
 
 
-def _shown(value: Any, key: str) -> str | None:
-    """What stands at a key, as it is typed; None where nothing does."""
+def _value_text(value: Any, key: str) -> str | None:
+    """Return the value at a key, written as in an override; None if the key does not exist."""
     for step in key.split("."):
         value = value.get(step) if isinstance(value, Mapping) else None
     if isinstance(value, Mapping):
@@ -141,35 +148,35 @@ def _shown(value: Any, key: str) -> str | None:
     return None if value is None else as_override(value)
 
 
-def _same(shown: str | None, typed: str) -> bool:
+def _is_equal(text: str | None, expected: str) -> bool:
     try:
-        return float(shown or "") == float(typed)  # 0.0001 and 1e-4
+        return float(text or "") == float(expected)  # 0.0001 and 1e-4
     except ValueError:
-        return shown == typed
+        return text == expected
 
 
-def _remembered(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:
-    """How to ask for the runs of the store or of its remote, and how to tell an event of one."""
+def _history_access(options: Namespace) -> tuple[Callable[[], dict[str, Record]], Callable[..., object]]:
+    """Return the functions that read all runs and record an event, in the store or on the remote."""
     if not options.remote:
         root = store_of(options).root
         return functools.partial(history.runs, root), functools.partial(history.record, root)
-    from pipeline.cli.remote import place_of
+    from pipeline.cli.remote import connect
     from pipeline.store.remote import records
 
-    place, _ = place_of(options)
-    return functools.partial(records.runs, place), functools.partial(records.add, place)
+    remote, _ = connect(options)
+    return functools.partial(records.runs, remote), functools.partial(records.add, remote)
 
 
 def show(options: Namespace) -> int:
-    """Show one run in full."""
+    """Show all recorded properties of a run."""
     root = store_of(options).root
     record = history.find(root, options.run)
     if options.json:
-        print(json.dumps(asdict(record), indent=1))
+        print(as_json(asdict(record)))
         return Exit.DONE
     print(f"run        {record.id}{f' ({record.name})' if record.name else ''}")
     print(f"started    {time.strftime('%Y-%m-%d %H:%M:%S %z', time.localtime(record.started))}")
-    print(f"state      {record.outcome}, took {record.took or 'unknown'}")
+    print(f"state      {record.outcome}, took {record.duration or 'unknown'}")
     print(f"overrides  {' '.join(record.overrides) or '(none)'}")
     if record.options:
         print(f"options    {record.options}")
@@ -180,19 +187,21 @@ def show(options: Namespace) -> int:
     for artifact in record.artifacts.values():
         absent = "" if (root / artifact / "manifest.json").exists() else "  (not there)"
         print(f"artifact   {root / artifact}{absent}")
+    if "tokenize" in record.artifacts:
+        summary.print_data(root / record.artifacts["tokenize"], console())
     return Exit.DONE
 
 
 def diff(options: Namespace) -> int:
     """Show how two runs differ: configuration, then result."""
     root = store_of(options).root
-    records = [history.find(root, wanted) for wanted in (options.run, options.other)]
+    records = [history.find(root, selector) for selector in (options.run, options.other)]
     table = Table("", *(record.id for record in records))
     sides = [{**flat(record.config), **flat(record.result, "result")} for record in records]
     keys = sorted(sides[0].keys() | sides[1].keys(), key=lambda key: (key.startswith("result"), key))
     if options.json:
         pairs = {key: [side.get(key) for side in sides] for key in keys}
-        print(json.dumps({key: pair for key, pair in pairs.items() if pair[0] != pair[1]}, indent=1))
+        print(as_json({key: pair for key, pair in pairs.items() if pair[0] != pair[1]}))
         return Exit.DONE
     for key in keys:
         left, right = (str(side[key]) if key in side else "—" for side in sides)
@@ -206,7 +215,7 @@ def diff(options: Namespace) -> int:
 
 
 def report(options: Namespace) -> int:
-    """Print the path of a run's report; open it when asked to."""
+    """Print the path of a run's report; with --open, open it in the browser."""
     root = store_of(options).root
     record = history.find(root, options.run or "last")
     page = root / record.artifact("report") / "index.html"

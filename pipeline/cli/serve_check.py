@@ -1,4 +1,4 @@
-"""`grpoflow serve-check`: whether a model that left the store answers elsewhere."""
+"""`grpoflow serve-check`: a check of an exported model in another inference program."""
 
 import importlib.util
 import json
@@ -11,19 +11,19 @@ from typing import Any
 
 from launch.errors import ProcessFailed
 from launch.process import child
-from pipeline.cli.command import Commands, exported, sections_of, store_of
+from pipeline.cli.command import Bounded, Commands, exported, sections_of, store_of
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import section
 from pipeline.config.load import derive
-from pipeline.errors import ConfigError, Exit, Problem, StoreError
+from pipeline.errors import Exit, StoreError
 from pipeline.plan.process import write_spec
 from pipeline.store import history
 from stages.report.text import neutral, shorten
 
 PROMPTS = ["What is 2 + 3?", "Name a colour.", "The capital of France is"]
-"""For a directory of which nothing else is known."""
+"""Default prompts for a directory that is not from a run."""
 SHOWN = 3
-"""Held-out prompts that are shown with their answers."""
+"""Number of held-out prompts that are printed with their answers."""
 SECTIONS = ("model", "rollout", "dataset", "tokenize")
 
 
@@ -32,53 +32,55 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "serve-check",
         serve_check,
-        "load an exported model and ask evaluate's prompts through its chat template (exit 1: it does not "
+        "load an exported model and answer evaluate's prompts through its chat template (exit 1: it does not "
         "load, or its accuracy is more than two standard errors from evaluate's)",
         "last --prompts 100 --program vllm",
         "DIR --prompt 'What is 2 + 3?'",
     )
     parser.set_defaults(run_is_optional=True)
     parser.add_argument("run", metavar="RUN|DIR", nargs="?", help="a run, or a Hugging Face directory")
-    parser.add_argument("--prompt", action="append", metavar="TEXT", help="ask this; may be repeated")
+    parser.add_argument("--prompt", action="append", metavar="TEXT", help="use this prompt; may be repeated")
     parser.add_argument(
-        "--prompts", type=int, metavar="N", help="ask the first N of evaluate's prompts (default: all)"
+        "--prompts",
+        type=Bounded(int, 1),
+        metavar="N",
+        help="use the first N of evaluate's prompts (default: all)",
     )
     parser.add_argument(
-        "--program", choices=("transformers", "vllm", "local"), help="default: transformers if there"
+        "--program", choices=("transformers", "vllm", "local"), help="default: transformers if installed"
     )
 
 
 def serve_check(options: Namespace) -> int:
-    """Load an exported model, ask it as training did, compare with what evaluate saw."""
-    if options.prompts is not None and options.prompts < 1:
-        raise ConfigError([Problem("--prompts", options.prompts, "must be 1 or more")])
-    wanted, program = options.run or "last", options.program or _program()
-    if Path(wanted).is_dir():
-        directory = Path(wanted)
-        values = _asking(program, options.prompt or PROMPTS)
-        reply = _serve(directory, {}, _foreign(directory, options), values)
-        return _answered(directory, program, reply)
+    """Load an exported model, let it answer evaluate's prompts, and compare its accuracy with evaluate's."""
+    source, program = options.run or "last", options.program or _program()
+    if Path(source).is_dir():
+        directory = Path(source)
+        request = _request(program, options.prompt or PROMPTS)
+        reply = _serve(directory, {}, _directory_config(directory, options), request)
+        return _report_answers(directory, program, reply)
     root = store_of(options).root
-    record = history.find(root, wanted)
+    record = history.find(root, source)
     directory, config = exported(root, record), sections_of(record, *SECTIONS)
     if options.prompt:
-        return _answered(directory, program, _serve(directory, {}, config, _asking(program, options.prompt)))
+        reply = _serve(directory, {}, config, _request(program, options.prompt))
+        return _report_answers(directory, program, reply)
     result, samples = _evaluated(root / record.artifact("evaluate"))
     count = min(options.prompts or result["prompts"], result["prompts"])
     inputs = {name: root / record.artifact(name) for name in ("tokenize", "fetch_dataset")}
-    for place in inputs.values():
-        if not place.is_dir():
-            raise StoreError(f"{place}: not there; bring it here (grpoflow pull), or give --prompt")
-    reply = _serve(directory, inputs, config, _asking(program, None, count))
-    return _compared(directory, program, reply, float(result["accuracy_grpo"]), samples)
+    for path in inputs.values():
+        if not path.is_dir():
+            raise StoreError(f"{path}: not there; bring it here (grpoflow pull), or give --prompt")
+    reply = _serve(directory, inputs, config, _request(program, None, count))
+    return _report_accuracy(directory, program, reply, float(result["accuracy_grpo"]), samples)
 
 
-def _asking(program: str, prompts: list[str] | None, count: int | None = None) -> dict[str, Any]:
+def _request(program: str, prompts: list[str] | None, count: int | None = None) -> dict[str, Any]:
     return {"program": program, "prompts": prompts, "count": count}
 
 
-def _answered(directory: Path, program: str, reply: Mapping[str, Any]) -> int:
-    """Of questions to which nobody knows the answers: whether it says anything."""
+def _report_answers(directory: Path, program: str, reply: Mapping[str, Any]) -> int:
+    """Print the answers to prompts without expected answers; exit code 1 if all are empty."""
     _show(reply, [])
     answered = sum(bool(answer.strip()) for answer in reply["answers"])
     print(
@@ -88,27 +90,28 @@ def _answered(directory: Path, program: str, reply: Mapping[str, Any]) -> int:
     return Exit.DONE if answered else Exit.FAILED
 
 
-def _compared(
+def _report_accuracy(
     directory: Path, program: str, reply: Mapping[str, Any], expected: float, samples: list[str]
 ) -> int:
+    """Print the accuracy; exit code 1 if it differs significantly from `expected`, evaluate's accuracy."""
     from stages.grpo.serve_check import differs
 
-    same = _show(reply, samples)
-    asked, right, otherwise = (reply[key] for key in ("asked", "right", "otherwise"))
-    # where evaluate saw nothing right, only the answers tell one model from another
-    good = not differs(right, asked, expected) and (expected > 0 or not samples or same > 0)
+    num_same = _show(reply, samples)
+    total, right, otherwise = (reply[key] for key in ("asked", "right", "otherwise"))
+    # if evaluate's accuracy was 0, only equal answers show that it is the same model
+    good = not differs(right, total, expected) and (expected > 0 or not samples or num_same > 0)
     if otherwise:
-        print(f"note: {otherwise} of {asked} prompts have other ids through the template than in training")
+        print(f"note: {otherwise} of {total} prompts have other ids through the template than in training")
     verdict = "as evaluate's" if good else "which differs from evaluate's"
     print(
         f"{'ok' if good else 'NOT ok'}: {directory} loads with {program}; through its chat template "
-        f"{right} of {asked} right ({right / asked:.3f}), {verdict} {expected:.3f}"
+        f"{right} of {total} right ({right / total:.3f}), {verdict} {expected:.3f}"
     )
     return Exit.DONE if good else Exit.FAILED
 
 
 def _show(reply: Mapping[str, Any], samples: list[str]) -> int:
-    """The first prompts and answers, and whether evaluate saw these; how many it did."""
+    """Print the first prompts and answers; return how many answers equal evaluate's `samples`."""
     for number, (prompt, answer) in enumerate(zip(reply["prompts"], reply["answers"], strict=True)):
         if samples and number == SHOWN:
             break
@@ -120,18 +123,23 @@ def _show(reply: Mapping[str, Any], samples: list[str]) -> int:
 
 
 def _serve(
-    directory: Path, inputs: Mapping[str, Path], config: Mapping[str, Any], asking: Mapping[str, Any]
+    directory: Path, inputs: Mapping[str, Path], config: Mapping[str, Any], request: Mapping[str, Any]
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="serve-check-") as scratch:
-        place = Path(scratch)
-        told = {**{name: config[name] for name in SECTIONS}, "serve_check": asking}
-        arguments = write_spec(place, "serve_check", told, {"model": directory.absolute(), **inputs})
-        program = [sys.executable, *arguments]
+    """Load the model in a child process and generate; return its answers.json.
+
+    Raises:
+        StoreError: the process failed.
+    """
+    with tempfile.TemporaryDirectory(prefix="serve-check-") as temporary:
+        scratch = Path(temporary)
+        values = {**{name: config[name] for name in SECTIONS}, "serve_check": request}
+        inputs = {"model": directory.absolute(), **inputs}
+        program = [sys.executable, *write_spec(scratch, "stages.grpo.serve_check", values, inputs)]
         try:
-            child.run(program, job=scratch, log=place / "log")
+            child.run(program, job=temporary, log=scratch / "log")
         except ProcessFailed as error:
             raise StoreError(f"{directory}: does not serve\n" + "\n".join(error.tail)) from error
-        return dict(json.loads((place / "answers.json").read_text(encoding="utf-8")))
+        return dict(json.loads((scratch / "answers.json").read_text(encoding="utf-8")))
 
 
 def _program() -> str:
@@ -139,15 +147,15 @@ def _program() -> str:
     return "transformers" if installed else "local"
 
 
-def _foreign(directory: Path, options: Namespace) -> dict[str, Any]:
-    """Sections for a directory that no run made: its own config.json, the rest from the configuration."""
+def _directory_config(directory: Path, options: Namespace) -> dict[str, Any]:
+    """Return the configuration for a directory that is not from a run, with `model` from its config.json."""
     values = derive(compose_cached(options.overrides, options.config_dir))
     values["model"] |= section(directory, "RUN|DIR", "see `grpoflow runs`")
     return values
 
 
 def _evaluated(artifact: Path) -> tuple[dict[str, Any], list[str]]:
-    """Result of evaluate, and the first answers that it saw."""
+    """Return the result of evaluate, and the first answers of its trained model."""
     try:
         result = json.loads((artifact / "result.json").read_text(encoding="utf-8"))
         lines = (artifact / "samples.jsonl").read_text(encoding="utf-8").splitlines()[:SHOWN]

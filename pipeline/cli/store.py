@@ -1,85 +1,82 @@
-"""`grpoflow verify` and `gc`: whether the store is whole, and what of it nobody needs."""
+"""`grpoflow verify` and `gc`: damage in the store, and removal of what no retained run needs."""
 
-import json
-import sys
 from argparse import Namespace
 from dataclasses import asdict
 
-from pipeline.cli.command import Commands, store_of
+from pipeline.cli.command import Bounded, Commands, store_of
+from pipeline.config.load import load
 from pipeline.errors import Exit
 from pipeline.store import collect
 from pipeline.store.verify import artifacts, checkpoints, quarantine
 from pipeline.store.verify import verify as find_damage
+from pipeline.terminal import as_json, show_status
 
 
 def register(commands: Commands) -> None:
-    """Add the commands that look after a store."""
+    """Add `verify` and `gc`."""
     check = "check every artifact of the store (exit 1: damage found)"
     parser = commands.add("verify", verify, check, "--deep store=/data/store")
     parser.add_argument("--deep", action="store_true", help="compare every file with its digest")
     parser.add_argument(
-        "--repair", action="store_true", help="move damaged artifacts away, to be built again"
+        "--repair",
+        action="store_true",
+        help="move damage to quarantine; the next run rebuilds it",
     )
-
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--remote", action="store_true", help="check the copies on the remote instead")
 
     parser = commands.add(
-        "gc", gc, "list what no kept run needs; with --delete, remove it", "--keep 3 --delete"
+        "gc", gc, "list what no retained run needs; with --delete, remove it", "--keep 3 --delete"
     )
     parser.add_argument(
-        "--keep", type=int, default=5, metavar="N", help="newest runs that are kept (default 5)"
+        "--keep",
+        type=Bounded(int, 0),
+        default=5,
+        metavar="N",
+        help="newest runs to retain (default 5)",
     )
-    parser.add_argument("--delete", action="store_true", help="remove it; without this nothing is touched")
-    parser.add_argument("--json", action="store_true", help="for programs: what could go, or went")
+    parser.add_argument("--delete", action="store_true", help="remove the listed directories")
     parser.add_argument(
-        "--remote", action="store_true", help="on the remote: condemn it first, and remove it the next time"
+        "--json", action="store_true", help="machine-readable output: what could be, or was, removed"
     )
     parser.add_argument(
-        "--grace",
-        type=float,
-        default=24.0,
-        metavar="HOURS",
-        help="on the remote: between the two (default 24)",
+        "--remote", action="store_true", help="on the remote; only artifacts older than remote.grace_days"
     )
 
 
 def verify(options: Namespace) -> int:
-    """Check every committed artifact, and what unfinished attempts go on from."""
+    """Check every committed artifact, and the checkpoints of unfinished attempts."""
     if options.remote:
         return _verify_remote(options)
     store = store_of(options)
-    say = _silent if options.json else print
+    print_line = _print_nothing if options.json else print
     total, unfinished, damaged = len(artifacts(store)), len(checkpoints(store)), []
-    for finding in find_damage(store, options.deep, _tell):
-        say(f"damaged {finding.path}: {finding.problem}")
+    for finding in find_damage(store, options.deep, _show_progress):
+        print_line(f"damaged {finding.path}: {finding.problem}")
         moved = quarantine(store, finding) if options.repair else None
         damaged.append({"path": finding.path, "problem": finding.problem, "moved_to": moved})
         if options.repair:
-            say(f"  moved to {moved}; the next run does that work again")
+            print_line(f"  moved to {moved}; the next run does that work again")
     more = f" and {unfinished} checkpoints of unfinished attempts" if unfinished else ""
-    say(f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
+    print_line(
+        f"{total} artifacts{more} checked{' by digest' if options.deep else ''}, {len(damaged)} damaged"
+    )
     if options.json:
         counts = {"artifacts": total, "checkpoints": unfinished, "deep": options.deep}
-        _print_json({**counts, "damaged": damaged})
+        print(as_json({**counts, "damaged": damaged}))
     return Exit.FAILED if damaged and not options.repair else Exit.DONE
 
 
-def _silent(text: str) -> None:
-    """In place of print, where programs read."""
+def _print_nothing(text: str) -> None:
+    """Replace print for machine-readable output."""
 
 
-def _print_json(values: object) -> None:
-    print(json.dumps(values, indent=1, default=str))
-
-
-def _tell(path: object) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\033[Kchecking {path}", end="", file=sys.stderr, flush=True)
+def _show_progress(path: object) -> None:
+    show_status(f"checking {path}")
 
 
 def gc(options: Namespace) -> int:
-    """List, and with --delete remove, what no kept run needs."""
+    """List, and with --delete remove, what no retained run needs."""
     if options.remote:
         return _gc_remote(options)
     store = store_of(options)
@@ -87,61 +84,60 @@ def gc(options: Namespace) -> int:
         print(f"{store.root}: no store there, nothing to collect")
         return Exit.DONE
     garbage = collect.collect(store, options.keep, options.delete) if store.root.is_dir() else []
-    unknown = collect.strangers(store)
+    unrecorded = collect.unrecorded(store)
     if options.json:
-        _print_json(
-            {"garbage": [asdict(item) for item in garbage], "deleted": options.delete, "left_alone": unknown}
-        )
+        items = [asdict(item) for item in garbage]
+        print(as_json({"garbage": items, "deleted": options.delete, "left_alone": unrecorded}))
         return Exit.DONE
     for item in garbage:
         print(f"{item.kind:10} {item.bytes / 2**20:10.1f} MiB  {item.path}")
     total = sum(item.bytes for item in garbage) / 2**20
     done = "removed" if options.delete else "could be removed (nothing was; add --delete)"
     print(f"{len(garbage)} directories, {total:.1f} MiB {done}")
-    if unknown:
-        print(f"{len(unknown)} artifacts that no recorded run made are left alone, {unknown[0]} among them")
+    if unrecorded:
+        count, first = len(unrecorded), unrecorded[0]
+        print(f"{count} artifacts that no recorded run made are left alone, {first} among them")
     return Exit.DONE
 
 
 def _verify_remote(options: Namespace) -> int:
-    """Check every whole copy on the remote; --repair lets the next push replace what is damaged."""
-    from pipeline.cli.remote import place_of
-    from pipeline.store.remote import upkeep
+    """Check every complete artifact on the remote; --repair removes damaged ones."""
+    from pipeline.cli.remote import connect
+    from pipeline.store.remote import deletion, upkeep
 
-    place, _ = place_of(options)
-    say = _silent if options.json else print
+    remote, _ = connect(options)
+    print_line = _print_nothing if options.json else print
     total, damaged = 0, []
-    for finding in upkeep.verify(place, options.deep):
+    for path, problem in upkeep.verify(remote, options.deep):
         total += 1
-        if finding is not None:
-            damaged.append({"path": finding.path, "problem": finding.problem, "condemned": options.repair})
-            say(f"damaged {place.url}/{finding.path}: {finding.problem}")
-            if options.repair:
-                upkeep.condemn(place, finding.path)
-                say("  condemned; the next push brings another copy")
-    say(f"{total} copies checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
+        if problem is None:
+            continue
+        damaged.append({"path": path, "problem": problem, "removed": options.repair})
+        print_line(f"damaged {path}: {problem}")
+        if options.repair:
+            with deletion.deleting(remote):
+                deletion.remove(remote, path)
+            print_line("  removed; push it again")
+    print_line(f"{total} artifacts checked{' by digest' if options.deep else ''}, {len(damaged)} damaged")
     if options.json:
-        _print_json({"copies": total, "deep": options.deep, "damaged": damaged})
+        print(as_json({"artifacts": total, "deep": options.deep, "damaged": damaged}))
     return Exit.FAILED if damaged and not options.repair else Exit.DONE
 
 
 def _gc_remote(options: Namespace) -> int:
-    from pipeline.cli.remote import place_of
+    """List, and with --delete remove, old artifacts on the remote that no retained run needs."""
+    from pipeline.cli.remote import connect
     from pipeline.store.remote import upkeep
 
-    place, _ = place_of(options)
-    doomed = upkeep.collect(place, options.keep, options.grace * 3600, options.delete)
+    remote, _ = connect(options)
+    days = load(options.overrides, options.config_dir).remote.grace_days
+    garbage = upkeep.collect(remote, options.keep, days * 86_400, options.delete)
     if options.json:
-        _print_json({"copies": [asdict(item) for item in doomed], "deleted": options.delete})
+        print(as_json({"garbage": [asdict(item) for item in garbage], "deleted": options.delete}))
         return Exit.DONE
-    for item in doomed:
-        then = "removed" if item.goes else "waits" if item.is_marked else "condemned"
-        print(
-            f"{then if options.delete or then == 'waits' else f'to be {then}':16} {item.path}  ({item.why})"
-        )
-    gone = sum(item.goes for item in doomed)
-    done = "" if options.delete else "; nothing was touched (add --delete)"
-    print(
-        f"{len(doomed)} copies at {place.url}, {gone} of them condemned {options.grace:g} h ago or more{done}"
-    )
+    for item in garbage:
+        print(f"{item.bytes / 2**20:10.1f} MiB  {item.path}  ({item.reason})")
+    total = sum(item.bytes for item in garbage) / 2**20
+    done = "removed from" if options.delete else "could be removed (nothing was; add --delete) from"
+    print(f"{len(garbage)} artifacts older than {days:g} days, {total:.1f} MiB, {done} {remote.url}")
     return Exit.DONE

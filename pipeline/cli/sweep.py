@@ -1,9 +1,9 @@
-"""`grpoflow sweep`."""
+"""`grpoflow sweep`: several configurations (points) as one graph."""
 
 from argparse import Namespace
 
-from pipeline.cli.command import Commands, add_configuration, add_target, target_of
-from pipeline.sweep.build import Asked
+from pipeline.cli.command import Bounded, Commands, add_configuration, add_target, target_of
+from pipeline.sweep.build import SweepOptions
 from pipeline.sweep.expand import expand
 
 
@@ -12,21 +12,27 @@ def register(commands: Commands) -> None:
     parser = commands.add(
         "sweep",
         sweep,
-        "run many points as one graph; what they share runs once",
+        "run several configurations (points) as one graph; shared stages run once",
         "-m train.beta=0.0,0.01 seed=0,1",
     )
     add_configuration(parser)
     add_target(parser)
-    parser.add_argument("-m", "--multirun", action="store_true", help="as Hydra spells it; implied")
-    parser.add_argument("--plan", action="store_true", help="show the merged graph; starts nothing")
-    parser.add_argument("--json", action="store_true", help="with --plan, for programs: a line per point")
     parser.add_argument(
-        "--cards", type=int, metavar="N", help="cards of this machine (default: largest point)"
+        "-m", "--multirun", action="store_true", help="implied; accepted for compatibility with Hydra"
+    )
+    parser.add_argument("--plan", action="store_true", help="show the merged graph without starting it")
+    parser.add_argument(
+        "--json", action="store_true", help="with --plan: machine-readable output, a line per point"
+    )
+    parser.add_argument(
+        "--cards",
+        type=Bounded(int, 1, 1 << 20),
+        metavar="N",
+        help="cards of this machine (default: largest point)",
     )
 
 
 def sweep(options: Namespace) -> int:
-    """Many points as one graph."""
-    target, brought = target_of(options), options.brought
-    asked = Asked(options.cards, options.plan, options.json, options.config_dir, target, brought)
-    return expand(options.overrides, asked)
+    """Run or plan the points of a sweep as one graph."""
+    request = SweepOptions(options.cards, options.plan, options.json, options.config_dir, target_of(options))
+    return expand(options.overrides, request)

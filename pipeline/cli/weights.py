@@ -1,4 +1,4 @@
-"""`grpoflow strategy`, `convert`, `split`, `merge` and `reshard`: tools on weights, without a store."""
+"""`grpoflow strategy`, `convert`, `split`, `merge` and `reshard`: weight tools that need no store."""
 
 import argparse
 import contextlib
@@ -15,15 +15,16 @@ from stages.base.layout import ROLES, RoleLayout
 from stages.base.reader import read
 from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
+from stages.weights.index import unused_index
 
 DTYPES = ("bfloat16", "float16", "float32")  # bf16, fp16, fp32 are understood too
 RANKS = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 MOST_RANKS = 1 << 20
-"""More than any layout has; a list of more would fill the memory before anybody looks at it."""
+"""Upper limit for --ranks, so that a typo such as 0-9999999 does not fill the memory."""
 
 
 def register(commands: Commands) -> None:
-    """Add the tools on weights."""
+    """Add the weight tools."""
     parser = commands.add(
         "strategy",
         strategy,
@@ -35,28 +36,32 @@ def register(commands: Commands) -> None:
     parser.add_argument("--role", choices=ROLES, default="train")
     parser.add_argument("--names", choices=("mindformers", "mindrlhf"), default="mindformers")
 
-    rename = "rename a Hugging Face checkpoint to mindformers' names"
-    parser = commands.add("convert", convert, rename, "SRC_HF_DIR OUT_DIR", tidies=True)
+    help_text = "convert a Hugging Face checkpoint to mindformers' parameter names"
+    parser = commands.add("convert", convert, help_text, "SRC_HF_DIR OUT_DIR", tidies=True)
     _add_paths(parser, "source", "out")
     parser.add_argument("--qkv-concat", action="store_true", help="fuse q, k, v and gate, up")
     _add_format(parser)
     add_dtype(parser)
 
-    cut = "cut a complete checkpoint into rank directories"
-    parser = commands.add("split", split, cut, "SRC_DIR STRATEGY OUT_DIR --ranks 0-7", tidies=True)
+    help_text = "split a complete checkpoint into rank directories"
+    parser = commands.add("split", split, help_text, "SRC_DIR STRATEGY OUT_DIR --ranks 0-7", tidies=True)
     _add_paths(parser, "source", "strategy", "out")
     _add_ranks(parser)
     _add_format(parser)
     add_dtype(parser)
 
     parser = commands.add(
-        "merge", merge, "put rank directories together", "SRC_RANK_DIR STRATEGY OUT_DIR", tidies=True
+        "merge",
+        merge,
+        "merge rank directories into a complete checkpoint",
+        "SRC_RANK_DIR STRATEGY OUT_DIR",
+        tidies=True,
     )
     _add_paths(parser, "source", "strategy", "out")
     add_dtype(parser)
 
-    turn = "turn rank directories of one layout into another's"
-    parser = commands.add("reshard", reshard, turn, "SRC_RANK_DIR SRC DST OUT_DIR", tidies=True)
+    help_text = "convert rank directories from one layout to another"
+    parser = commands.add("reshard", reshard, help_text, "SRC_RANK_DIR SRC DST OUT_DIR", tidies=True)
     _add_paths(parser, "source", "source_strategy", "target_strategy", "out")
     _add_ranks(parser)
     _add_format(parser)
@@ -72,17 +77,19 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ranks", metavar="0-7", help="only these ranks: one node's share")
+    parser.add_argument("--ranks", metavar="0-7", help="only these ranks, for example those of one node")
 
 
 def add_dtype(parser: argparse.ArgumentParser) -> None:
-    """Add what tensors are cast to."""
-    parser.add_argument("--dtype", choices=DTYPES, type=_dtype, help="cast; default: keep")
+    """Add --dtype."""
+    parser.add_argument(
+        "--dtype", choices=DTYPES, type=_dtype, help="cast tensors to this type (default: unchanged)"
+    )
 
 
 def strategy(options: Namespace) -> int:
     """Write strategy files of one role."""
-    from stages.weights.strategy.stage import write_strategy  # here and below: help need not load it
+    from stages.weights.strategy.stage import write_strategy  # imports numpy, which --help does not need
 
     values = values_of(options)
     model = read(ModelConfig, values["model"], "model")
@@ -96,53 +103,61 @@ def strategy(options: Namespace) -> int:
 
 
 def convert(options: Namespace) -> int:
-    """Write a Hugging Face directory under mindformers' names."""
+    """Convert a Hugging Face directory to mindformers' parameter names."""
     from stages.weights.convert import convert_directory
 
-    with shown_bytes("convert") as tell:
+    warn_unused_index(options.source)
+    with byte_progress("convert") as on_progress:
         convert_directory(
-            options.source, options.out, options.qkv_concat, options.dtype, tell, options.format
+            options.source, options.out, options.qkv_concat, options.dtype, on_progress, options.format
         )
     return Exit.DONE
 
 
+def warn_unused_index(directory: Path) -> None:
+    """Warn if a Hugging Face directory has an index of weights that are not read."""
+    if text := unused_index(directory):
+        print(f"warning: {text}", file=sys.stderr)
+
+
 def split(options: Namespace) -> int:
-    """Cut a complete checkpoint into rank directories."""
+    """Split a complete checkpoint into rank directories."""
     from stages.weights.split import split_directory
 
+    warn_unused_index(options.source)
     ranks = parse_ranks(options.ranks)
-    with shown_bytes("split") as tell:
+    with byte_progress("split") as on_progress:
         split_directory(
-            options.source, options.strategy, options.out, ranks, options.dtype, tell, options.format
+            options.source, options.strategy, options.out, ranks, options.dtype, on_progress, options.format
         )
     return Exit.DONE
 
 
 def merge(options: Namespace) -> int:
-    """Put rank directories together."""
+    """Merge rank directories into a complete checkpoint."""
     from stages.weights.complete import merge_directory
 
-    with shown_bytes("merge") as tell:
-        merge_directory(options.source, options.strategy, options.out, options.dtype, tell)
+    with byte_progress("merge") as on_progress:
+        merge_directory(options.source, options.strategy, options.out, options.dtype, on_progress)
     return Exit.DONE
 
 
 def reshard(options: Namespace) -> int:
-    """Turn rank directories of one layout into another's."""
+    """Convert rank directories from one layout to another."""
     from stages.weights.split import reshard_directory
 
     strategies = (options.source_strategy, options.target_strategy)
     ranks = parse_ranks(options.ranks)
-    with shown_bytes("reshard") as tell:
-        reshard_directory(options.source, *strategies, options.out, ranks, tell, options.format)
+    with byte_progress("reshard") as on_progress:
+        reshard_directory(options.source, *strategies, options.out, ranks, on_progress, options.format)
     return Exit.DONE
 
 
 def parse_ranks(text: str | None) -> Sequence[int] | None:
-    """`0-7`, `0,2,5` or both; None: all.
+    """Parse ranks such as `0-7` or `0,2,5-7`; None means all ranks.
 
     Raises:
-        ConfigError: anything else.
+        ConfigError: the text has another form or lists too many ranks.
     """
     if text is None:
         return None
@@ -161,8 +176,8 @@ def parse_ranks(text: str | None) -> Sequence[int] | None:
 
 
 @contextlib.contextmanager
-def shown_bytes(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar in bytes on a terminal, nothing elsewhere."""
+def byte_progress(name: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar in bytes if stderr is a terminal; yields the callback (done, total)."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     columns = (TextColumn(name), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())

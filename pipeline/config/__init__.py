@@ -1,1 +1,1 @@
-"""One run's configuration: composed by Hydra, derived, typed, and checked against every rule."""
+"""Configuration of one run: composed by Hydra, derived, typed, and checked against all rules."""

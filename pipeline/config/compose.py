@@ -1,6 +1,6 @@
-"""From overrides to a resolved plain configuration, through Hydra.
+"""Composition of overrides into a resolved plain configuration by Hydra.
 
-Layout names need no file: hydra_plugins/grpoflow/layout_names.py makes them known to Hydra.
+Layout names need no file: hydra_plugins/grpoflow/layout_names.py provides them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from pipeline.config import remote
 from pipeline.config.kept import Kept
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
+from stages.base.redact import redact
 
-VALUE = re.compile(r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)=")  # a dot, or a key that is no group
+VALUE = re.compile(
+    r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)="
+)  # a key with a dot, or one that is not a group
 ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*(?:,\s*[\w./-]*\s*)?\}")
-"""A variable by its literal name, with a literal default: names no key."""
+"""Reference to an environment variable with a literal name and default, which refers to no key."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
 
     Args:
         overrides: Hydra's grammar: `train.beta=0.02`, `model=qwen2_5_7b`, `+a=1`, `~b`.
-        config_dir: a directory of the user's own groups: adds choices to the built-in ones.
+        config_dir: directory with the user's config groups, which add choices to the built-in ones.
 
     Returns:
         The resolved configuration as plain dicts, lists and scalars.
@@ -54,16 +57,19 @@ class Composer:
         self.kept = Kept()
 
     def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """As the function of that name."""
+        """Same as the function compose, but configuration files are read once."""
         overrides = [remote.as_override(override) for override in overrides]
+        from pipeline.config import refused  # here and below: importing Hydra takes as long as a no-op run
+
+        if broken := list(refused.problems(overrides, config_roots(self._config_dir))):
+            raise ConfigError(broken)
         values = self._compose(overrides)
-        refused = list(remote.problems(values.get("remote")))
-        if refused:  # here: a secret in an address must not reach the cache of composed configurations
-            raise ConfigError(refused)
+        if broken := list(remote.problems(values.get("remote"))):
+            raise ConfigError(broken)  # here: a secret must not reach the cache of composed configurations
         return values
 
     def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        from hydra.errors import HydraException  # here, because importing Hydra takes as long as a no-op run
+        from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
@@ -79,9 +85,9 @@ class Composer:
                 return quick
             config = copy.deepcopy(config)
             _set_values(config, values)
-            whole: Any = OmegaConf.to_container(config, resolve=True)
-            return dict(whole)
-        except (HydraException, OmegaConfBaseException) as error:
+            container: Any = OmegaConf.to_container(config, resolve=True)
+            return dict(container)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
             raise ConfigError([_explain(str(error), overrides, self._config_dir)]) from error
 
 
@@ -128,13 +134,13 @@ class Resolved:
         return changed
 
 
-def _touch(key: str, other: str) -> bool:
-    """Whether one of two dotted keys holds the other."""
-    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+def _touch(first: str, second: str) -> bool:
+    """Return True if two dotted keys are equal or one contains the other."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
 
 
 def _leaves(values: Any) -> Iterator[Any]:
-    """What stands in mappings and lists and is neither."""
+    """Yield the leaves of nested mappings and lists."""
     if isinstance(values, (dict, list)):
         for value in values.values() if isinstance(values, dict) else values:
             yield from _leaves(value)
@@ -144,10 +150,10 @@ def _leaves(values: Any) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _scalar(override: str) -> tuple[str, Any] | None:
-    """Key and value of KEY=VALUE whose value is a scalar without references; None: it is something else.
+    """Return key and value of an override that sets a scalar without references; None for any other.
 
     Raises:
-        HydraException: malformed.
+        HydraException: the override is malformed.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -161,10 +167,10 @@ def _scalar(override: str) -> tuple[str, Any] | None:
 
 @functools.lru_cache(maxsize=64)
 def _choices(overrides: tuple[str, ...], config_dir: Path | None, state: object) -> Any:
-    """Hydra's own composition, not yet resolved: choices of groups, additions and deletions.
+    """Compose with Hydra the choices of groups, additions and deletions; the result is not resolved.
 
-    Values are set afterwards, as Hydra itself does, so that the points of a sweep that choose the
-    same share it: it takes 100 ms, setting values takes 10. `state` makes a changed file count.
+    Values are set afterwards, as in Hydra itself. Points of a sweep with the same choices share the result,
+    because composing takes 100 ms and setting values 10 ms. A changed `state` invalidates cached results.
     """
     import hydra
     from hydra.core.global_hydra import GlobalHydra
@@ -174,19 +180,19 @@ def _choices(overrides: tuple[str, ...], config_dir: Path | None, state: object)
         if not config_dir.is_dir():
             raise ConfigError([Problem("--config-dir", config_dir, "must be a directory")])
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    GlobalHydra.instance().clear()  # a task composed inside @hydra.main would be refused otherwise
+    GlobalHydra.instance().clear()  # Hydra refuses a second composition inside @hydra.main otherwise
     with hydra.initialize_config_module("conf", version_base="1.3"):
         return hydra.compose("config", overrides=arguments)
 
 
 def _state(config_dir: Path | None) -> object:
-    """Names, sizes and times of every config file."""
+    """Return names, sizes and modification times of all config files."""
     return tuple((name, *file_state(file.stat())) for name, file in config_files(config_dir).items())
 
 
 def config_files(config_dir: Path | None) -> dict[str, Path]:
-    """Every file that composing may read, by a name that tells its place; links are followed, as by Hydra."""
-    roots = [Path(__file__).parents[2] / "conf", *([config_dir] if config_dir else [])]
+    """Return the files that composition may read, by number of the root and relative path; follows links."""
+    roots = config_roots(config_dir)
     return {
         f"{number}/{file.relative_to(root)}": file
         for number, root in enumerate(roots)
@@ -194,24 +200,29 @@ def config_files(config_dir: Path | None) -> dict[str, Path]:
     }
 
 
+def config_roots(config_dir: Path | None) -> list[Path]:
+    """Return the directories of config groups."""
+    return [Path(__file__).parents[2] / "conf", *([config_dir] if config_dir else [])]
+
+
 def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """YAML files in and below a directory, in a fixed order; a link back to where it stands ends there."""
-    here = directory.resolve()
-    if here in above:
+    """Yield the YAML files below a directory in a fixed order; does not follow links to its parents."""
+    resolved = directory.resolve()
+    if resolved in above:
         return
     try:
         paths = sorted(directory.iterdir())
-    except OSError:  # Hydra tells what it can't find
+    except OSError:  # Hydra reports what it cannot find
         return
     for path in paths:
         if path.is_dir():
-            yield from _below(path, above | {here})
+            yield from _below(path, above | {resolved})
         elif path.suffix in (".yaml", ".yml") and path.is_file():
             yield path
 
 
 def _set_values(config: Any, overrides: Sequence[str]) -> None:
-    """What Hydra does with KEY=VALUE that is no choice of a group (config_loader_impl.py, 1.3.8)."""
+    """Set values in a composed configuration as Hydra 1.3.8 does (config_loader_impl.py)."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import ConfigCompositionException
     from omegaconf import OmegaConf
@@ -227,7 +238,7 @@ def _set_values(config: Any, overrides: Sequence[str]) -> None:
 
 
 def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) -> Problem:
-    """One Problem out of Hydra's several lines."""
+    """Return Hydra's message of several lines as a Problem."""
     unknown = re.search(r"Could not override '([^']+)'", message)
     if unknown and overrides:
         key = unknown.group(1)
@@ -249,14 +260,10 @@ def _explain(message: str, overrides: Sequence[str], config_dir: Path | None) ->
         return Problem(choice.group(1), choice.group(2), "no such choice", f"known: {', '.join(options)}")
     return Problem(
         "overrides",
-        _without_passwords(" ".join(overrides)),
-        _without_passwords(" ".join(lines[:3])),
+        redact(" ".join(overrides)),
+        redact(" ".join(lines[:3])),
         "Hydra's grammar: KEY=VALUE, +KEY=VALUE, ~KEY",
     )
-
-
-def _without_passwords(text: str) -> str:
-    return re.sub(r"//[^/@\s]+@", "//…@", text)
 
 
 def _keys(values: Any, prefix: str = "") -> list[str]:

@@ -1,8 +1,8 @@
-"""Composed configurations, remembered, because importing Hydra takes longer than a run with nothing to do.
+"""Cache of composed configurations, because importing Hydra takes longer than a run with nothing to do.
 
-An entry is found by everything that composing reads: the overrides, the content of every config
-file, the environment variables that these name, and the versions of the code. What cannot be known
-that way (any resolver but oc.env with a literal name and default) is composed anew each time.
+The key covers everything that composition reads: the overrides, the content of all config files, the
+environment variables that these name, and the versions of the code. Configurations with any resolver other
+than oc.env with a literal name and default are not cached.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from pipeline.config.disk_cache import recall, remember
 
 FORMAT = 1
 VERSIONS = {"hydra": "__init__.py", "omegaconf": "version.py"}
-"""Package -> its file that says which version it is: reading both takes a tenth of asking for metadata."""
-# ${key} and ${a.b} are pure; ${name:...} calls a resolver.
+"""Package -> its file with the version; reading both takes a tenth of the time of importlib.metadata."""
+# ${key} and ${a.b} read only the configuration; ${name:...} calls a resolver
 RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
 PURE = frozenset({"oc.select"})  # reads the configuration itself
 KIND = "compose"
 
 
 def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """As `compose`, from the cache where an entry fits.
+    """Same as `compose`, but return a cached result if there is one.
 
     Raises:
-        ConfigError: as `compose`; failures are never remembered.
+        ConfigError: same as `compose`; failures are not cached.
     """
     key = _key(overrides, config_dir)
     if key is None:
@@ -45,7 +45,7 @@ def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> 
 
 
 def _key(overrides: Sequence[str], config_dir: Path | None) -> str | None:
-    """Digest of all that composing reads; None when that cannot be known."""
+    """Return the digest of all that composition reads; None if the result cannot be cached."""
     files = _texts(config_dir)
     if files is None:
         return None
@@ -74,8 +74,8 @@ def _texts(config_dir: Path | None) -> dict[str, str] | None:
 
 
 def _code() -> Iterator[Path]:
-    """What composes: ours, and which versions of theirs."""
-    yield Path(__file__).with_name("compose.py")
+    """Yield the source files that composition depends on, with the version files of its packages."""
+    yield from (Path(__file__).with_name(name) for name in ("compose.py", "refused.py"))
     yield from sorted((Path(__file__).parents[2] / "hydra_plugins" / "grpoflow").glob("*.py"))
     for package, file in VERSIONS.items():
         spec = find_spec(package)

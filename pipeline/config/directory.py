@@ -1,4 +1,4 @@
-"""A Hugging Face directory that says itself which model it holds."""
+"""Model section derived from the config.json of a Hugging Face directory."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,35 +6,36 @@ from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 from stages.base.files import read_json
+from stages.models.config_keys import refused
 from stages.models.families import FAMILIES, recognised
 from stages.models.hf_config import described
 
-_BESIDES = ("max_position_embeddings", "initializer_range", "torch_dtype")
+_COPIED_KEYS = ("max_position_embeddings", "initializer_range", "torch_dtype")
 
 
-def alone(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """What `model.path=DIR` means where no model is named: family and shape of DIR's config.json.
+def complete_model(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Fill in family and shape from the config.json of model.path if no model is named.
 
-    Keys of the model section that are typed stay as they are typed.
+    Keys of the model section that were typed keep their values.
 
     Raises:
-        ConfigError: no config.json is there, or of no family that is known.
+        ConfigError: there is no config.json, or its family is unknown.
     """
     typed = {override.lstrip("+").partition("=")[0] for override in overrides}
     model = values.get("model")
-    named = {"model", "model.source", "model.name"} & typed
+    named = {"model", "model.source"} & typed
     if named or not isinstance(model, dict) or model.get("source") != "builtin" or not model.get("path"):
         return dict(values)
-    told = section(Path(str(model["path"])), "model.path", "give one, or name the model: model=qwen3_8b")
-    told = {key: value for key, value in told.items() if f"model.{key}" not in typed}
-    return {**values, "model": model | {"source": "local", "param_init_type": "bfloat16"} | told}
+    derived = section(Path(str(model["path"])), "model.path", "give one, or name the model: model=qwen3_8b")
+    derived = {key: value for key, value in derived.items() if f"model.{key}" not in typed}
+    return {**values, "model": model | {"source": "local", "param_init_type": "bfloat16"} | derived}
 
 
 def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:
-    """Keys of the model section that a directory's config.json says; its ids are read where they are needed.
+    """Return the model section's keys from a directory's config.json, without token ids.
 
     Raises:
-        ConfigError: it has none, or of no family that is known.
+        ConfigError: there is no config.json, its family is unknown, or one of its keys is not supported.
     """
     try:
         config = read_json(directory / "config.json")
@@ -49,6 +50,9 @@ def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:
         listed = config.get("architectures") or config.get("model_type")
         where = f"{directory / 'config.json'}: architectures"
         raise ConfigError([Problem(where, listed, f"must be one of {known}", "give such a model")])
-    config.setdefault("torch_dtype", config.get("dtype"))
-    told = {key: config[key] for key in _BESIDES if config.get(key) is not None}
-    return {"name": family.name, "family": family.name, **told, **described(config, family)}
+    if problems := refused(config, family, directory / "config.json"):
+        raise ConfigError(problems)
+    if config.get("dtype") is not None:  # transformers' newer name, which takes precedence
+        config["torch_dtype"] = config["dtype"]
+    copied = {key: config[key] for key in _COPIED_KEYS if config.get(key) is not None}
+    return {"name": family.name, "family": family.name, **copied, **described(config, family)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from stages.base.errors import as_override
 from stages.base.layout import ROLES
+from stages.fetch.config import has_test_file
 
 DEGREES = ("data_parallel", "model_parallel", "pipeline_stage", "context_parallel")
 
@@ -20,7 +21,7 @@ def give_way(values: Mapping[str, Any], overrides: Sequence[str]) -> tuple[dict[
     """
     typed = {override.lstrip("+").partition("=")[0] for override in overrides}
     changing = _Changing(dict(values), typed)
-    for way in (_warm_up, _samples, _addends, _checks, _held_out, _compat, _cards, _roles):
+    for way in (_dataset_source, _warm_up, _samples, _addends, _checks, _held_out, _compat, _cards, _roles):
         with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
             way(changing)
     return changing.values, tuple(changing.notes)
@@ -57,6 +58,28 @@ class _Changing:
         told = ", ".join(f"{key}={as_override(self[key])}" for key in because)
         taken = "it is derived" if value is None else f"{as_override(value)} is taken"
         self.notes.append(f"{path}={as_override(old)} gives way to {told}: {taken}")
+
+
+def _dataset_source(run: _Changing) -> None:
+    """Replace the built-in problems by the user's dataset, unless both are requested."""
+    keys = [f"dataset.{key}" for key in ("path", "test_path", "hub", "files")]
+    given = [key for key in keys if run[key] is not None]
+    requested = "dataset" in run.typed or run.typed_of("dataset.arith")
+    if run["dataset.source"] != "builtin" or requested or not given:
+        return
+    run.set("dataset.source", None, *given)
+    dataset = run["dataset"]
+    if dataset["source"] is not None:
+        return
+    # the sizes and the name are those of the built-in problems
+    replaced = {
+        "name": "local" if dataset["path"] is not None else "custom",
+        "arith": None,
+        "train_rows": None,
+    }
+    if dataset["path"] is not None and has_test_file(dataset["path"], dataset["test_path"]):
+        replaced["test_rows"] = None
+    dataset.update({key: value for key, value in replaced.items() if f"dataset.{key}" not in run.typed})
 
 
 def _warm_up(run: _Changing) -> None:

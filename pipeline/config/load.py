@@ -1,4 +1,4 @@
-"""The whole configuration, typed: Hydra's plain result, nulls derived, every rule checked."""
+"""The complete typed configuration: composed by Hydra, with nulls derived and all rules checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose import Composer
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import alone
+from pipeline.config.directory import complete_model
 from pipeline.config.give_way import give_way
 from pipeline.config.kept import Kept
 from pipeline.config.plain import plain
@@ -25,24 +25,24 @@ from stages.sections import Sections
 
 @dataclass(frozen=True)
 class Config(Sections):
-    """What stages read, and where and how the run computes."""
+    """Configuration of a run: the sections that stages read, and store, cards, launcher and remote."""
 
     store: Annotated[str, NotInIdentity()]
     """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
     cards: Positive
-    """Workers of the grpo stage; null takes what layout.train occupies."""
+    """Number of workers of the grpo stage; null for as many as layout.train occupies."""
     launcher: Annotated[LauncherConfig, NotInIdentity()]
     remote: Annotated[RemoteConfig, NotInIdentity()]
 
     def plain(self) -> dict[str, Any]:
-        """Plain data with normalised types: what is fingerprinted and handed to stages."""
+        """Return plain data with normalised types, which is fingerprinted and passed to stages."""
         return dict(plain(self))
 
 
 def load(
     overrides: Sequence[str], config_dir: Path | None = None, composer: Composer | None = None
 ) -> Config:
-    """Compose, derive, type and check a configuration; as `load_noted`, without its notes."""
+    """Same as `load_noted`, but without its notes."""
     return load_noted(overrides, config_dir, composer)[0]
 
 
@@ -52,18 +52,18 @@ def load_noted(
     """Compose, derive, type and check a configuration.
 
     Args:
-        overrides: Hydra's.
-        config_dir: the user's own config groups.
-        composer: of many points; None: composed by the cache on disk.
+        overrides: Hydra overrides.
+        config_dir: directory with the user's config groups.
+        composer: shared by the points of a sweep; None to use the cache on disk.
 
     Returns:
-        The configuration, and which defaults gave way to what was typed.
+        The configuration, and a note for each default that typed overrides changed.
 
     Raises:
-        ConfigError: with every problem that can be told apart, in one go.
+        ConfigError: the configuration is invalid; lists all problems.
     """
     values = composer.compose(overrides) if composer else compose_cached(overrides, config_dir)
-    values, notes = give_way(alone(values, overrides), overrides)
+    values, notes = give_way(complete_model(values, overrides), overrides)
     kept = composer.kept if composer else Kept()
     config = read(Config, derive(values), made=kept.sections)
     problems = rules.check(config, kept)
@@ -72,15 +72,15 @@ def load_noted(
     return config, notes
 
 
-def without_places(overrides: Sequence[str], engine: str) -> list[str]:
-    """Those that say what a model is: none that says where things lie, what a machine has, or who is told.
+def without_locations(overrides: Sequence[str], engine: str) -> list[str]:
+    """Return the overrides that are part of the identity of artifacts, without paths and machine settings.
 
     Args:
-        overrides: as they were typed.
-        engine: the run's, whose keys section engine has; where nobody knows it, none of them is told.
+        overrides: the typed overrides.
+        engine: the run's engine, which defines the keys of section engine; if empty, they are left out.
     """
 
-    def counts(override: str) -> bool:
+    def is_identity(override: str) -> bool:
         *sections, name = override.lstrip("+~").partition("=")[0].split(".")
         section: dict[str, Any] = {name: "typed"}
         for step in reversed(sections):
@@ -89,20 +89,20 @@ def without_places(overrides: Sequence[str], engine: str) -> list[str]:
             if not engine:
                 return False
             section["engine"]["name"] = engine
-        found: Any = identity(Config, section)
+        values: Any = identity(Config, section)
         for step in (*sections, name):
-            if not isinstance(found, Mapping) or step not in found:
+            if not isinstance(values, Mapping) or step not in values:
                 return False
-            found = found[step]
+            values = values[step]
         return True
 
-    return [override for override in overrides if counts(override)]
+    return [override for override in overrides if is_identity(override)]
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what follows from other values: sources, cards, degrees of generate and reference, split.roles.
+    """Fill in derived values: sources, cards, degrees of generate and reference, split.roles.
 
-    Values of a wrong type are left alone: reading the typed configuration reports them.
+    Values of a wrong type are ignored here: reading the typed configuration reports them.
     """
     derived = dict(plain(values))
     try:
@@ -137,7 +137,7 @@ def derive(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:
-    """pipeline_stage 1, train's model_parallel where the heads allow it, data_parallel for the rest."""
+    """Fill in null degrees: the largest possible model_parallel up to train's, then data_parallel."""
     heads = (model["num_attention_heads"], model["num_key_value_heads"])
     if role["model_parallel"] is None:
         fitting = (
@@ -147,17 +147,17 @@ def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: M
         )
         role["model_parallel"] = next(fitting)
     if role["data_parallel"] is None:
-        others = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
-        role["data_parallel"] = max(1, cards // others)
+        cards_per_replica = role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
+        role["data_parallel"] = max(1, cards // cards_per_replica)
 
 
 def _spread(layers: int, stages: int) -> list[int]:
-    """Where layers beyond equal shares go; empty when there are none.
+    """Return the additional layers of each pipeline stage; empty if all have the same number.
 
-    One each to inner stages first, for the outer two hold embedding and head besides.
+    Inner stages get them first, because the outer two also have the embedding and the head.
     """
-    rest = layers % stages
-    if rest == 0 or layers < stages:
+    remainder = layers % stages
+    if remainder == 0 or layers < stages:
         return []
     order = [*range(1, stages - 1), 0]
-    return [int(stage in order[:rest]) for stage in range(stages)]
+    return [int(stage in order[:remainder]) for stage in range(stages)]

@@ -1,54 +1,62 @@
-"""Section `remote`: a store that others share."""
+"""Section `remote`: a shared location for artifacts and run records of several stores."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+
+from annotated_types import Ge
 
 from pipeline.errors import Problem
 from stages.base.bounds import PositiveFloat
+from stages.base.redact import redact
 
 FORM = "must be a URL: file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST/DIR"
 SECRET = "holds a password or a query, which histories would show"  # noqa: S105
-ENVIRONMENT = "credentials belong into the environment or the cloud's own files"
+REMEDY = "put credentials into the environment or the cloud's own files"
 
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """Where artifacts are looked for before they are built, and pushed to after."""
+    """Remote from which artifacts are pulled instead of being built, and to which new ones are pushed."""
 
     url: str | None
-    """file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST[:PORT]/DIR, or what else fsspec knows; null: none.
-    remote=URL says the same; default $GRPOFLOW_REMOTE."""
+    """file:///DIR, s3://BUCKET/PREFIX, sftp://[USER@]HOST[:PORT]/DIR, or another URL of fsspec; null: none.
+    remote=URL means the same; default $GRPOFLOW_REMOTE."""
     push: Literal["on", "off", "stages"]
-    """What a run pushes of the artifacts that it commits: all, none, or those of `stages`."""
+    """Which artifacts a run pushes: all that it builds, none, or those of `stages`."""
     stages: tuple[str, ...]
-    """Pushed with push=stages; by default what is prepared without a card."""
+    """Stages for push=stages; by default those that need no accelerator."""
     endpoint: str | None
-    """Address of another server that speaks S3; null: what the environment or ~/.aws/config says."""
+    """Address of an S3 server other than AWS; null: taken from the environment or ~/.aws/config."""
     timeout_s: PositiveFloat
-    """Seconds after which one request, of 8 MiB at most, is given up. It is tried twice, and up to 5 times
-    where an error comes sooner. A run asks what is there, and whether a remote is back, twice for 15 s at
-    most, and goes on where nobody answers."""
+    """Time limit of a request in seconds; a request is tried three times."""
+    grace_days: Annotated[float, Ge(0)]
+    """Age in days, by the remote's clock, below which `gc --remote` deletes no artifact."""
 
     def pushes(self, stage: str) -> bool:
-        """Whether a run pushes what it commits of a stage."""
+        """Return True if a run pushes the artifact of a stage."""
         return self.push == "on" or (self.push == "stages" and stage in self.stages)
 
 
 def as_override(override: str) -> str:
-    """`remote=URL` as Hydra's grammar wants it, which knows groups' choices only; others as they are."""
+    """Return remote=URL in Hydra's grammar, which has no other way to set a group to a value."""
     key, _, url = override.partition("=")
     key = "remote.url" if key == "remote" else key
     if key not in ("remote.url", "remote.endpoint") or "://" not in url:
         return override
-    quoted = url.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{quoted}'"
+    return quote(key, url.strip("'\""))
+
+
+def quote(key: str, value: str) -> str:
+    """Return an override that sets a key to any text."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
 
 
 def problems(section: Any) -> Iterator[Problem]:
-    """What is wrong with the addresses of a composed section; a password in one is not told again."""
+    """Yield the problems of a composed section's addresses, without showing passwords."""
     values = section if isinstance(section, dict) else {}
     for key, value in (("remote", values.get("url")), ("remote.endpoint", values.get("endpoint"))):
         if not isinstance(value, str) or not value:
@@ -58,12 +66,12 @@ def problems(section: Any) -> Iterator[Problem]:
         except ValueError:
             yield Problem(key, None, FORM)
             continue
-        named = parts.username is not None and not parts.scheme.startswith(("sftp", "ssh"))
-        if parts.password is not None or parts.query or named:
-            yield Problem(key, f"{parts.scheme}://…", SECRET, ENVIRONMENT)
+        has_user = parts.username is not None and not parts.scheme.startswith(("sftp", "ssh"))
+        if redact(value) != value or parts.query or has_user:
+            yield Problem(key, f"{parts.scheme}://…", SECRET, REMEDY)
         elif key == "remote.endpoint" and parts.scheme not in ("http", "https"):
             yield Problem(key, value, "must be an address with http:// or https://")
-        elif not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s#]([^\n#]*[^\s#])?", value) or (
+        elif not re.fullmatch(r"(?!.*://.*://)[a-z][a-z0-9+.-]*://[^\s#]([^\n#]*[^\s#])?", value) or (
             parts.scheme == "file" and parts.netloc
         ):
             yield Problem(key, value, FORM)

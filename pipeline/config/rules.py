@@ -1,4 +1,4 @@
-"""Rules between sections, whatever the engine; tables of single sections and of engines are asked besides."""
+"""Rules between sections that hold for all engines; `check` also applies those of sections and engines."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ RULES: Rules[Config] = Rules("run")
 
 
 def check(config: Config, kept: Kept | None = None) -> list[Problem]:
-    """Every rule that `config` breaks, empty when it can run; `kept` knows what single sections break."""
+    """Return the problems of all rules that `config` breaks; `kept` caches the checks of single sections."""
     kept = kept or Kept()
     family = kept.of(_family, config.model, config.engine)
-    asked = [
+    engine_problems = [
         problem
         for engine in engines.chosen(config)
         if not family or engine.name == engines.SUPERVISED
         for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
-    return [*family, *RULES.check(config), *asked, *SECTIONS.check(config, kept.of)]
+    return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config, kept.of)]
 
 
 def _family(model: ModelConfig, engine: EngineConfig) -> list[Problem]:
@@ -45,7 +45,7 @@ def _family(model: ModelConfig, engine: EngineConfig) -> list[Problem]:
 
 
 def degrees(role: Mapping[str, Any]) -> int:
-    """Cards that a role's plain values occupy."""
+    """Return the number of cards of a role, from its plain values."""
     product: int = (
         role["data_parallel"] * role["model_parallel"] * role["pipeline_stage"] * role["context_parallel"]
     )
@@ -53,7 +53,7 @@ def degrees(role: Mapping[str, Any]) -> int:
 
 
 def layout_name(role: Mapping[str, Any]) -> str:
-    """The name that follows from a role's plain values."""
+    """Return the name of a role's layout, from its plain values."""
     name = f"dp{role['data_parallel']}_mp{role['model_parallel']}_pp{role['pipeline_stage']}"
     name += f"_cp{role['context_parallel']}" if role["context_parallel"] != 1 else ""
     return name + (f"_ep{role['expert_parallel']}" if role["expert_parallel"] != 1 else "")
@@ -75,7 +75,7 @@ def _even_heads(config: Config) -> Broken:
     wider = f"use {(model.head_size + 1) * model.num_attention_heads}"
     return (
         f"head size {model.head_size} must be even",
-        wider if model.head_dim is None else "mend model.head_dim",
+        wider if model.head_dim is None else "change model.head_dim",
     )
 
 
@@ -139,6 +139,18 @@ def _longest(config: Config) -> Broken:
     )
     rule += f"most model.max_position_embeddings={most}"
     return rule, f"use at most {most - prompt}" if most > prompt else "lower tokenize.max_prompt_length"
+
+
+@RULES.row("model.sliding_window", "ours: no engine computes a window")
+def _window(config: Config) -> Broken:
+    window, prompt = config.model.sliding_window, config.tokenize.max_prompt_length
+    longest = prompt + max(config.rollout.max_tokens, config.sft.max_tokens if config.sft.enabled else 0)
+    if config.sft.enabled:
+        longest = max(longest, config.tokenize.sft_length)
+    if window is None or window >= longest:
+        return None
+    rule = f"must be at least the longest sequence, {longest} tokens: longer ones need windowed attention"
+    return rule, "shorten tokenize.max_prompt_length, tokenize.sft_length or rollout.max_tokens"
 
 
 RULES.must(

@@ -1,4 +1,4 @@
-"""The engines of a run: each is one object (stages/base/engine.py), found by its name in conf/engine."""
+"""Engines by name (conf/engine); each is one object (stages/base/engine.py)."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ MODULES = {
     for cls in typing.get_args(EngineConfig)
     for name in typing.get_args(field_types(cls)["name"])
 }
-"""Engine -> the module beside its settings, which holds ENGINE."""
+"""Engine -> the module that defines ENGINE, next to the engine's settings."""
 SUPERVISED = "mindformers"
-"""Trains before any engine where engine.sft names it."""
+"""Engine that does supervised training before any other engine if engine.sft names it."""
 
 
 def of(name: str) -> Engine:
-    """The engine of that name; imported only when it is asked for: a plan of another need not load it."""
+    """Return an engine by name; imports only the module of this engine."""
     module = "stages.engines.mindformers.engine" if name == SUPERVISED else MODULES[name]
     engine: Engine = importlib.import_module(module).ENGINE
     return engine
 
 
 def outside() -> tuple[Engine, ...]:
-    """Every engine that is a program of its own."""
+    """Return all engines that run as separate programs."""
     return tuple(engine for engine in map(of, (*MODULES, SUPERVISED)) if engine.programs)
 
 
 def chosen(run: Sections) -> tuple[Engine, ...]:
-    """Those of a run: its own, and mindformers where that trains before it."""
+    """Return the engines of a run: engine.name, and mindformers if it does the supervised training."""
     return tuple(map(of, (run.engine.name, *((SUPERVISED,) if run.engine.sft == SUPERVISED else ()))))
 
 
 def parts(run: Sections) -> tuple[Engine, ...]:
-    """Those that compute in a run, in order; the embedded one only where it is alone."""
+    """Return the engines that compute in a run, in order; engine=local only if there is no other."""
     engines = chosen(run)[::-1]
     return tuple(engine for engine in engines if engine.programs) or engines
 
 
 def rehearsed(run: Sections) -> dict[str, str | None]:
-    """Setting -> directory of every checkout whose code a rehearsal of the run executes.
+    """Return the checkouts whose code a rehearsal of the run executes, as setting -> directory.
 
     Raises:
-        ConfigError: a part of it cannot be rehearsed.
+        ConfigError: one of the engines cannot be rehearsed.
     """
-    found: dict[str, str | None] = {}
+    checkouts: dict[str, str | None] = {}
     for engine in parts(run):
         if engine.unrehearsed:
             raise ConfigError([Problem("engine", engine.name, engine.unrehearsed)])
-        found.update(engine.homes(run))
-    return found
+        checkouts.update(engine.homes(run))
+    return checkouts
 
 
 def needs(config: Config) -> Iterator[Problem]:
-    """What a run needs that plan and --dry-run do without."""
-    from pipeline.engines.machines import machines  # here and below: a plan of one machine need not load it
+    """Yield a problem for each missing requirement that only a run has, not plan or --dry-run."""
+    from pipeline.engines.machines import machines  # here and below: not needed to plan a run on one machine
 
     for engine in chosen(config):
         yield from engine.lacks(config)
@@ -76,10 +76,10 @@ def needs(config: Config) -> Iterator[Problem]:
 
 
 def notes(config: Config) -> tuple[str, ...]:
-    """What a plan should say besides its stages."""
-    told = [note for engine in chosen(config)[::-1] for note in engine.notes(config)]
-    if config.launcher.name == "local":  # one machine shares everything with itself
-        return tuple(told)
+    """Return the notes that a plan shows below its stages."""
+    lines = [note for engine in chosen(config)[::-1] for note in engine.notes(config)]
+    if config.launcher.name == "local":  # nothing to share between nodes
+        return tuple(lines)
     from pipeline.engines.machines import shared
 
-    return (*told, *shared(config))
+    return (*lines, *shared(config))

@@ -1,4 +1,4 @@
-"""Whether the launcher has as many nodes as a program is to span."""
+"""Checks of the nodes on which an engine's programs run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def machines(config: Config, container: Sequence[str], path: str, workers: int) -> Iterator[Problem]:
-    """What is missing."""
+    """Yield a problem for each missing node, and for each file that a node is missing."""
     launcher, nodes = config.launcher, len(launch.nodes_of(workers, config.launcher))
     if launcher.name == "local" and nodes > 1:
         rule = f"needs {nodes} nodes of launcher.cards_per_node={launcher.cards_per_node} cards"
@@ -34,23 +34,23 @@ def machines(config: Config, container: Sequence[str], path: str, workers: int) 
         yield Problem(path, list(container), f"is for launcher=local, not {launcher.name}", remedy)
     if launcher.name == "ssh" and len(launch.hosts_of(launcher)) >= nodes:  # before hours are spent on inputs
         store = Path(config.store).absolute()
-        for host, what in launch.lacking(launcher, workers, installed(config), store):
-            yield Problem("launcher.hosts", host, what, "mend it there, or name another host")
+        for host, problem in launch.missing(launcher, workers, installed(config), store):
+            yield Problem("launcher.hosts", host, problem, "correct it there, or name another host")
 
 
 def shared(config: Config) -> Iterator[str]:
-    """What a plan says of a run on several nodes."""
+    """Yield a note about the files that the nodes of a run must share."""
     nodes = len(launch.nodes_of(config.cards, config.launcher))
     if nodes < 2 or config.launcher.name == "local" or config.engine.name == "local":
         return
-    own = "".join(f"; each must have {path}" for path in installed(config))
+    required = "".join(f"; each must have {path}" for path in installed(config))
     yield (
         f"{nodes} nodes: store={config.store} must be one directory for all, because workers read files that "
-        f"workers of other nodes write{own}. The nodes are asked before any worker starts"
+        f"workers of other nodes write{required}. The nodes are asked before any worker starts"
     )
 
 
 def installed(config: Config) -> list[str]:
-    """What every node of the run must have, at the same path; an interpreter may be a name."""
+    """Return the paths that every node of the run must have; an interpreter may be a name."""
     sections = [engine.settings(config) for engine in engines.chosen(config)]
     return list(dict.fromkeys(path for section in sections for path in on_every_node(section)))

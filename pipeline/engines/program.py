@@ -1,4 +1,4 @@
-"""Stages whose work an outside program does: its files, its launch, the watch over it, its results."""
+"""Stages that an external program computes: its files, launch, monitoring and results."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ StageProcess = Callable[[str], Outcome]
 
 
 def command(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
-    """The line that the first node's script ends in."""
-    begun = _module(spec).fresh(spec.config, _inputs(spec, store), store.work_dir(spec.key))
-    return nodes.first_line(begun, launcher)
+    """Return the last command of the first node's script."""
+    start = _module(spec).fresh(spec.config, _inputs(spec, store), store.work_dir(spec.key))
+    return nodes.first_line(start, launcher)
 
 
 def run(
-    spec: StageSpec, seat: Attempt, launcher: LauncherConfig, stage: StageProcess, tell: Callable[[], None]
+    spec: StageSpec, slot: Attempt, launcher: LauncherConfig, stage: StageProcess, on_poll: Callable[[], None]
 ) -> Outcome:
-    """Prepare, launch and watch, collect.
+    """Prepare the program's files, run and watch it, and collect its results.
 
     Raises:
-        LaunchError: one of the three ended badly.
+        LaunchError: one of these steps failed.
     """
     module = _module(spec)
-    began = stage(f"{module.__name__}:prepare")
-    work, logs = seat.work, _attempt(seat.logs)
-    _catch_up(module, spec, work, logs)
+    prepared = stage(f"{module.__name__}:prepare")
+    work, logs = slot.work, _attempt_directory(slot.logs)
+    _add_unwatched_steps(module, spec, work, logs)
     file = work / START_FILE
     planned = {**json.loads(file.read_text(encoding="utf-8")), "logs": str(logs)}
     file.write_text(json.dumps(planned, indent=1), encoding="utf-8")
-    watch = module.watch(spec.config, logs, work, _progress(seat.logs / "progress.jsonl"))
+    watch = module.watch(spec.config, logs, work, _progress(slot.logs / "progress.jsonl"))
 
     def poll() -> None:
         watch.poll()
-        tell()
+        on_poll()
 
     try:
-        middle = nodes.run(
+        program = nodes.run(
             read(Start, planned["start"], "start"),
-            job=seat.job,
+            job=slot.job,
             directory=_scripts(work),
             logs=logs,
             launcher=launcher,
@@ -66,20 +66,20 @@ def run(
         )
     finally:
         watch.poll(ended=True)
-    ended = stage(f"{module.__name__}:collect")
-    peak = max(began.peak_memory_gib, middle.peak_memory_gib, ended.peak_memory_gib)
-    return Outcome(began.started, ended.ended, peak)
+    collected = stage(f"{module.__name__}:collect")
+    peak = max(outcome.peak_memory_gib for outcome in (prepared, program, collected))
+    return Outcome(prepared.started, collected.ended, peak)
 
 
 def write_files(plan: Plan, store: Store) -> tuple[list[Path], bool]:
-    """Write what `run` would start: the programs' own files and one script per node. Starts nothing.
+    """Write what `run` would start: the programs' files and one script per node. Starts nothing.
 
     Returns:
-        The scripts, and whether what they read is there: inputs that are not in the store yet are named
-        where they will be.
+        The scripts, and True if all their inputs are in the store; the scripts contain the future paths of
+        those that are not.
     """
     written, complete = [], True
-    for spec in (spec for spec in plan.asked if spec.program is not None):
+    for spec in (spec for spec in plan.requested if spec.program is not None):
         module, work, inputs = _module(spec), store.work_dir(spec.key), _inputs(spec, store)
         ready = all(store.problem(key) is None for key in spec.inputs.values())
         work.mkdir(parents=True, exist_ok=True)
@@ -109,23 +109,23 @@ def _scripts(work: Path) -> Path:
     return work / "launch"
 
 
-def _attempt(logs: Path) -> Path:
-    """A directory of its own for each attempt: msrun would overwrite the last one's logs."""
+def _attempt_directory(logs: Path) -> Path:
+    """Create a log directory for this attempt, because msrun would overwrite the logs of the previous one."""
     number = 1 + len(list(logs.glob("attempt_*")))
     path = logs / f"attempt_{number}"
     path.mkdir()
     return path
 
 
-def _catch_up(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:
-    """Add what the attempt before logged after its watcher was killed: workers may have outlived it."""
+def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:
+    """Add the steps that workers of the previous attempt logged after their watching process was killed."""
     number = int(logs.name.rpartition("_")[2])
-    before, replay = logs.with_name(f"attempt_{number - 1}"), work / "replay"
-    if not before.is_dir():
+    previous, replay = logs.with_name(f"attempt_{number - 1}"), work / "replay"
+    if not previous.is_dir():
         return
     replay.mkdir(exist_ok=True)
     shutil.copyfile(work / START_FILE, replay / START_FILE)
-    module.watch(spec.config, before, replay, lambda step, total, message: None).poll(ended=True)
+    module.watch(spec.config, previous, replay, lambda step, total, message: None).poll(ended=True)
     for file in replay.glob("*.jsonl"):
         known = read_rows(work / file.name)
         last = known[-1]["step"] if known else 0
@@ -134,8 +134,8 @@ def _catch_up(module: Module, spec: StageSpec, work: Path, logs: Path) -> None:
 
 
 def _progress(file: Path) -> Tell:
-    def tell(step: float, total: float, message: str) -> None:
+    def report(step: float, total: float, message: str) -> None:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(progress_line(step, total, message, "step"))
 
-    return tell
+    return report

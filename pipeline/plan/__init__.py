@@ -1,1 +1,1 @@
-"""What a run would do: its stages with their fingerprints, what they need, and what may go wrong."""
+"""Plans of runs: stages with their fingerprints, checks of their requirements, and warnings."""

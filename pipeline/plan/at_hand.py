@@ -1,12 +1,12 @@
-"""What files and artifacts at hand say against a plan, and its values alone do not.
+"""Checks of a plan against existing files and artifacts.
 
-A stage would refuse the same, by the same functions, but perhaps hours later. What only a download or
-a tokenizer's training can tell is checked as soon as that stage is done.
+The stages make the same checks with the same functions, but perhaps hours later. Checks that depend on a
+download or on a tokenizer's training are made as soon as that stage has finished.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,99 +14,141 @@ from pipeline import engines
 from pipeline.config.load import Config
 from pipeline.errors import ConfigError, InputError, Problem
 from pipeline.fingerprint import DIGESTS, DigestCache
+from pipeline.plan import checkouts, interpreter
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
+from stages.base.engine import Engine
+from stages.base.files import read_json
 from stages.base.identity import Checkout, marked
 from stages.grpo import checkpoint_files
+from stages.models.families import family_of, recognised
 
 
 def check(plan: Plan, store: Store, weights: bool = True) -> None:
-    """Refuse what a stage of the plan would refuse.
+    """Check everything that a stage of the plan would refuse.
 
     Raises:
-        ConfigError: with every problem that was found.
+        ConfigError: a stage would refuse its inputs; lists all problems.
     """
-    found = [
+    problems = [
         *_launcher(plan.config),
         *_sources(plan, store, weights),
-        *_places(plan, store),
+        *_programs(plan, store),
         *_resumed(plan, store),
         *_rows(plan, store),
     ]
-    if found:
-        raise ConfigError(found)
+    if problems:
+        raise ConfigError(problems)
 
 
 def _launcher(config: Config) -> Iterator[Problem]:
-    """Not a rule between fields, for doctor tries a launcher's machines whatever the engine."""
-    alone = config.engine.name == "local" and config.engine.sft == "local"
-    if alone and config.launcher.name != "local":
+    """Check that the engine can use the launcher.
+
+    This is not one of config/rules.py, because doctor checks a launcher's machines with any engine.
+    """
+    is_local = config.engine.name == "local" and config.engine.sft == "local"
+    if is_local and config.launcher.name != "local":
         rule = "is for engines that are programs of their own: engine=local runs on this machine"
         yield Problem("launcher", config.launcher.name, rule, "choose launcher=local, or another engine")
 
 
 def _sources(plan: Plan, store: Store, weights: bool) -> Iterator[Problem]:
-    """What fetch will refuse of the user's own files; of what was fetched already, nothing is asked."""
+    """Yield the problems of the user's files; of a fetched model only those of config.json."""
     config = plan.config
-    if store.problem(plan.spec("fetch_dataset").key) is not None and config.dataset.source == "builtin":
+    if config.dataset.source == "builtin" and _is_pending(plan, store, "fetch_dataset"):
         yield from _refused(lambda: _addition(config))
-    if store.problem(plan.spec("fetch").key) is None:
+    if not _is_pending(plan, store, "fetch"):
+        fetched = plan.spec("fetch").key
+        if config.model.source != "builtin" and store.problem(fetched) is None:
+            yield from _refused(lambda: _fetched(config, store.path(fetched)))
         return
-    own = Path(config.model.path) if config.model.source == "local" and config.model.path else None
-    if own is not None and own.is_dir():
-        yield from _refused(lambda: _model(config, own, weights))
-    elif own is not None and config.launcher.name == "local":  # else another machine may have it
-        yield Problem("model.path", str(own), "is not a directory", "give a Hugging Face directory")
+    directory = Path(config.model.path) if config.model.source == "local" and config.model.path else None
+    if directory is not None and directory.is_dir():
+        yield from _refused(lambda: _model(config, directory, weights))
+    elif (
+        directory is not None and config.launcher.name == "local"
+    ):  # with other launchers another machine may have it
+        yield Problem("model.path", str(directory), "is not a directory", "give a Hugging Face directory")
     if config.model.tokenizer_path is not None:
         yield from _refused(lambda: _tokenizer(config, Path(config.model.tokenizer_path or "")))
 
 
-def _places(plan: Plan, store: Store) -> Iterator[Problem]:
-    """Checkouts, interpreters and scripts of a program that is to run on this machine, outside containers."""
+def _programs(plan: Plan, store: Store) -> Iterator[Problem]:
+    """Yield the problems of checkouts, interpreters and scripts of the programs that this plan runs."""
     config = plan.config
-    waits = (spec for spec in plan.asked if spec.program is not None)
-    if config.launcher.name != "local" or all(store.problem(spec.key) is None for spec in waits):
+    programs = (spec.name for spec in plan.requested if spec.program is not None)
+    if not any(_is_pending(plan, store, name) for name in programs):
         return
     for engine in engines.chosen(config):
-        settings = engine.settings(config)
-        if not engine.programs or settings.container:
+        if engine.programs:
+            yield from checkouts.faults(engine, config)
+            if config.launcher.name == "local" and not engine.settings(config).container:
+                yield from _files(engine, config)
+
+
+def _files(engine: Engine, config: Config) -> Iterator[Problem]:
+    """Yield a problem for each file missing on this machine; not for other machines or containers."""
+    settings = engine.settings(config)
+    for key in marked(type(settings), Checkout):
+        home = getattr(settings, key)
+        if home is not None and not Path(home).is_dir():
+            yield Problem(f"{engine.section}.{key}", home, "is not a directory", "give a checkout's")
+    for key in ("python", "convert_python"):
+        program = getattr(settings, key, None)
+        if program is None or ("/" not in program and settings.env_scripts):  # a script may set PATH
             continue
-        for key in marked(type(settings), Checkout):
-            home = getattr(settings, key)
-            if home is not None and not Path(home).is_dir():
-                yield Problem(f"{engine.section}.{key}", home, "is not a directory", "give a checkout's")
-        for key in ("python", "convert_python"):
-            program = getattr(settings, key, None)
-            if program is None or shutil.which(program) is not None:
-                continue
-            if "/" in program or not settings.env_scripts:  # a script may set PATH
-                rule = "is no program that can be executed here"
-                yield Problem(f"{engine.section}.{key}", program, rule, "give an interpreter's path")
-        for number, script in enumerate(settings.env_scripts):
-            if not Path(script).is_file():
-                rule = "is not a file"
-                yield Problem(
-                    f"{engine.section}.env_scripts[{number}]", script, rule, "give a script to source"
-                )
+        if shutil.which(program) is None:
+            rule = "is no program that can be executed here"
+            yield Problem(f"{engine.section}.{key}", program, rule, "give an interpreter's path")
+        elif key == "python":
+            setting = f"{engine.section}.{key}"
+            yield from interpreter.missing(setting, program, engine.imports, settings.env)
+    for number, script in enumerate(settings.env_scripts):
+        if not Path(script).is_file():
+            rule = "is not a file"
+            yield Problem(f"{engine.section}.env_scripts[{number}]", script, rule, "give a script to source")
 
 
-def _refused(look: Callable[[], None]) -> Iterator[Problem]:
+def _is_pending(plan: Plan, store: Store, stage: str) -> bool:
+    """Return True if a run builds the stage: it is requested, and its artifact is missing or rebuilt."""
+    requested = (spec for spec in plan.requested if spec.name == stage)
+    return any(stage in plan.rebuilt or store.problem(spec.key) is not None for spec in requested)
+
+
+def _refused(check: Callable[[], None]) -> Iterator[Problem]:
+    """Yield the problems that a check raises."""
     try:
-        look()
+        check()
     except ConfigError as error:
         yield from error.problems
     except InputError as error:
         yield error.problem
 
 
+def _fetched(config: Config, directory: Path) -> None:
+    """Check config.json of an artifact again, because an earlier release may have accepted it."""
+    file = directory / "config.json"
+    values = read_json(file) if file.is_file() else None
+    if isinstance(values, dict) and recognised(values) is family_of(config.model):
+        _config_json(config, directory)
+
+
+def _config_json(config: Config, directory: Path) -> None:
+    from stages.fetch import local  # here and below: not needed if nothing has to run
+    from stages.tokenize import tokenizer
+
+    file = directory / "config.json"
+    local.check_config(tokenizer.read_json(file), config.model, file)
+
+
 def _model(config: Config, directory: Path, weights: bool) -> None:
-    from stages.fetch import local  # here and below: a plan of what is done already need not load it
-    from stages.tokenize.tokenizer import read_json, special_ids
+    from stages.fetch import local
+    from stages.tokenize.tokenizer import special_ids
 
     if weights:
         local.check_model(directory, config.model)
     else:
-        local.check_config(read_json(directory / "config.json"), config.model, directory / "config.json")
+        _config_json(config, directory)
     if config.model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
         special_ids(directory, config.model)
 
@@ -128,9 +170,9 @@ def _addition(config: Config) -> None:
 
 
 def _resumed(plan: Plan, store: Store) -> Iterator[Problem]:
-    """The checkpoint of another run, where engine=local is to go on from one: whole, and early enough."""
+    """Check train.resume_from of engine=local: the checkpoint is undamaged, and its step is early enough."""
     start, config = plan.config.train.resume_from, plan.config
-    if start is None or config.engine.name != "local" or store.problem(plan.spec("grpo").key) is None:
+    if start is None or config.engine.name != "local" or not _is_pending(plan, store, "grpo"):
         return
     from stages.grpo.rules import check_resumed
 
@@ -148,27 +190,29 @@ def _resumed(plan: Plan, store: Store) -> Iterator[Problem]:
     cache = DigestCache(store.root / DIGESTS)
     for name, written in named.items():
         try:
-            whole = cache.digest(Path(start) / name) == written.sha256
+            is_intact = cache.digest(Path(start) / name) == written.sha256
         except ConfigError:
-            whole = False
-        if not whole:
+            is_intact = False
+        if not is_intact:
             rule = f"is damaged: {name} is not what was written there"
             yield Problem("train.resume_from", start, rule, "name another checkpoint")
 
 
 def _rows(plan: Plan, store: Store) -> Iterator[Problem]:
-    """Whether tokenize, where it is done, has made as many rows as training takes."""
+    """Check that a finished tokenize stage made as many rows as the requested training stages take."""
     key = plan.spec("tokenize").key
-    if plan.config.engine.name == "local" and store.problem(key) is None:
-        yield from check_rows(plan.config, store.path(key) / "result.json")
+    pending = [stage for stage in ("sft", "grpo") if _is_pending(plan, store, stage)]
+    if plan.config.engine.name == "local" and pending and store.problem(key) is None:
+        yield from check_rows(plan.config, store.path(key) / "result.json", pending)
 
 
-def check_rows(config: Config, result: Path) -> Iterator[Problem]:
-    """Whether training with engine=local has enough of the rows that tokenize's `result` counts."""
+def check_rows(config: Config, result: Path, stages: Collection[str]) -> Iterator[Problem]:
+    """Check that the training `stages` have enough of the rows that tokenize's `result` counts."""
     from stages.grpo.rules import EXAMPLES, PROMPTS, Held
 
-    cards: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))["files"]
-    yield from PROMPTS.check(Held(config.train, cards["train"]["records"]))
-    if config.sft.enabled:
+    files: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))["files"]
+    if "grpo" in stages:
+        yield from PROMPTS.check(Held(config.train, files["train"]["records"]))
+    if "sft" in stages and config.sft.enabled:
         held = 0 if config.sft_data.path is not None else config.sft.check_prompts
-        yield from EXAMPLES.check(Held(config.sft, max(0, cards["sft"]["records"] - held)))
+        yield from EXAMPLES.check(Held(config.sft, max(0, files["sft"]["records"] - held)))

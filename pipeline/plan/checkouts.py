@@ -1,25 +1,54 @@
-"""Whether a checkout of an engine is one that can work: asked of the stages that will run it."""
+"""Checks of engines' checkouts with the functions of the stages that run them."""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
 
 from launch.machine.checks import Check
-from pipeline.errors import ConfigError
-from stages.base.engine import Checkout
+from pipeline.config.load import Config
+from pipeline.errors import ConfigError, Problem
+from stages.base.engine import Checkout, Engine
 from stages.engines.mindformers.checkout import fits
 
 
 def check(checkout: Checkout, home: str | None, have: str | None = None) -> Check:
-    """The checkout at `home`, or the installed version `have` of its distribution."""
+    """Check the checkout at `home`, or the installed version `have` of its distribution."""
     remedy = f"{checkout.setting}: {checkout.wanted}"
     if home is None:
         if have is None:
-            told = "not installed" if checkout.package else f"{checkout.setting} is not set"
-            return Check(checkout.name, "problem", told, remedy)
+            value = "not installed" if checkout.package else f"{checkout.setting} is not set"
+            return Check(checkout.name, "problem", value, remedy)
         if fits(have, checkout.window):
             return Check(checkout.name, "ok", have)
         return Check(checkout.name, "problem", have, f"must be {checkout.package}{checkout.window}; {remedy}")
     try:
         return Check(checkout.name, "ok", f"{home}: {checkout.judge(home)}")
     except ConfigError as error:
-        told = "; ".join(problem.rule for problem in error.problems)
-        own = next((problem.remedy for problem in error.problems if problem.remedy), None)
-        remedy = f"{checkout.setting}: {own}" if own else remedy
-        return Check(checkout.name, "problem", f"{home}: {told}", remedy)
+        rules = "; ".join(problem.rule for problem in error.problems)
+        specific = next((problem.remedy for problem in error.problems if problem.remedy), None)
+        remedy = f"{checkout.setting}: {specific}" if specific else remedy
+        return Check(checkout.name, "problem", f"{home}: {rules}", remedy)
+
+
+def faults(engine: Engine, config: Config) -> Iterator[Problem]:
+    """Yield a problem for each checkout of another program, or of another version than the contract."""
+    contract = getattr(engine.settings(config), "contract", None)
+    for number, checkout in enumerate(engine.needed(contract)):
+        home = getattr(engine.settings(config), checkout.key)
+        if home is None or not Path(home).is_dir():
+            continue
+        result = _contract(checkout, home)
+        if isinstance(result, ConfigError):
+            yield from result.problems
+        elif number == 0 and contract is not None and result != contract:
+            rule = f"contradicts {checkout.setting}={home}, which is a checkout of contract {result}"
+            yield Problem(f"{engine.section}.contract", contract, rule, "leave it auto")
+
+
+@functools.cache
+def _contract(checkout: Checkout, home: str) -> str | ConfigError:
+    """Return the contract of a checkout, or the error; read once for all points of a sweep."""
+    try:
+        return (checkout.recognise or checkout.judge)(home)
+    except ConfigError as error:
+        return error

@@ -1,11 +1,10 @@
-"""What a run would do, stage by stage, and why."""
+"""Explanation of a plan: the state of each stage, with the reason."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -24,48 +23,45 @@ from stages.models.memory import RoleMemory, shown
 if TYPE_CHECKING:
     from pipeline.plan.shared import Shared
 
+REBUILT = "rebuilt (--force)"
+
 
 @dataclass(frozen=True)
 class Row:
-    """One stage of a plan."""
+    """Explanation of one stage."""
 
     stage: str
     state: str
-    """CACHED (nothing to do), REMOTE (is pulled, or stays there), RUN, or
-    BLOCKED (it or an input of it cannot run on this machine now)."""
+    """CACHED (nothing to do), REMOTE (pulled, or not needed here), RUN, or
+    BLOCKED (it or one of its inputs cannot run on this machine now)."""
     reason: str
-    """Why it runs or cannot; empty when it is cached."""
+    """Why it runs or cannot run; empty if cached."""
     fingerprint: str
     path: str
     workers: int
     command: list[str]
-    """The command line that would start."""
+    """Command line that would be started."""
     bytes_written: int | None
-    """Bytes that it puts on disk; None: unknown, small."""
+    """Bytes that it writes to disk; None: unknown and small."""
     last_duration_s: float | None
-    """How long the nearest earlier artifact of a model of this size took."""
+    """Duration of the most similar earlier artifact with a model of this size."""
 
 
 def explain(
     plan: Plan,
     store: Store,
     environment: Sequence[str] = (),
-    brought: Mapping[Key, Path] | None = None,
     shared: Shared | None = None,
 ) -> list[Row]:
-    """One row per stage that is asked for, in order."""
+    """Return one row per requested stage, in order."""
     rows: list[Row] = []
     running: set[str] = set()
     blocked: set[str] = set()
-    for spec in plan.asked:
-        problem = store.problem(spec.key)
+    for spec in plan.requested:
+        problem = REBUILT if spec.name in plan.rebuilt else store.problem(spec.key)
         nearest = _nearest(spec, store.manifests(spec.name))
         reason = "" if problem is None else _reason(spec, problem, nearest, running)
-        if problem is not None and spec.name in plan.target.force:
-            reason = "built anew (--force)"
         obstacle = None if problem is None else _obstacle(spec, store, environment, blocked)
-        if problem is not None and brought and spec.key in brought:
-            reason, obstacle = f"taken from {brought[spec.key]}", None
         from_remote = None if shared is None or problem is None else shared.reason(spec.name)
         if from_remote is not None:
             reason, obstacle = from_remote, None
@@ -83,7 +79,7 @@ def explain(
                 workers=spec.workers,
                 command=describe(spec, store, plan.config.launcher),
                 bytes_written=_bytes(spec, shared) if from_remote else spec.bytes_written,
-                last_duration_s=_took(spec, store, plan.config.model),
+                last_duration_s=_last_duration(spec, store, plan.config.model),
             )
         )
     return rows
@@ -92,7 +88,7 @@ def explain(
 def as_json(
     plan: Plan, rows: Sequence[Row], warnings: Sequence[str] = (), memory: Sequence[RoleMemory] = ()
 ) -> dict[str, Any]:
-    """The plan for programs."""
+    """Return the plan as JSON data."""
     stages = [
         {
             "stage": row.stage,
@@ -129,7 +125,7 @@ def show(
     warnings: Sequence[str] = (),
     memory: Sequence[RoleMemory] = (),
 ) -> None:
-    """The plan for people."""
+    """Print the plan as a table."""
     config = plan.config
     table = Table(
         title=f"{config.model.name} · {config.dataset.name} · {config.engine.name} · "
@@ -141,8 +137,8 @@ def show(
     for column in ("stage", "state", "why", *(() if narrow else ("artifact", "last took"))):
         table.add_column(column, no_wrap=column in ("stage", "state"))
     for row in rows:
-        took = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
-        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], took)))
+        duration = "" if row.last_duration_s is None else elapsed(row.last_duration_s)
+        table.add_row(row.stage, row.state, row.reason, *(() if narrow else (row.fingerprint[:16], duration)))
     for name, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(name, "SKIPPED", why)
     console.print(table)
@@ -163,7 +159,7 @@ def _state(problem: str | None, obstacle: str | None, from_remote: str | None) -
 
 
 def _bytes(spec: StageSpec, shared: Shared | None) -> int:
-    """What pulling puts on disk; nothing of what stays."""
+    """Return the bytes that pulling writes to disk; 0 if the artifact stays on the remote."""
     copy = shared.pull.get(spec.name) if shared else None
     return 0 if copy is None else copy.bytes
 
@@ -175,21 +171,21 @@ def _obstacle(spec: StageSpec, store: Store, environment: Sequence[str], blocked
     return f"input blocked: {inputs[0]}" if inputs else disk_shortage(spec, store)
 
 
-def _took(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
-    known = [
+def _last_duration(spec: StageSpec, store: Store, model: ModelConfig) -> float | None:
+    comparable = [
         manifest
         for manifest in store.manifests(spec.name)
         if _size(manifest, store) in (None, _size_of(asdict(model)))
     ]
-    nearest = _nearest(spec, known)
+    nearest = _nearest(spec, comparable)
     return None if nearest is None else nearest.ended - nearest.started
 
 
 def _size(manifest: Manifest, store: Store) -> tuple[Any, ...] | None:
-    """What decides how long the stage took; None: no model does."""
+    """Return the model's size, which decides how long a stage takes; None if no model is involved."""
     if "model" in manifest.config:
         return _size_of(manifest.config["model"])
-    for stage, fingerprint in manifest.inputs.items():  # the report's, by their stages
+    for stage, fingerprint in manifest.inputs.items():  # a report's inputs are named after their stages
         with contextlib.suppress(StoreError):
             size = _size(store.manifest(Key(stage, fingerprint)), store)
             if size is not None:
@@ -204,7 +200,7 @@ def _size_of(model: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _nearest(spec: StageSpec, manifests: Sequence[Manifest]) -> Manifest | None:
-    """The earlier artifact of this stage that differs least; the newest of those."""
+    """Return the earlier artifact that differs least; of several, the newest."""
     return min(manifests, key=lambda manifest: len(differences(spec, manifest)), default=None)
 
 
@@ -220,21 +216,23 @@ def _reason(spec: StageSpec, problem: str, nearest: Manifest | None, running: se
 
 
 def differences(spec: StageSpec, manifest: Manifest) -> list[str]:
-    """What tells `spec` from an earlier artifact, most telling first."""
-    found = (
+    """Return the differences between a stage and an earlier artifact, the most important first."""
+    changes = (
         [f"code version {manifest.code_version} → {spec.version}"]
         if manifest.code_version != spec.version
         else []
     )
     old, new = flat(identity(Config, manifest.config)), flat(identity(Config, spec.config))
-    found += [
+    changes += [
         f"{key} {old.get(key, 'unset')} → {new.get(key, 'unset')}"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
     if sorted(manifest.external.values()) != sorted(spec.external.values()):
-        found.append("external file changed")
+        changes.append("external file changed")
     for name, key in spec.inputs.items():
         if manifest.inputs.get(name) != key.fingerprint:
-            found.append(f"input changed: {name}")
-    return found
+            changes.append(f"input changed: {name}")
+    if not changes and spec.corrections:
+        changes.append(f"defect corrected: {', '.join(spec.corrections)}")
+    return changes

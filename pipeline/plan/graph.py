@@ -1,11 +1,10 @@
-"""The plan: a pure function from a configuration to ordered stage specs.
+"""Plans: ordered stage specs with fingerprints, computed from a configuration by a pure function.
 
-Each stage names the sections that it reads and the stages whose artifacts it needs; from these
-follow its fingerprint and with it the place of its artifact.
+Each stage names the sections that it reads and the stages whose artifacts it needs. These determine its
+fingerprint, and the fingerprint determines the path of its artifact.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from pipeline.config.kept import Kept
 from pipeline.config.load import Config
 from pipeline.config.plain import plain
 from pipeline.fingerprint import fingerprint, without
-from pipeline.plan.target import WHOLE, Target
+from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key
+from stages import catalog
 from stages.base.graph import Program, Stage
 from stages.base.identity import field_types, identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
@@ -26,17 +26,9 @@ from stages.rewards.config import BUILTIN, RewardConfig
 Digest = Callable[[Path], str]
 
 
-VERSIONS = {
-    "fetch": 1, "fetch_dataset": 1, "convert": 1, "tokenize": 3, "strategy": 1, "split": 1, "sft": 4,
-    "grpo": 4, "evaluate": 3, "export": 2, "report": 4,
-}  # fmt: skip
-"""Code versions: raised by hand whenever a stage's output changes for the same input. An outside program
-has its own (stages.base.graph.Program): a change here costs it no card time."""
-
-
 @dataclass(frozen=True)
 class StageSpec:
-    """One stage of one run, ready to be looked up in the store or to be run."""
+    """One stage of one run, with all that is needed to find its artifact or to run it."""
 
     key: Key
     version: int
@@ -49,16 +41,15 @@ class StageSpec:
     computes: bool
     bytes_written: int | None
     program: Program | None
-    """Does its work; None: we do."""
+    """External program that does the work; None if grpoflow does it."""
     reads: tuple[str, ...] = ()
-    """All the files that it reads of its inputs, besides their manifests; empty: any."""
-    first: Key | None = None
-    """What its artifact was before the stage was built anew, `edition` times; None: it never was."""
-    edition: int = 0
+    """Files of its inputs that the stage reads, besides their manifests; empty for any."""
+    corrections: tuple[str, ...] = ()
+    """Corrected defects that affected earlier artifacts of this configuration."""
 
     @property
     def name(self) -> str:
-        """The stage's name."""
+        """Name of the stage."""
         return self.key.stage
 
 
@@ -69,25 +60,30 @@ class Plan:
     config: Config
     specs: tuple[StageSpec, ...]
     skipped: Mapping[str, str]
-    """Stage -> why it is left out."""
+    """Stage -> reason why it is left out."""
     notes: tuple[str, ...] = ()
-    """What the reader of a plan should know besides."""
-    target: Target = WHOLE
+    """Notes that a plan shows below its stages."""
+    target: Target = ALL_STAGES
     names: frozenset[str] | None = None
-    """Stages that are asked for; None: all."""
+    """Names of the requested stages; None for all."""
 
     @property
-    def asked(self) -> tuple[StageSpec, ...]:
-        """The specs of what is asked for, in order."""
+    def rebuilt(self) -> frozenset[str]:
+        """Requested stages that run although the store has them: those of --force and all downstream."""
+        return downstream(self.target.force, self.specs) & {spec.name for spec in self.requested}
+
+    @property
+    def requested(self) -> tuple[StageSpec, ...]:
+        """Specs of the requested stages, in order."""
         return tuple(spec for spec in self.specs if self.names is None or spec.name in self.names)
 
     def spec(self, stage: str) -> StageSpec:
-        """The spec of one stage."""
+        """Return the spec of one stage."""
         return next(spec for spec in self.specs if spec.name == stage)
 
 
 def stages(config: Config) -> tuple[Stage, ...]:
-    """The graph, in order: the same for every engine up to the data, then the engine's own."""
+    """Return the stages in order: the data stages, which all engines share, then those of the engine."""
     body = (*_sources(config), *engines.of(config.engine.name).stages(config))
     if config.engine.sft == engines.SUPERVISED:
         body = _with_supervised(body, engines.of(engines.SUPERVISED).stages(config))
@@ -96,12 +92,12 @@ def stages(config: Config) -> tuple[Stage, ...]:
     if not all(name in BUILTIN for name in config.reward.functions):
         body = tuple(_with_rewards(stage, config.reward) for stage in body)
     running = [stage.name for stage in body if stage.skipped is None]
-    return (*body, Stage("report", ("report",), {name: name for name in running}, reads=READS))
+    return (*body, replace(catalog.REPORT, inputs={name: name for name in running}, reads=READS))
 
 
 def _with_supervised(body: Sequence[Stage], supervised: Sequence[Stage]) -> tuple[Stage, ...]:
-    """An engine's graph with its own sft stage replaced, and what follows reading the result."""
-    data = ("fetch", "fetch_dataset", "tokenize")  # what supervised training waits for, or runs beside
+    """Replace an engine's sft stage; later stages read the result instead of the fetched model."""
+    data = ("fetch", "fetch_dataset", "tokenize")  # stages before supervised training, or parallel to it
     after = (stage for stage in body if stage.name not in (*data, "sft"))
     return (*(stage for stage in body if stage.name in data), *supervised, *map(_from_sft, after))
 
@@ -112,39 +108,39 @@ def _from_sft(stage: Stage) -> Stage:
 
 
 def _with_examples(stage: Stage, examples: Path) -> Stage:
-    """The tokenize stage that reads the user's own examples for supervised training."""
+    """Add the user's examples for supervised training to the inputs of the tokenize stage."""
     if stage.name != "tokenize":
         return stage
     return replace(stage, sections=(*stage.sections, "sft_data"), external=(*stage.external, examples))
 
 
 def _with_rewards(stage: Stage, reward: RewardConfig) -> Stage:
-    """A stage that runs the user's own reward functions, whose source is part of what it reads."""
+    """Add the source files of the user's reward functions to a stage that runs them."""
     if "reward" not in stage.sections or stage.skipped is not None or not stage.computes:
-        return stage  # export only names them
-    from stages.rewards import user_code  # here: who has none of their own need not load it
+        return stage  # export only writes their names
+    from stages.rewards import user_code  # here: needed only for user-defined functions
 
     return replace(stage, external=(*stage.external, *user_code.files_of(reward)))
 
 
 def _sources(config: Config) -> tuple[Stage, ...]:
-    """The stages fetch and fetch_dataset, each with only the sections that its source reads."""
+    """Return the stages fetch and fetch_dataset, each with only the sections that its source reads."""
     model, dataset = config.model, config.dataset
     builtin = model.source == "builtin"
     trained = builtin and model.tokenizer_path is None  # a tokenizer is trained on the dataset's text
     downloaded = dataset.source in ("url", "modelscope")
-    fetch = Stage(
-        "fetch",
-        ("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
-        {"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
+    fetch = replace(
+        catalog.FETCH,
+        sections=("model", *(["dataset"] if trained else []), "seed" if builtin else "fetch"),
+        inputs={"fetch_dataset": "fetch_dataset"} if trained and downloaded else {},
         external=external_files(model) + (external_files(dataset) if trained else ()),
         bytes_written=None if model.source == "local" else model.weight_bytes,
-        # a download of hours must not be repeated for what only later stages read
+        # keys that only later stages read must not cause another download of hours
         unread=frozenset() if builtin else frozenset(("model", key) for key in UNREAD_OF_FILES),
     )
-    fetch_dataset = Stage(
-        "fetch_dataset",
-        ("dataset", "seed" if dataset.source == "builtin" else "fetch"),
+    fetch_dataset = replace(
+        catalog.FETCH_DATASET,
+        sections=("dataset", "seed" if dataset.source == "builtin" else "fetch"),
         external=external_files(dataset),
     )
     return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
@@ -153,9 +149,7 @@ def _sources(config: Config) -> tuple[Stage, ...]:
 def plan(
     config: Config,
     digest: Digest,
-    names: Mapping[str, str] | None = None,
     target: Target | None = None,
-    edition: Callable[[Key], int] = lambda key: 0,
     kept: Kept | None = None,
 ) -> Plan:
     """Fingerprint every stage of a run.
@@ -163,20 +157,18 @@ def plan(
     Args:
         config: the checked configuration.
         digest: SHA-256 of a user's file.
-        names: model and dataset -> the name that counts, where `config` has another one as a label.
-        target: what is asked for; None: the whole graph.
-        edition: how often an artifact was built anew, this time included.
-        kept: of plans of other points; what follows from the same sections is not made again.
+        target: requested stages; None for all.
+        kept: cache shared with plans of other points.
 
     Raises:
-        ConfigError: a user's file cannot be read, or `target` names what this graph does not build.
+        ConfigError: a user's file cannot be read, or `target` names a stage that this graph does not build.
     """
-    graph, target, kept, names = stages(config), target or WHOLE, kept or Kept(), names or {}
-    asked = target.asked(graph)
+    graph, target, kept = stages(config), target or ALL_STAGES, kept or Kept()
+    requested = target.requested(graph)
     values = {section: kept.of(plain, getattr(config, section)) for section in field_types(Config)}
-    counting: dict[str, Any] = {}
+    identities: dict[str, Any] = {}
     for section, value in values.items():
-        counting |= kept.of(_counting, section, value, names.get(section))
+        identities |= kept.of(_section_identity, section, value)
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in graph:
@@ -186,18 +178,16 @@ def plan(
         part = {section: values[section] for section in stage.sections}
         external = {str(path): digest(path) for path in stage.external}
         inputs = {name: specs[source].key for name, source in stage.inputs.items()}
-        version = VERSIONS[stage.name] if stage.program is None else stage.program.version
+        version = stage.version if stage.program is None else stage.program.version
         digits = fingerprint(
             stage.name,
             version,
-            without({name: counting[name] for name in stage.sections if name in counting}, stage.unread),
+            _identity_of(stage, identities),
             {name: key.fingerprint for name, key in inputs.items()},
             _by_name(stage.external, external),
         )
-        first = Key(stage.name, digits)
-        number = edition(first)
         specs[stage.name] = StageSpec(
-            anew(first, number),
+            Key(stage.name, digits),
             version,
             part,
             inputs,
@@ -207,27 +197,32 @@ def plan(
             stage.bytes_written,
             stage.program,
             stage.reads,
-            first if number else None,
-            number,
+            stage.corrections,
         )
-    return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, asked)
+    return Plan(config, tuple(specs.values()), skipped, engines.notes(config), target, requested)
 
 
-def anew(first: Key, number: int) -> Key:
-    """The artifact of the same configuration and inputs, built anew for the `number`th time; 0: the first.
+def downstream(names: Iterable[str], specs: Sequence[StageSpec]) -> frozenset[str]:
+    """Return `names` and all stages that read their artifacts, directly or not."""
+    reached = set(names)
+    for spec in specs:
+        if any(key.stage in reached for key in spec.inputs.values()):
+            reached.add(spec.name)
+    return frozenset(reached)
 
-    It has a fingerprint, and with it a place, of its own: whoever reads or names an earlier one still may.
-    """
-    if number == 0:
-        return first
-    return Key(first.stage, hashlib.sha256(f"{first.fingerprint}+{number}".encode()).hexdigest())
+
+def _section_identity(section: str, value: Any) -> dict[str, Any]:
+    """Return the part of a section that belongs to the identity of artifacts, by section name."""
+    return identity(Config, {section: value})
 
 
-def _counting(section: str, value: Any, name: str | None) -> dict[str, Any]:
-    """What counts of a section, under its name; `name` counts where the section has another as a label."""
-    return identity(Config, {section: value if name is None else {**value, "name": name}})
+def _identity_of(stage: Stage, identities: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration and corrected defects that a stage's fingerprint covers."""
+    sections = {name: identities[name] for name in stage.sections if name in identities}
+    corrections = {"corrections": list(stage.corrections)} if stage.corrections else {}
+    return {**without(sections, stage.unread), **corrections}
 
 
 def _by_name(files: tuple[Path, ...], digests: Mapping[str, str]) -> dict[str, str]:
-    """Digests under file names without directories, numbered so that equal names stay apart."""
+    """Return digests by numbered file name without directories; the numbers distinguish equal names."""
     return {f"{index}:{path.name}": digests[str(path)] for index, path in enumerate(files)}

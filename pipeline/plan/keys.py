@@ -1,4 +1,4 @@
-"""What a key of the configuration means: read off its field, the graph and the rules."""
+"""Descriptions of configuration keys, derived from their fields, the graph and the rules."""
 
 import ast
 import contextlib
@@ -27,47 +27,48 @@ from stages.base.rules import Row, Rules
 from stages.models.families import RULES as FAMILY
 
 UNITS = {"_s": "seconds", "_gib": "GiB", "_kb": "KiB", "_mib": "MiB", "_bytes": "bytes", "_tokens": "tokens"}
-"""By the end of a key's name."""
-WORDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
-NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}
+"""Suffix of a key's name -> unit."""
+BOUNDS = {Ge: "at least", Gt: "above", Le: "at most", Lt: "below"}
+TYPE_NAMES = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the configuration, or a section of it."""
+    """Description of one configuration key or section."""
 
     path: str
     meaning: str
     type: str
-    """With choices and bounds."""
+    """Type with choices and bounds."""
     unit: str | None
     value: Any
     fields: dict[str, str]
-    """Of a section: name -> its first sentence."""
+    """For a section: field name -> first sentence of its description."""
     read_by: tuple[str, ...]
-    """Stages of this configuration's graph."""
+    """Stages of this configuration's graph that read the key."""
     reruns: tuple[str, ...]
-    """Stages that a change builds anew: those that read it, and what follows."""
+    """Stages that a change reruns: those that read the key, and everything downstream."""
     rules: tuple[str, ...]
-    """Ids and sources of what is checked of it, besides its type."""
+    """Ids and sources of the rules that check the key, besides its type."""
 
 
 def explain(path: str, config: Config) -> Key:
-    """What a key means.
+    """Describe a key.
 
     Raises:
-        ConfigError: there is no such key.
+        ConfigError: the key does not exist.
     """
     owner, hint, value, markers = _walk(path, config)
     section = path.partition(".")[0]
-    counts = not any(isinstance(marker, NotInIdentity) for marker in markers)
-    readers, following = _stages(config, section, path.rpartition(".")[2])
+    fingerprinted = not any(isinstance(marker, NotInIdentity) for marker in markers)
+    readers, downstream = _stages(config, section, path.rpartition(".")[2])
     inner = _dataclass(hint, value)
     docs = _docs(owner).get(path.rpartition(".")[2], "")
     meaning = docs or (inspect.cleandoc(inner.__doc__ or "") if inner else "")
     units = (unit for end, unit in UNITS.items() if path.endswith(end))
+    docs_of_fields = _docs(inner) if inner else {}
     fields = (
-        {} if inner is None else {name: _first(_docs(inner).get(name, "")) for name in field_types(inner)}
+        {name: _first_sentence(docs_of_fields.get(name, "")) for name in field_types(inner)} if inner else {}
     )
     return Key(
         path,
@@ -77,19 +78,19 @@ def explain(path: str, config: Config) -> Key:
         None if inner else value,
         fields,
         readers,
-        following if counts else (),
+        downstream if fingerprinted else (),
         tuple(f"{row.id} ({row.source})" for row in _rules(config) if path in _paths(row, config)),
     )
 
 
 def describe(hint: Any) -> str:
-    """A type as people read it, with its choices and bounds."""
+    """Return a type in words, with its choices and bounds."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         bounds = [
-            f"{words} {vars_of(marker)}"
+            f"{words} {_number(marker)}"
             for marker in hint.__metadata__
-            for kind, words in WORDS.items()
+            for kind, words in BOUNDS.items()
             if isinstance(marker, kind)
         ]
         return ", ".join([describe(arguments[0]), *bounds])
@@ -101,17 +102,17 @@ def describe(hint: Any) -> str:
         return f"list of {describe(arguments[0])}"
     if origin is not None:
         return f"mapping of names to {describe(arguments[-1])}"
-    return NAMES.get(hint, "section")
+    return TYPE_NAMES.get(hint, "section")
 
 
-def vars_of(bound: Any) -> Any:
-    """The number of a bound."""
+def _number(bound: Any) -> Any:
+    """Return the number of a bound such as Ge(0)."""
     (number,) = dataclasses.asdict(bound).values()
     return number
 
 
 def _walk(path: str, config: Config) -> tuple[Any, Any, Any, list[Any]]:
-    """The dataclass that holds a key, the key's type and value, and the markers on the way."""
+    """Return the dataclass that contains a key, the key's type and value, and all markers on its path."""
     owner: Any = Config
     value: Any = config
     hint: Any = Config
@@ -131,7 +132,7 @@ def _walk(path: str, config: Config) -> tuple[Any, Any, Any, list[Any]]:
 
 
 def _dataclass(hint: Any, value: Any) -> Any:
-    """The dataclass that a section's type means; of several, the one of its value."""
+    """Return the dataclass of a section; of a union, the one that `value` is an instance of."""
     if dataclasses.is_dataclass(value):
         return type(value)
     options = (hint, *typing.get_args(hint))
@@ -142,16 +143,16 @@ def _dataclass(hint: Any, value: Any) -> Any:
 
 @functools.cache
 def _docs(cls: Any) -> Mapping[str, str]:
-    """Texts below the fields of a dataclass and of those that it inherits from."""
-    found: dict[str, str] = {}
+    """Return the docstrings of a dataclass's fields, inherited ones included, by field name."""
+    texts: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
         assert isinstance(body, ast.ClassDef)
         for field, text in zip(body.body, body.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                said = text.value.value if _is_text(text) else None  # type: ignore[attr-defined]
-                found[field.target.id] = inspect.cleandoc(said) if said else ""
-    return found
+                docstring = text.value.value if _is_text(text) else ""  # type: ignore[attr-defined]
+                texts[field.target.id] = inspect.cleandoc(docstring)
+    return texts
 
 
 def _is_text(node: ast.stmt) -> bool:
@@ -159,19 +160,19 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(expression, ast.Constant) and isinstance(expression.value, str)
 
 
-def _first(text: str) -> str:
+def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.;])\s", " ".join(text.split()))[0].rstrip(";")
 
 
 def _stages(config: Config, section: str, key: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stages that read a key, and those with all that follow."""
+    """Return the stages that read a key, and those together with everything downstream."""
     graph = [stage for stage in stages(config) if stage.skipped is None]
     reading = [spec.name for spec in graph if section in spec.sections and (section, key) not in spec.unread]
-    following = set(reading)
+    downstream = set(reading)
     for stage in graph:
-        if following & set(stage.inputs.values()):
-            following.add(stage.name)
-    return tuple(reading), tuple(stage.name for stage in graph if stage.name in following)
+        if downstream & set(stage.inputs.values()):
+            downstream.add(stage.name)
+    return tuple(reading), tuple(stage.name for stage in graph if stage.name in downstream)
 
 
 def _rules(config: Config) -> Iterator[Row]:
@@ -181,12 +182,11 @@ def _rules(config: Config) -> Iterator[Row]:
 
 
 def _paths(row: Row, config: Config) -> set[str]:
-    """The keys that a rule is asked about, as far as its table can tell from the whole configuration."""
+    """Return the keys that a rule checks, as far as the complete configuration determines them."""
     path = row.path.partition("[")[0]
     if row.each is None or "{}" not in path:
         return {path}
-    with contextlib.suppress(
-        AttributeError, KeyError, TypeError
-    ):  # it is told of a part of the configuration
+    # Some tables check a part of the configuration, whose items cannot be listed here.
+    with contextlib.suppress(AttributeError, KeyError, TypeError):
         return {path.format(item) for item in row.each(config)}
     return set()

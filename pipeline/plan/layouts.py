@@ -1,4 +1,4 @@
-"""`grpoflow layouts`: every layout that a number of cards allows, with its memory, in order of its cost."""
+"""All layouts that a number of cards allows, ranked by estimated cost (`grpoflow layouts`)."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import alone
+from pipeline.config.directory import complete_model
 from pipeline.config.kept import Kept
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
@@ -28,59 +28,62 @@ _ORDER: dict[Fits, int] = {"yes": 0, "maybe": 1, "no": 2}
 
 @dataclass(frozen=True)
 class Choice:
-    """One layout that breaks no rule."""
+    """Valid layout with its estimates."""
 
     config: Config
     memory: tuple[RoleMemory, ...]
     cost: Cost
     available: int
-    """Bytes of memory that a card, or a local worker, has."""
+    """Bytes of memory per card, or per worker with engine=local."""
 
     @property
     def needed(self) -> tuple[int, int]:
-        """Bytes of a card, low and high: roles take turns under mindrlhf, and all stay with engine=local.
+        """Low and high estimate in bytes per card; 0 if the engine has no estimate.
 
-        0 where the engine estimates none.
+        With engine=local all roles are in memory at once; other engines hold one role at a time.
         """
         if not self.memory:
             return 0, 0
-        gather = sum if self.config.engine.name == "local" else max
-        return gather(role.low for role in self.memory), gather(role.high for role in self.memory)
+        combine = sum if self.config.engine.name == "local" else max
+        return combine(role.low for role in self.memory), combine(role.high for role in self.memory)
 
     @property
     def fits(self) -> Fits:
-        """By the low and the high estimate."""
+        """Verdict from the low and the high estimate."""
         low, high = self.needed
         return "yes" if high <= self.available else "maybe" if low <= self.available else "no"
 
     @property
     def headroom(self) -> int:
-        """Bytes that the high estimate leaves; negative where it does not fit."""
+        """Bytes left by the high estimate; negative if it does not fit."""
         return self.available - self.needed[1]
 
 
 def find(
     overrides: Sequence[str], config_dir: Path | None = None
 ) -> tuple[list[Choice], dict[str, list[Problem]]]:
-    """All layouts of `cards` cards: those that break no rule, best first, and what the others break.
+    """Find all layouts of `cards` cards.
 
     Args:
-        overrides: Hydra's. engine=mindrlhf, layout=named and cards=8 where they name no other; a layout by
-            its name is the only one looked at.
-        config_dir: the user's own config groups.
+        overrides: Hydra overrides. Defaults are engine=mindrlhf, layout=named and cards=8; an explicit layout
+            is the only one checked.
+        config_dir: directory with the user's config groups.
+
+    Returns:
+        The valid layouts, best first, and the problems of every other layout by its name.
 
     Raises:
-        ConfigError: no layout is valid; with the rules that the nearest one breaks.
+        ConfigError: no layout is valid; has the problems of the one with the fewest.
     """
-    given = {override.partition("=")[0] for override in overrides}
+    keys = {override.partition("=")[0] for override in overrides}
     defaults = [f"{key}={value}" for key, value in (("engine", "mindrlhf"), ("layout", "named"))]
     if not any(override.startswith("experiment=") for override in overrides):
         overrides = [
-            *(override for override in defaults if override.partition("=")[0] not in given),
+            *(override for override in defaults if override.partition("=")[0] not in keys),
             *overrides,
         ]
-    values = alone(compose_cached(overrides, config_dir), overrides)
-    single = "layout" in given and "layout=named" not in overrides
+    values = complete_model(compose_cached(overrides, config_dir), overrides)
+    single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:
         values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
@@ -89,7 +92,7 @@ def find(
     choices: list[Choice] = []
     refused: list[tuple[Config, list[Problem]]] = []
     kept = Kept()
-    known = derived | {"layout": values["layout"]}  # what follows from no layout follows once
+    known = derived | {"layout": values["layout"]}  # values that do not depend on the layout are derived once
     for candidate in [known] if single else _candidates(known, first.cards):
         config = read(Config, derive(candidate), made=made)
         problems = rules.check(config, kept)
@@ -104,13 +107,13 @@ def find(
 
 
 def _distance(refused: tuple[Config, list[Problem]]) -> tuple[int, int, int]:
-    """How far a layout is from a valid one: most rules ask for more prompts the more replicas generate."""
+    """Return a sort key: number of problems, then the degrees that most rules restrict."""
     config, problems = refused
     return len(problems), config.layout.generate.data_parallel, config.layout.train.context_parallel
 
 
 def _candidates(values: Mapping[str, Any], cards: int) -> Iterator[dict[str, Any]]:
-    """The configuration with each way of writing `cards` as a product of four degrees."""
+    """Yield the configuration with each factorisation of `cards` into four degrees."""
     for mp in _divisors(cards):
         for pp in _divisors(cards // mp):
             for cp in _divisors(cards // (mp * pp)):
@@ -125,14 +128,14 @@ def _divisors(number: int) -> list[int]:
 
 def _choice(config: Config) -> Choice:
     engine = engines.of(config.engine.name)
-    assert engine.load is not None  # of all that run grpo
+    assert engine.load is not None  # defined by every engine that runs grpo
     load = engine.load(config, memory_bytes())
-    spent = cost(config.model, config.layout.train, load.tokens, load.updates)
-    return Choice(config, engine.memory(config), spent, load.available)
+    estimate = cost(config.model, config.layout.train, load.tokens, load.updates)
+    return Choice(config, engine.memory(config), estimate, load.available)
 
 
 def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]]) -> dict[str, Any]:
-    """The list for programs."""
+    """Return the list as JSON data."""
     return {
         "model": choices[0].config.model.name,
         "cards": choices[0].config.cards,
@@ -161,7 +164,7 @@ def as_json(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]])
 
 
 def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], out: Console) -> None:
-    """The list for people."""
+    """Print the list as a table."""
     first = choices[0]
     table = Table(
         title=f"{first.config.model.name} on {first.config.cards} cards of {shown(*[first.available] * 2)}, "
@@ -195,8 +198,8 @@ def show(choices: Sequence[Choice], refused: Mapping[str, Sequence[Problem]], ou
 
 
 def draw(choice: Choice, file: Path) -> None:
-    """A picture of which card holds what, as SVG."""
-    from stages.report.layout_file import layout_svg  # here: a list without a picture needs no templates
+    """Write an SVG picture of the parameters on each card."""
+    from stages.report.layout_file import layout_svg  # imports Jinja, which a list does not need
 
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(layout_svg(choice.config.model, choice.config.layout.train), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Where each value of a configuration comes from."""
+"""Origin of each value of a configuration."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,40 +8,40 @@ import yaml
 
 from pipeline.config.compose import VALUE, config_files
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import alone
+from pipeline.config.directory import complete_model
 from pipeline.config.give_way import give_way
 from pipeline.config.load import derive
 from pipeline.config.plain import flat
 
 
 def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:
-    """Key -> the override that was typed, a file of conf, or what else decided its value."""
+    """Return the origin of each key: a typed override, a file of conf, or a derivation."""
     composed = compose_cached(overrides, config_dir)
-    yielding, _ = give_way(alone(composed, overrides), overrides)
-    steps = [flat(values) for values in (composed, yielding, derive(yielding))]
+    overridden, _ = give_way(complete_model(composed, overrides), overrides)
+    steps = [flat(values) for values in (composed, overridden, derive(overridden))]
     files = _files(overrides, config_dir)
     typed = {
         override.lstrip("+").partition("=")[0]: override
         for override in overrides
         if VALUE.match(override.lstrip("+"))
     }
-    found = {}
+    origin = {}
     for key in flat(values):
         before, after, derived = (step.get(key) for step in steps)
         above = [name for name in typed if f"{key}.".startswith(f"{name}.")]
         if above:
-            found[key] = f"typed: {typed[above[-1]]}"
+            origin[key] = f"typed: {typed[above[-1]]}"
         elif before != after and after is not None:
-            found[key] = f"gives way to what is typed ({before} in {files.get(key, 'conf')})"
+            origin[key] = f"gives way to what is typed ({before} in {files.get(key, 'conf')})"
         elif after != derived or key not in steps[1]:
-            found[key] = "derived"
+            origin[key] = "derived"
         else:
-            found[key] = files.get(key, "derived")
-    return found
+            origin[key] = files.get(key, "derived")
+    return origin
 
 
 def _files(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
-    """Key -> the file of conf that is the last to set it, and what stands there where that is a reference."""
+    """Return the file of conf that sets each key last, followed by its value if that is a reference."""
     import hydra
     from hydra.core.global_hydra import GlobalHydra
     from hydra.types import RunMode
@@ -56,22 +56,22 @@ def _files(overrides: Sequence[str], config_dir: Path | None) -> dict[str, str]:
         loader = GlobalHydra.instance().config_loader()
         listed = loader.compute_defaults_list("config", arguments, RunMode.RUN).defaults
     texts = {name.partition("/")[2]: file for name, file in reversed(config_files(config_dir).items())}
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for default in listed:
         path = str(default.config_path)
         if path.startswith("hydra/") or path == "hydra":
             continue
         file = texts.get(f"{path}.yaml")
         prefix = "" if default.package in (None, "", "_global_") else f"{default.package}."
-        if file is None:  # a layout by its name
-            found |= {
+        if file is None:  # a layout name without a file
+            files |= {
                 f"{prefix}train.{degree}": f"the name {path}"
                 for degree in ("data_parallel", "model_parallel")
             }
             continue
         body = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-        place = f"conf/{path}.yaml" if config_dir is None or config_dir not in file.parents else str(file)
+        shown = f"conf/{path}.yaml" if config_dir is None or config_dir not in file.parents else str(file)
         for key, value in flat({name: part for name, part in body.items() if name != "defaults"}).items():
             reference = f": {value}" if isinstance(value, str) and "${" in value else ""
-            found[f"{prefix}{key}"] = place + reference
-    return found
+            files[f"{prefix}{key}"] = shown + reference
+    return files

@@ -1,4 +1,4 @@
-"""The process that does a stage's work: its command line, and the room that it needs on disk."""
+"""A stage's process: its command line, and the disk space that it needs."""
 
 import json
 import shutil
@@ -17,11 +17,11 @@ SPEC = "spec.json"
 
 
 def disk_shortage(spec: StageSpec, store: Store) -> str | None:
-    """Why the store's disk is too small for a stage that knows its size, or None."""
+    """Return an error message if the store's disk has too little space for a stage, or None."""
     if spec.bytes_written is None:
         return None
-    place = next(path for path in (store.root, *store.root.parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    existing = next(path for path in (store.root, *store.root.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     if spec.bytes_written <= free:
         return None
     needed = f"{spec.name} writes about {shown_bytes(spec.bytes_written)}"
@@ -30,9 +30,9 @@ def disk_shortage(spec: StageSpec, store: Store) -> str | None:
 
 
 def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[str]:
-    """The command line that would start a stage's work now."""
+    """Return the command line that would start a stage."""
     if spec.program is not None:
-        from pipeline.engines import program as outside  # here: engine=local need not load it
+        from pipeline.engines import program as outside  # here: not needed with engine=local
 
         return outside.command(spec, store, launcher)
     logs = store.log_dir(spec.key)
@@ -44,7 +44,7 @@ def describe(spec: StageSpec, store: Store, launcher: LauncherConfig) -> list[st
 def write_spec(
     directory: Path, entry: str, config: Mapping[str, Any], inputs: Mapping[str, Path]
 ) -> list[str]:
-    """Write what an entry of `stages` hears that is no stage of the graph; arguments of the interpreter."""
+    """Write the spec of an entry point of `stages` outside the graph; return the interpreter's arguments."""
     values = {"stage": entry, "config": config, "inputs": {name: str(path) for name, path in inputs.items()}}
     values |= {"output": str(directory), "work": str(directory)}
     values |= {"progress_file": str(directory / "progress.jsonl")}
@@ -53,5 +53,5 @@ def write_spec(
 
 
 def stage_command(entry: str, logs: Path) -> list[str]:
-    """Arguments of the interpreter for a stage's process."""
+    """Return the interpreter's arguments for a stage's process."""
     return ["-m", "stages", entry, str(logs / SPEC)]

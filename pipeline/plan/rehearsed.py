@@ -1,4 +1,4 @@
-"""Which rehearsals passed: remembered in the store by what was rehearsed."""
+"""Fingerprints of rehearsals, under which the store records those that passed."""
 
 import hashlib
 from collections.abc import Iterator
@@ -14,18 +14,18 @@ from pipeline.store import rehearsals
 from pipeline.store.store import Store
 from stages.base.identity import identity
 
-HERE = frozenset({"store", "launcher", "report", "fetch", "cards", "remote"})
-"""Sections about a machine, or about what follows training."""
+MACHINE_SECTIONS = frozenset({"store", "launcher", "report", "fetch", "cards", "remote"})
+"""Sections about the machine, or about stages after training."""
 ORIGIN = frozenset({("model", "source"), ("model", "hub"), ("dataset", "source"), ("dataset", "hub")})
 
 
 def fingerprint(plan: Plan) -> str:
-    """Of configuration, data, the user's own code, and the code of every checkout.
+    """Return the fingerprint of configuration, data, the user's code, and the code of all checkouts.
 
     Raises:
-        ConfigError: a part of the run cannot be rehearsed.
+        ConfigError: an engine of the run cannot be rehearsed.
     """
-    config = {name: values for name, values in plan.config.plain().items() if name not in HERE}
+    config = {name: values for name, values in plan.config.plain().items() if name not in MACHINE_SECTIONS}
     homes = {
         setting: _code(Path(home))
         for setting, home in engines.rehearsed(plan.config).items()
@@ -41,7 +41,7 @@ def fingerprint(plan: Plan) -> str:
 
 
 def notes(plan: Plan, store: Store) -> tuple[str, ...]:
-    """What a plan says of a run that could be rehearsed here and was not."""
+    """Return a plan's note if the run could be rehearsed here and was not."""
     try:
         homes = engines.rehearsed(plan.config).values()
         if not all(homes) or rehearsals.has_passed(rehearsals.directory(store, fingerprint(plan))):
@@ -55,13 +55,13 @@ def notes(plan: Plan, store: Store) -> tuple[str, ...]:
 
 
 def _code(home: Path) -> str:
-    """Digest of a checkout's Python files; read again only when sizes or times changed."""
+    """Return the digest of a checkout's Python files, which are read again only if sizes or times changed."""
     files = sorted(path for path in _python_files(home))
     states = [(str(path.relative_to(home)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     key = hashlib.sha256(canonical([str(home.resolve()), states]).encode()).hexdigest()
-    found = recall("checkout", key)
-    if isinstance(found, str):
-        return found
+    cached = recall("checkout", key)
+    if isinstance(cached, str):
+        return cached
     digest = hashlib.sha256()
     for path in files:
         digest.update(f"{path.relative_to(home)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -70,7 +70,7 @@ def _code(home: Path) -> str:
 
 
 def _python_files(home: Path) -> Iterator[Path]:
-    """All but those that are no part of what is executed: tests, and what lies in hidden directories."""
+    """Yield a checkout's Python files, without tests and hidden directories."""
     for path in home.rglob("*.py"):
         parts = path.relative_to(home).parts
         if not any(part.startswith(".") or part == "tests" for part in parts[:-1]):

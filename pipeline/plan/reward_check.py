@@ -1,7 +1,7 @@
-"""The reward's probe as part of a plan: warnings before anything is trained on a reward of 0.
+"""Probe of the reward functions in a plan, which warns before a run trains on rewards of 0.
 
-Only what costs little is looked at: built-in functions of text, on rows that are at hand. The
-verdict is remembered, so that a plan with nothing new does not import what it takes.
+Only fast checks are made: built-in text functions, on rows that are available. The result is cached, so that
+a repeated plan does not import the modules for it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SLOW = "maths"  # takes seconds to import
 
 
 def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
-    """What the probe finds wrong with reward, prompt and dataset; or that there is no dataset to probe."""
+    """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
     engine = engines.of(plan.config.engine.name)
     if engine.unearnable is not None:
         return [str(problem) for problem in engine.unearnable(plan.config.engine)]
     if not _is_quick(plan.config.reward):
         return []
     config = plan.config
-    # Made up for any seed, ours are alike: the points of a sweep over seeds ask once.
+    # The built-in dataset is similar for all seeds, so a sweep over seeds probes it once.
     content = None if config.dataset.source == "builtin" else plan.spec("fetch_dataset").key.fingerprint
     digest = (kept or Kept()).of(
         _digest, config.dataset, config.tokenize, config.reward, config.engine, config.model
@@ -51,11 +51,11 @@ def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
     known = recall(KIND, key)
     if isinstance(known, list):
         return known
-    found = _probe(plan, store)
-    if found is None:
+    problems = _probe(plan, store)
+    if problems is None:
         return [_unprobed(config)]
-    remember(KIND, key, found)
-    return found
+    remember(KIND, key, problems)
+    return problems
 
 
 def _unprobed(config: Config) -> str:
@@ -80,7 +80,7 @@ def _digest(
     engine: EngineConfig,
     model: ModelConfig,
 ) -> str:
-    """Of all that the verdict depends on, but for a dataset's content: its stage's fingerprint tells it."""
+    """Return the digest of everything that the result depends on, except for the dataset's content."""
     content = {
         "dataset": asdict(dataset),
         "tokenize": asdict(tokenize),
@@ -99,7 +99,7 @@ def _code() -> list[str]:
 
 
 def _probe(plan: Plan, store: Store) -> list[str] | None:
-    """Problems; None where no row is at hand."""
+    """Return the problems that the probe reports; None if no row is available."""
     from stages.fetch.records import split_sources
     from stages.rewards.probe import first_rows, probe, sample_rows
 
@@ -118,9 +118,9 @@ def _probe(plan: Plan, store: Store) -> list[str] | None:
             rows = sample_rows(config.dataset, config.tokenize, config.seed)
         else:
             return None
-        found = probe(
+        result = probe(
             config.dataset, config.tokenize, config.reward, rows, _leftover(config.engine, config.model)
         )
     except StageError as error:
         return [str(error)]
-    return [str(problem) for problem in found.problems]
+    return [str(problem) for problem in result.problems]

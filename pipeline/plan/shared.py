@@ -1,4 +1,4 @@
-"""What a plan takes from a remote: whole artifacts that somebody here reads, and of others what is read."""
+"""Artifacts that a plan takes from a remote: completely, or only the files that a stage reads."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -7,99 +7,96 @@ from dataclasses import dataclass, field
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError, Problem, RemoteError
 from pipeline.plan.graph import Plan, StageSpec
-from pipeline.store.remote.choose import copies_of
-from pipeline.store.remote.copies import Copy
-from pipeline.store.remote.place import Place
+from pipeline.store.remote.copies import Copy, find
+from pipeline.store.remote.remote import Remote
 from pipeline.store.store import Key, Store
+from stages.base.files import shown_bytes
 
-NONE = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
+REMEDY = "name one: remote=s3://BUCKET/PREFIX, sftp://HOST/DIR or file:///DIR, or set GRPOFLOW_REMOTE"
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What of a plan need not be built here; by stage."""
+    """Stages whose artifacts come from the remote, by stage name."""
 
     url: str
     pull: Mapping[str, Copy] = field(default_factory=dict)
-    """What somebody here reads whole."""
-    stays: Mapping[str, Copy] = field(default_factory=dict)
-    """What nobody here reads, or of which a stage reads only the files that it names."""
+    """Artifacts that are pulled completely."""
+    remote_only: Mapping[str, Copy] = field(default_factory=dict)
+    """Artifacts that stay on the remote: no stage here reads them, or only single files."""
 
     def reason(self, stage: str) -> str | None:
-        """What `plan` says of a stage that it takes from there, or leaves there; None of others."""
-        from stages.base.files import shown_bytes
-
+        """Return the reason that `plan` shows for a stage; None if the remote does not have its artifact."""
         if stage in self.pull:
             return f"pulls {shown_bytes(self.pull[stage].bytes)} from {self.url}"
-        if stage in self.stays:
-            return f"{shown_bytes(self.stays[stage].bytes)} stay at {self.url}: nothing here reads them whole"
+        if stage in self.remote_only:
+            size = shown_bytes(self.remote_only[stage].bytes)
+            return f"{size} stay at {self.url}: nothing here reads all of it"
         return None
 
 
-def open_place(remote: RemoteConfig) -> Place:
-    """The remote of a configuration.
-
-    Raises:
-        ConfigError: it names none, or what its scheme needs is not installed.
-    """
-    if not remote.url:
-        raise ConfigError([Problem("remote", None, "is not set", NONE)])
-    return Place(remote.url, remote.endpoint, remote.timeout_s)
+def open_remote(config: RemoteConfig) -> Remote:
+    """Return the remote of a configuration; raise ConfigError if there is none or a package is missing."""
+    if not config.url:
+        raise ConfigError([Problem("remote", None, "is not set", REMEDY)])
+    return Remote(config.url, config.endpoint, config.timeout_s)
 
 
 def warn(text: object) -> None:
-    """Tell of a remote what ends nothing."""
+    """Print a warning about a remote."""
     print(f"warning: remote: {text}", file=sys.stderr, flush=True)
 
 
 def look(
     plan: Plan,
     store: Store,
-    place: Place,
-    on_refused: Callable[[RemoteError], None],
+    remote: Remote,
+    on_refused: Callable[[RemoteError], object],
     known: dict[Key, list[Copy]] | None = None,
-    whole: bool = False,
+    complete: bool = False,
 ) -> Shared | None:
-    """What the plan's remote has of what the store lacks; None where it lacks nothing.
+    """Find a plan's missing artifacts on the remote; return None if nothing is missing.
 
     Args:
-        plan: what is asked for.
-        store: where it is to be.
-        place: the remote, which is asked briefly.
-        on_refused: hears of each artifact there that is not what it should be.
-        known: what was found for other plans, and is not asked for again; grows.
-        whole: pull all of it.
+        plan: the plan.
+        store: the local store.
+        remote: the remote.
+        on_refused: called with an error for each refused copy.
+        known: results for earlier plans, which this call extends.
+        complete: pull all artifacts, and all their files.
 
     Raises:
-        RemoteError: it does not answer.
+        RemoteError: the remote does not answer in time.
     """
     known = {} if known is None else known
-    lacking = [spec for spec in plan.asked if store.problem(spec.key) is not None]
-    wanted = [spec for spec in lacking if spec.name not in plan.target.force]
-    if not lacking:
+    rebuilt = plan.rebuilt
+    missing = [spec for spec in plan.requested if spec.name in rebuilt or store.problem(spec.key) is not None]
+    usable = [spec for spec in missing if spec.name not in rebuilt]
+    new = [spec.key for spec in usable if spec.key not in known]
+    if not missing:
         return None
-    new = [spec.key for spec in wanted if spec.key not in known]
     if new:
-        known.update(copies_of(place.briefly(), new, on_refused))
-    fitting = {spec.name: [copy for copy in known[spec.key] if _fits(spec, copy)] for spec in wanted}
-    shared = _divide(plan, lacking, {name: found[0] for name, found in fitting.items() if found}, place.url)
-    return Shared(place.url, {**shared.pull, **shared.stays}) if whole else shared
+        remote.check()
+        known.update(find(remote, new, on_refused))
+    copies = {spec.name: copy for spec in usable for copy in reversed(known[spec.key]) if _fits(spec, copy)}
+    shared = _divide(plan, missing, copies, remote.url)
+    return Shared(remote.url, {**shared.pull, **shared.remote_only}) if complete else shared
 
 
-def _divide(plan: Plan, lacking: Sequence[StageSpec], copies: Mapping[str, Copy], url: str) -> Shared:
-    needed = {*(plan.target.only or (plan.asked[-1].name,)), "evaluate"}  # whose result the last line tells
+def _divide(plan: Plan, missing: Sequence[StageSpec], copies: Mapping[str, Copy], url: str) -> Shared:
+    needed = {*(plan.target.only or (plan.requested[-1].name,)), "evaluate"}  # the result line reads evaluate
     pull: dict[str, Copy] = {}
-    stays: dict[str, Copy] = {}
-    for spec in reversed(lacking):
+    remote_only: dict[str, Copy] = {}
+    for spec in reversed(missing):
         copy = copies.get(spec.name)
         if copy is None:
             needed |= set() if spec.reads else {key.stage for key in spec.inputs.values()}
         else:
-            (pull if spec.name in needed else stays)[spec.name] = copy
-    return Shared(url, pull, stays)
+            (pull if spec.name in needed else remote_only)[spec.name] = copy
+    return Shared(url, pull, remote_only)
 
 
 def _fits(spec: StageSpec, copy: Copy) -> bool:
-    """Whether a manifest tells of the same code and inputs, which its fingerprint claims as well."""
+    """Return True if a manifest has the code version and inputs that its fingerprint claims."""
     inputs = {name: key.fingerprint for name, key in spec.inputs.items()}
     return copy.manifest.code_version == spec.version and dict(copy.manifest.inputs) == inputs

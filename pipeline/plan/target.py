@@ -1,4 +1,4 @@
-"""The part of a graph that is asked for, and what of it is built anew."""
+"""The requested part of a graph, and the stages that are rebuilt."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from stages.base.graph import Stage
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked for; the whole graph, and nothing anew, unless told."""
+    """Requested stages; by default the complete graph, with nothing rebuilt."""
 
     until: str | None = None
-    """Every stage of the graph's order up to this one."""
+    """All stages up to this one, in the graph's order."""
     only: tuple[str, ...] = ()
-    """These stages and what they read, directly or not."""
+    """These stages and everything upstream of them."""
     force: tuple[str, ...] = ()
-    """Built anew although the store has them; what reads them follows, since its inputs are others then."""
+    """Stages to rebuild, with everything downstream, although the store has them."""
 
     @classmethod
     def of(cls, until: str | None, only: Sequence[str], force: Sequence[str]) -> Target:
-        """From what is typed: options may be repeated, and hold several names with commas."""
-        return cls(until, _names(only), _names(force))
+        """Return the target of options that may be repeated and contain several names separated by commas.
+
+        Raises:
+            ConfigError: a name is empty.
+        """
+        if until is not None:
+            stage_names("--until", [until])
+        return cls(until, stage_names("--only", only), stage_names("--force", force))
 
     @property
     def is_part(self) -> bool:
-        """Whether some stages are not asked for."""
+        """True if only a part of the graph is requested."""
         return self.until is not None or bool(self.only)
 
     def __str__(self) -> str:
@@ -36,14 +42,14 @@ class Target:
         return " ".join(f"{option} {names}" for option, names in typed if names)
 
     def options(self) -> dict[str, str | None]:
-        """Its parts as text, names with commas between, as `of` reads them."""
+        """Return the values of the options --until, --only and --force, as `of` parses them."""
         return {"until": self.until, "only": ",".join(self.only), "force": ",".join(self.force)}
 
-    def asked(self, graph: Sequence[Stage]) -> frozenset[str]:
-        """The stages that are asked for.
+    def requested(self, graph: Sequence[Stage]) -> frozenset[str]:
+        """Return the names of the requested stages.
 
         Raises:
-            ConfigError: a name is no stage's or left out of this graph, or `force` names another.
+            ConfigError: a name is unknown or skipped in this graph, or `force` names an unrequested stage.
         """
         problems = [] if not (self.until and self.only) else [_both(self.until)]
         typed = (
@@ -55,14 +61,14 @@ class Target:
             problems += [problem for name in names if (problem := _unknown(option, name, graph))]
         if problems:
             raise ConfigError(problems)
-        asked = self._chosen([stage for stage in graph if stage.skipped is None])
+        requested = self._chosen([stage for stage in graph if stage.skipped is None])
         for name in self.force:
-            if name not in asked:
+            if name not in requested:
                 remedy = f"ask for it, too, or leave out --force {name}"
                 problems.append(Problem("--force", name, f"is not among what {self} asks for", remedy))
         if problems:
             raise ConfigError(problems)
-        return asked
+        return requested
 
     def _chosen(self, running: Sequence[Stage]) -> frozenset[str]:
         names = [stage.name for stage in running]
@@ -77,11 +83,20 @@ class Target:
         return frozenset(needed)
 
 
-WHOLE = Target()
+ALL_STAGES = Target()
 
 
-def _names(typed: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for text in typed for name in text.split(",") if name.strip()))
+def stage_names(option: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the stage names of an option's values, which are separated by commas.
+
+    Raises:
+        ConfigError: a name is empty, for example the value of an unset shell variable.
+    """
+    for text in texts:
+        if not all(name.strip() for name in text.split(",")):
+            remedy = f"name a stage, or leave out {option}"
+            raise ConfigError([Problem(option, text, "holds an empty stage name", remedy)])
+    return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",")))
 
 
 def _both(until: str) -> Problem:

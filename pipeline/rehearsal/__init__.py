@@ -1,16 +1,15 @@
-"""`grpoflow rehearse`: an engine's own checkouts, executed on this machine's CPU with the model shrunk.
+"""`grpoflow rehearse`: execution of an engine's checkouts on this machine's CPU with a small model.
 
-The frame is the same for all engines; what is rehearsed is theirs. To rehearse another one: write a module
-with the functions of `Rehearsal` and name it in ENGINES. The frame
+Each engine has a module with the functions of `Rehearsal`, which ENGINES names. The command does the rest:
 
-- refuses what plan refuses and what `refusals` names (exit code 2),
-- gives `rehearse` an empty directory, shows each Proof on stderr when it comes, and takes an exception that
-  the pipeline reports (pipeline.errors.REPORTED) as a failed proof,
-- prints the table and the last line, writes STORE/.rehearsals/FINGERPRINT/{report.md,report.json},
-- remembers what passed by the fingerprint of configuration, data and checkouts (plan/rehearsed.py); plan and
-  run tell where that is missing.
+- It refuses what `plan` refuses and what `refusals` yields (exit code 2).
+- It passes an empty directory to `rehearse`, prints each Proof on stderr at once, and counts an exception in
+  pipeline.errors.REPORTED as a failed proof.
+- It prints the table and the last line, and writes STORE/.rehearsals/FINGERPRINT/{report.md,report.json}. The
+  fingerprint covers configuration, data and checkouts (plan/rehearsed.py); `plan` and `run` print a note if
+  there is no passed rehearsal with this fingerprint.
 
-A rehearsal reuses the product's own stages in a store of its own: `scratch.Scratch`.
+A rehearsal runs grpoflow's stages in a temporary store (`scratch.Scratch`).
 """
 
 import importlib
@@ -24,31 +23,31 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from stages.engines.rehearsal import Proof
 
-Tell = Callable[[str], None]
-"""Takes a line for people, on stderr."""
+Report = Callable[[str], None]
+"""Function that prints a line to stderr."""
 ENGINES = {
     "mindrlhf": "pipeline.rehearsal.mindrlhf",
     "mindspeed_rl": "pipeline.rehearsal.mindspeed_rl",
     "mindformers": "pipeline.rehearsal.mindformers",
 }
-"""A part of a run (engines.parts) -> its module, with the functions of Rehearsal."""
+"""Module with the functions of Rehearsal for each part of a run (engines.parts)."""
 
 
 class Rehearsal(Protocol):
-    """What a module of ENGINES holds."""
+    """Interface of a module in ENGINES."""
 
     def refusals(self, plan: Plan) -> Iterable[Problem]:
-        """Why this machine, this configuration or these checkouts cannot be rehearsed."""
+        """Yield the reasons why this configuration cannot be rehearsed on this machine."""
 
-    def rehearse(self, plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
-        """Rehearse, in the empty directory `scratch`; what cannot be shown on a CPU comes as unproven."""
+    def rehearse(self, plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+        """Rehearse in the empty directory `scratch` and yield proofs; those that need a card are unproven."""
 
 
 def of(config: Config) -> dict[str, Rehearsal]:
-    """The rehearsals of a run, by name and in order.
+    """Return the rehearsals of a run, by name and in order.
 
     Raises:
-        ConfigError: a part of it cannot be rehearsed.
+        ConfigError: an engine of the run cannot be rehearsed.
     """
     engines.rehearsed(config)
     names = [engine.name for engine in engines.parts(config)]

@@ -1,4 +1,4 @@
-"""What a rehearsal needs of this machine: checkouts, a tokenizer, an interpreter."""
+"""Requirements of a rehearsal on this machine: checkouts, a tokenizer, an interpreter."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +8,9 @@ from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.engine import Engine, Window
+from stages.base.errors import InputError
 from stages.engines.mindformers.checkout import KNOWN
+from stages.tokenize.tokenizer import load
 
 REHEARSAL: tuple[Window, ...] = (
     *KNOWN.packages,
@@ -16,16 +18,17 @@ REHEARSAL: tuple[Window, ...] = (
     ("mindpet", "", "mindformers imports it"),
     ("datasets", "", "mindformers imports it"),
 )
-"""What mindrlhf and mindformers need on a CPU; the checkouts themselves lie on PYTHONPATH."""
+"""Packages that mindrlhf and mindformers need on a CPU; the checkouts are on PYTHONPATH."""
 REHEARSAL_INSTALL = (
     "python3.11 -m venv DIR"
     " && DIR/bin/pip install mindspore==2.7.0 mindformers==1.6.0 'numpy<2' 'safetensors<0.8'"
 )
-"""mindformers for what it requires: the checkout, which goes before it, has research/ besides."""
+"""Command that creates an environment for rehearsals. It installs the package mindformers for its
+requirements; rehearsals import the checkout, because only that contains research/."""
 
 
-def lacking(plan: Plan, engine: Engine) -> Iterator[Problem]:
-    """Checkouts and tokenizer that a rehearsal of an engine lacks."""
+def missing_inputs(plan: Plan, engine: Engine) -> Iterator[Problem]:
+    """Yield a problem for each missing checkout, and for a missing tokenizer."""
     for setting, home in engine.homes(plan.config).items():
         if home is None:
             rule = "is required: a rehearsal executes it"
@@ -36,9 +39,30 @@ def lacking(plan: Plan, engine: Engine) -> Iterator[Problem]:
         yield Problem("model.path", plan.config.model.path, rule, remedy)
 
 
-def lacking_of_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
-    """The same of what stands on mindformers, its interpreter and its place besides."""
-    yield from lacking(plan, engine)
+def _unknown_ids(plan: Plan) -> Iterator[Problem]:
+    """Yield a problem for each special id of the model that its tokenizer does not have."""
+    model, directory = plan.config.model, tokenizer_directory(plan)
+    if directory is None or model.source == "builtin":  # a builtin model's ids come from its tokenizer
+        return
+    try:
+        tokenizer = load(directory)
+    except InputError as error:
+        yield error.problem
+        return
+    ids = model.token_ids
+    for name, values in (("bos", (ids.bos,)), ("eos", ids.eos), ("pad", (ids.pad,))):
+        unknown = [value for value in values if value is not None and tokenizer.id_to_token(value) is None]
+        if unknown:
+            size = tokenizer.get_vocab_size(with_added_tokens=True)
+            rule = f"is no token of the tokenizer in {directory}, which has {size}"
+            remedy = "give the model's own tokenizer, or the ids of this one"
+            yield Problem(f"model.{name}_token_id", unknown[0], rule, remedy)
+
+
+def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
+    """Yield a problem for each missing requirement of mindformers, or of an engine that builds on it."""
+    yield from missing_inputs(plan, engine)
+    yield from _unknown_ids(plan)
     settings = engine.settings(plan.config)
     if settings.container:
         rule = f"a rehearsal starts {engine.name} on this machine, where its replacements lie"
@@ -48,25 +72,26 @@ def lacking_of_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
 
 
 def tokenizer_directory(plan: Plan) -> Path | None:
-    """The user's tokenizer: configured, or fetched already; None: it is not here."""
+    """Return the directory of the model's tokenizer, configured or fetched; None if it is not here."""
     model = plan.config.model
-    for named in (model.tokenizer_path, model.path):
-        if named is not None:
-            return Path(named) if Path(named).is_dir() else None
+    for path in (model.tokenizer_path, model.path):
+        if path is not None:
+            return Path(path) if Path(path).is_dir() else None
     store = Store(Path(plan.config.store))
     fetched = plan.spec("fetch").key
     return store.path(fetched) if store.problem(fetched) is None else None
 
 
 def missing_packages(python: str | None) -> Iterator[Problem]:
-    """What an engine's interpreter lacks."""
+    """Yield a problem if an engine's interpreter lacks packages or has unsuitable versions."""
     chosen = checks.interpreter(python)
-    found = None if chosen is None else checks.versions(chosen, [name for name, *_ in REHEARSAL])
+    versions = None if chosen is None else checks.versions(chosen, [name for name, *_ in REHEARSAL])
     remedy = f"make one that can rehearse: {REHEARSAL_INSTALL}, then engine.python=DIR/bin/python"
-    if chosen is None or found is None:
+    if chosen is None or versions is None:
         yield Problem("engine.python", chosen, "does not answer", remedy)
         return
-    lacks = [check for check in checks.packages(REHEARSAL, found.get, chosen) if check.status == "problem"]
-    if lacks:
-        told = ", ".join(f"{check.name} {check.found}" for check in lacks)
-        yield Problem("engine.python", chosen, f"lacks what mindformers stands on: {told}", remedy)
+    results = checks.packages(REHEARSAL, versions.get, chosen)
+    problems = [f"{check.name} {check.found}" for check in results if check.status == "problem"]
+    if problems:
+        rule = f"lacks packages that mindformers needs: {', '.join(problems)}"
+        yield Problem("engine.python", chosen, rule, remedy)

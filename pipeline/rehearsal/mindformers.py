@@ -1,12 +1,12 @@
-"""The rehearsal of engine.sft=mindformers: run_mindformer.py itself, on one worker of this machine's CPU."""
+"""Rehearsal of engine.sft=mindformers: upstream's run_mindformer.py with one worker on this machine's CPU."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import lacking_of_mindformers
+from pipeline.rehearsal import Report
+from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
@@ -17,19 +17,19 @@ from stages.engines.rehearsal import Proof, moved
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
-    """Checkout, interpreter, tokenizer, examples."""
+    """Yield the problems of checkout, interpreter, tokenizer and examples."""
     config = plan.config
-    yield from lacking_of_mindformers(plan, ENGINE)
+    yield from missing_for_mindformers(plan, ENGINE)
     if config.mindformers.home is not None:
         yield from moved(Path(config.mindformers.home), "mindformers.home", places.PLACES, places.COMMIT)
     if config.sft_data.path is not None:
-        rule = "own examples cannot be rehearsed yet: all of them would be trained on"
+        rule = "cannot be rehearsed yet: a rehearsal would train on all its rows"
         yield Problem("sft_data.path", config.sft_data.path, rule, "rehearse with a file of six examples")
 
 
-def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
-    """Train, kill, go on; every proof when it is there."""
-    config, stages = plan.config, Scratch(scratch, tell)
+def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+    """Train, kill the run after a checkpoint, resume it, and yield the proofs."""
+    config, stages = plan.config, Scratch(scratch, report)
     model, script = scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), model, script)
     stages.write_model(plan, small)
@@ -43,8 +43,10 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
         return bool(seen) and seen[0].step >= shrink.KILLED_AFTER
 
     was_killed = stages.kill(planned, "sft", is_due)
-    told = f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {seen[0] if seen else 'none'}"
-    yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", told)
+    checkpoint = (
+        f"weights and both Adam moments after step {shrink.KILLED_AFTER}: {seen[0] if seen else 'none'}"
+    )
+    yield Proof("sft: checkpoint complete", "proven" if was_killed and seen else "failed", checkpoint)
     sft = stages.build(planned, "sft")
     yield from proofs.of_supervised(sft, seen[0] if seen else None)
     yield Proof("sft: sharding, bfloat16, sunk data", "unproven", "one worker, whole weights, float32")

@@ -1,4 +1,4 @@
-"""The rehearsal of engine=mindrlhf: the user's checkouts, unedited, under msrun on this machine's CPU."""
+"""Rehearsal of engine=mindrlhf: the user's unmodified checkouts under msrun on this machine's CPU."""
 
 import json
 import math
@@ -13,8 +13,8 @@ from pipeline.config.load import Config
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import lacking_of_mindformers
+from pipeline.rehearsal import Report
+from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
@@ -30,11 +30,11 @@ from stages.tokenize.records import check_pair
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
-    """Checkouts, interpreter, tokenizer, memory."""
+    """Yield the problems of checkouts, interpreter, tokenizer, model family and memory."""
     config = plan.config
     assert config.engine.name == "mindrlhf"
     engine = config.engine
-    yield from lacking_of_mindformers(plan, ENGINE)
+    yield from missing_for_mindformers(plan, ENGINE)
     family = family_of(config.model)
     if "local" not in family.engines:
         rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
@@ -42,21 +42,21 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield Problem("model", config.model.name, rule, remedy)
         return
     if not _workers(config):
-        needed = shrink.worker_bytes(job(config)) / 2**30
-        rule = f"one worker takes about {needed:.1f} GiB of memory, and {_free() / 2**30:.1f} GiB are free"
+        count, each = shrink.fewest_workers(engine), shrink.worker_bytes(job(config)) / 2**30
+        rule = f"{count} x {each:.1f} GiB are needed for the workers, and {_free() / 2**30:.1f} GiB are free"
         yield Problem("memory", None, rule, "a smaller engine.batch_size, or another machine")
     homes = engine.mindrlhf_home, engine.mindformers_home
     if None not in homes and engine.contract != "auto":
-        own, below = (Path(str(home)) for home in homes)
-        yield from moved(own, "engine.mindrlhf_home", places.PLACES, engine.contract)
+        mindrlhf, mindformers = (Path(str(home)) for home in homes)
+        yield from moved(mindrlhf, "engine.mindrlhf_home", places.PLACES, engine.contract)
         yield from moved(
-            below, "engine.mindformers_home", mindformers_places.PLACES, mindformers_places.COMMIT
+            mindformers, "engine.mindformers_home", mindformers_places.PLACES, mindformers_places.COMMIT
         )
 
 
-def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
-    """Fetch and tokenize, train, kill, go on, evaluate, export; every proof when it is there."""
-    config, stages = plan.config, Scratch(scratch, tell)
+def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+    """Prepare data, train, kill after a checkpoint, resume, evaluate and export; yield the proofs."""
+    config, stages = plan.config, Scratch(scratch, report)
     workers, model, script = _workers(config), scratch / "model", scratch / "script.json"
     small = shrink.shrink(config.plain(), workers, model, script)
     stages.write_model(plan, small)
@@ -70,8 +70,8 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     stages.build_until(planned, "grpo")
     moment = _train_and_kill(planned, stages)
     yield _accepted(planned)
-    told = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
-    yield Proof("checkpoint complete", "proven" if moment else "failed", told)
+    checkpoint_files = f"policy, optimizer and reference of every rank after step {KILLED_AFTER}: {moment}"
+    yield Proof("checkpoint complete", "proven" if moment else "failed", checkpoint_files)
     moments = _first_moments(planned, stages, moment)
     grpo = stages.build(planned, "grpo")
     yield of_resume(grpo, moment)
@@ -93,19 +93,19 @@ def _free() -> int:
 
 
 def _with_enough_rows(small: dict[str, Any], stages: Scratch) -> tuple[dict[str, Any], Plan]:
-    """Read rows until those that tokenize keeps make STEPS steps: prompts that are too long are left out."""
-    wanted = small["dataset"]["train_rows"]
+    """Increase train_rows until tokenize, which drops prompts that are too long, has rows for STEPS steps."""
+    required = small["dataset"]["train_rows"]
     for _ in range(8):
         planned = stages.plan(small)
-        kept = check_pair(_tokenized(planned, stages) / "train.mindrecord")
-        if kept >= wanted:
+        rows = check_pair(_tokenized(planned, stages) / "train.mindrecord")
+        if rows >= required:
             break
-        small["dataset"]["train_rows"] += wanted - kept
+        small["dataset"]["train_rows"] += required - rows
     return small, planned
 
 
 def _tokenized(planned: Plan, stages: Scratch) -> Path:
-    """The tokenize stage's artifact, and those before it."""
+    """Build the tokenize stage and those before it; return its artifact."""
     for name in ("fetch_dataset", "fetch"):
         stages.build(planned, name)
     return stages.build(planned, "tokenize")
@@ -127,13 +127,13 @@ def _known_answers(planned: Plan, stages: Scratch, scratch: Path) -> list[answer
 
 
 def _train_and_kill(planned: Plan, stages: Scratch) -> Moment | None:
-    """Kill the run when the checkpoint of its second step is whole; returns that moment."""
+    """Kill the run when the checkpoint after KILLED_AFTER steps is complete; return its moment."""
     workers, seen = planned.config.cards, list[Moment]()
 
     def is_due(work: Path) -> bool:
-        found = checkpoints.newest(work / "checkpoints", workers)
-        if found is not None and found[0] >= Moment(0, KILLED_AFTER):
-            seen.append(found[0])
+        newest = checkpoints.newest(work / "checkpoints", workers)
+        if newest is not None and newest[0] >= Moment(0, KILLED_AFTER):
+            seen.append(newest[0])
         return bool(seen)
 
     stages.kill(planned, "grpo", is_due)
@@ -150,19 +150,20 @@ def _first_moments(planned: Plan, stages: Scratch, moment: Moment | None) -> flo
 def _accepted(planned: Plan) -> Proof:
     config = planned.config
     workers = f"{config.cards} worker{'s' if config.cards > 1 else ''}"
-    told = (
+    accepted = (
         f"mindrlhf's classes took every key; {workers}, {config.train.prompts_per_step} prompts x "
         f"{config.rollout.num_generations} completions a step, rows of {job(config).seq_length}"
     )
-    return Proof("configuration accepted", "proven", told)
+    return Proof("configuration accepted", "proven", accepted)
 
 
 def _cause(planned: Plan, stages: Scratch) -> str:
-    """Why rewards may not vary."""
+    """Return the likely reason if rewards do not vary."""
     probed = reward_check.warnings(planned, stages.store)
     if probed:
         return "; ".join(probed)
     return (
-        "our own functions pay the dataset's answers, mindrlhf's do not: the token that ends a completion is "
-        "part of its text there, and ids above 151634 become another letter (qwen2_5_tokenizer.py:451)"
+        "grpoflow's reward functions accept the dataset's answers, mindrlhf's do not: the token that ends a "
+        "completion is part of its text there, and ids above 151634 become another letter "
+        "(qwen2_5_tokenizer.py:451)"
     )

@@ -1,6 +1,6 @@
-"""The rehearsal of engine=mindspeed_rl: the user's checkouts on this machine's CPU, as far as they go."""
+"""Rehearsal of engine=mindspeed_rl: the user's checkouts on this machine's CPU, without training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from launch.nodes import run as launch
 from pipeline.config.load import Config
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Tell
-from pipeline.rehearsal.machine import lacking, tokenizer_directory
+from pipeline.rehearsal import Report
+from pipeline.rehearsal.machine import missing_inputs, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.base.context import Context
 from stages.engines.mindspeed_rl import contract, export
@@ -29,7 +29,10 @@ from stages.engines.rehearsal import Proof, moved
 from stages.weights.tensors import load
 
 STOP = "mindspeed_rl_msadapter"
-"""The failure (launch.diagnose.failures) in which train_grpo.py ends on a machine without MSAdapter."""
+"""Name of the failure (launch.diagnose.failures) that ends train_grpo.py on a machine without MSAdapter."""
+CONVERTER_PACKAGES = ("torch", "transformers", "numpy", "peft")
+"""Packages of the converter. Without peft convert_ckpt.py ends with "Unable to load loader plugin"."""
+PACKAGES = (*CONVERTER_PACKAGES, "datasets", "hydra-core", "tensordict", "ray")
 UNPROVEN = (
     Proof(
         "training",
@@ -44,35 +47,41 @@ UNPROVEN = (
 
 
 def refusals(plan: Plan) -> Iterator[Problem]:
-    """Checkouts and their places, interpreter, tokenizer."""
+    """Yield the problems of checkouts, interpreters and tokenizer."""
     config = plan.config
     assert config.engine.name == "mindspeed_rl"
     engine = config.engine
-    yield from lacking(plan, ENGINE)
+    yield from missing_inputs(plan, ENGINE)
     if engine.mindspeed_rl_home is not None:
         yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
         assert engine.contract != "auto"
         yield from moved(
             Path(engine.mindspeed_rl_home), "engine.mindspeed_rl_home", places.PLACES, engine.contract
         )
-    chosen = checks.interpreter(engine.python)
-    needed = ("torch", "transformers", "datasets", "hydra-core", "tensordict", "ray", "numpy")
-    found = None if chosen is None else checks.versions(chosen, list(needed))
-    if chosen is None or found is None or any(found.get(name) is None for name in needed):
-        lacks = ", ".join(name for name in needed if not (found or {}).get(name))
-        rule = f"must be an interpreter with MindSpeed-RL's requirements.txt; it lacks {lacks}"
+    yield from _missing_packages("engine.python", engine.python, PACKAGES)
+    if engine.convert_python is not None:
+        yield from _missing_packages("engine.convert_python", engine.convert_python, CONVERTER_PACKAGES)
+
+
+def _missing_packages(setting: str, python: str | None, packages: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem if an interpreter lacks packages of upstream's requirements."""
+    chosen = checks.interpreter(python)
+    versions = None if chosen is None else checks.versions(chosen, packages)
+    missing = [name for name in packages if not (versions or {}).get(name)]
+    if missing:
+        rule = f"must be an interpreter with upstream's requirements.txt; it lacks {', '.join(missing)}"
         remedy = (
             "an environment with upstream's requirements and PyTorch for the CPU; no NPU package is needed"
         )
-        yield Problem("engine.python", chosen or engine.python, rule, remedy)
+        yield Problem(setting, chosen or python, rule, remedy)
 
 
-def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
-    """Validate the run's own files, convert there and back, preprocess, start train_grpo.py."""
-    config, stages = plan.config, Scratch(scratch, tell)
+def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
+    """Validate the configuration, preprocess, convert and export weights, start train_grpo.py."""
+    config, stages = plan.config, Scratch(scratch, report)
     tokenizer = tokenizer_directory(plan)
     assert tokenizer is not None  # refusals
-    tell("validate_rl_args and Megatron's validate_args of the run's own files …")
+    report("validate_rl_args and Megatron's validate_args of the run's own files …")
     yield _validated(config, tokenizer, scratch)
     model = scratch / "model"
     small = shrink.shrink(config.plain(), model)
@@ -82,14 +91,14 @@ def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
     stages.build(planned, "fetch_dataset")
     yield _preprocessed(planned, stages)
     stages.build(planned, "convert")
-    tell("export …")
+    report("export …")
     yield _converted_back(planned, stages, scratch)
     yield _started(stages.plan(shrink.on_one_card(small)), stages)
     yield from UNPROVEN
 
 
 def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
-    """The files of a beginning and of a resumed run, of the run's own size and cards."""
+    """Validate with upstream's code the configurations of a new and of a resumed run of the full size."""
     run, engine = job(config), config.engine
     assert engine.name == "mindspeed_rl" and engine.mindspeed_rl_home is not None
     directories = []
@@ -102,12 +111,12 @@ def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
         directories.append(directory)
     nodes = len(launch.nodes_of(run.npus, config.launcher))
     python = str(checks.interpreter(engine.python))
-    told = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
+    results = validate(python, Path(engine.mindspeed_rl_home), directories, nodes, engine.env)
     what = "configuration accepted by upstream"
     for directory in directories:
-        if error := told[str(directory)].get("error"):
+        if error := results[str(directory)].get("error"):
             return Proof(what, "failed", error.strip().splitlines()[-1])
-    return Proof(what, "proven", _arguments(run, told[str(directories[0])]["roles"]))
+    return Proof(what, "proven", _arguments(run, results[str(directories[0])]["roles"]))
 
 
 def _arguments(run: Job, roles: Mapping[str, Mapping[str, Any]]) -> str:
@@ -127,12 +136,12 @@ def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
     rows = sequences(data_files(tokenized / PREFIX)[1])
     dataset, engine = planned.config.dataset, planned.config.engine
     assert engine.name == "mindspeed_rl"
-    told = f"{rows} prompts of {dataset.path or dataset.name} in template {engine.prompt_type}, read back"
-    return Proof("data through preprocess_data.py", "proven", told)
+    data = f"{rows} prompts of {dataset.path or dataset.name} in template {engine.prompt_type}, read back"
+    return Proof("data through preprocess_data.py", "proven", data)
 
 
 def _converted_back(planned: Plan, stages: Scratch, scratch: Path) -> Proof:
-    """The export stage on what the convert stage left, against the random model that was fetched."""
+    """Export the converted weights, and compare them with the random model that was fetched."""
     inputs = {name: stages.store.path(planned.spec(stage).key) for name, stage in _BACK.items()}
     work, output = scratch / "export" / "work", scratch / "export" / "output"
     work.mkdir(parents=True)
@@ -159,16 +168,16 @@ def _converted_back(planned: Plan, stages: Scratch, scratch: Path) -> Proof:
     if differ or old.keys() != new.keys():
         return Proof(what, "failed", f"not equal after the way there and back: {', '.join(differ[:3])}")
     config = planned.config.model
-    told = f"{len(old)} tensors of a random model of {config.num_hidden_layers} layers, bit for bit"
-    return Proof(what, "proven", told)
+    equal = f"{len(old)} tensors of a random model of {config.num_hidden_layers} layers, bit for bit"
+    return Proof(what, "proven", equal)
 
 
 _BACK = {"grpo": "convert", "fetch": "fetch"}
-"""Export's inputs: a converted directory stands for a trained one, which has the same layout."""
+"""Inputs of export; a converted directory replaces a trained one, which has the same layout."""
 
 
 def _started(planned: Plan, stages: Scratch) -> Proof:
-    """train_grpo.py on real Ray, which must end at the known place and nowhere before."""
+    """Run train_grpo.py on Ray; it must end with the failure STOP and no earlier one."""
     what = "train_grpo.py starts"
     stages.build(planned, "convert")
     stages.build(planned, "tokenize")
@@ -177,15 +186,15 @@ def _started(planned: Plan, stages: Scratch) -> Proof:
     except StageFailed as failed:
         first = diagnosis.diagnose(failed.log.parent).first
         if first is not None and first.failure is not None and first.failure.name == STOP:
-            told = (
+            reached = (
                 "Ray, placement, actors, the data set and initialize_megatron's beginning, on one card that "
                 "Ray counts; it ends where MSAdapter is wanted, as on every machine without NPUs"
             )
-            return Proof(what, "proven", told)
-        told = (
+            return Proof(what, "proven", reached)
+        message = (
             f"{first.cause}; {first.remedy}"
             if first is not None and first.failure is not None
             else failed.cause
         )
-        return Proof(what, "failed", f"{told} (log: {failed.log})")
+        return Proof(what, "failed", f"{message} (log: {failed.log})")
     return Proof(what, "failed", "it ended without an error, and no machine without NPUs can train")

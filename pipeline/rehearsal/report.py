@@ -1,4 +1,4 @@
-"""What a rehearsal leaves: a table for people, JSON for programs, one line for scripts."""
+"""Reports of a rehearsal: a table for people, JSON for programs, one line for scripts."""
 
 import json
 import time
@@ -16,40 +16,40 @@ MARKDOWN = "report.md"
 
 
 def has_passed(proofs: Sequence[Proof]) -> bool:
-    """Whether something was proven, and nothing failed."""
+    """Return True if something was proven and nothing failed."""
     states = {proof.state for proof in proofs}
     return "proven" in states and "failed" not in states
 
 
-def write(place: Path, proofs: Sequence[Proof], overrides: Sequence[str], took_s: float) -> Path:
-    """Write both files; returns the readable one.
+def write(directory: Path, proofs: Sequence[Proof], overrides: Sequence[str], duration_s: float) -> Path:
+    """Write report.md and the JSON file; return the path of report.md.
 
     Raises:
         StoreError: the store cannot be written.
     """
-    told = {
+    result = {
         "passed": has_passed(proofs),
         "overrides": list(overrides),
         "at": time.time(),
-        "took_s": round(took_s, 1),
+        "took_s": round(duration_s, 1),
         "proofs": [asdict(proof) for proof in proofs],
     }
     rows = "\n".join(f"| {_cell(proof.what)} | {proof.state} | {_cell(proof.told)} |" for proof in proofs)
     text = (
-        f"# Rehearsal {'passed' if told['passed'] else 'failed'}\n\n"
-        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}, {elapsed(took_s)}\n\n"
+        f"# Rehearsal {'passed' if result['passed'] else 'failed'}\n\n"
+        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}, {elapsed(duration_s)}\n\n"
         f"    grpoflow rehearse {' '.join(overrides)}\n\n"
         f"| what | | seen |\n|---|---|---|\n{rows}\n"
     )
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        (place / MARKDOWN).write_text(text, encoding="utf-8")
-        part = place / f"{REPORT}.part"
-        part.write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(place / REPORT)  # last: it is what a plan believes
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / MARKDOWN).write_text(text, encoding="utf-8")
+        part = directory / f"{REPORT}.part"
+        part.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(directory / REPORT)  # last, because plan reads this file
     except OSError as error:
-        raise StoreError(f"{place}: {error.strerror}") from error
-    return place / MARKDOWN
+        raise StoreError(f"{directory}: {error.strerror}") from error
+    return directory / MARKDOWN
 
 
 def show(proofs: Sequence[Proof]) -> None:
@@ -61,14 +61,14 @@ def show(proofs: Sequence[Proof]) -> None:
 
 
 def last_line(proofs: Sequence[Proof], page: Path) -> str:
-    """For programs."""
+    """Return the last line of the output, for scripts."""
     counts = Counter(proof.state for proof in proofs)
     numbers = " ".join(f"{state}={counts[state]}" for state in ("proven", "failed", "unproven"))
     return f"rehearsal {'passed' if has_passed(proofs) else 'failed'} {numbers} report={page}"
 
 
 def _cell(text: str) -> str:
-    """One cell of a Markdown table: a model's or a program's words are shown, never rendered."""
+    """Escape the text of a cell in a Markdown table."""
     for sign in "\\`*_{}[]<>|":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""The product's own stages, in a store that is thrown away."""
+"""grpoflow's stages in a temporary store."""
 
 import functools
 import time
@@ -24,23 +24,23 @@ from stages.fetch.builtin import write_model
 from stages.models.config import ModelConfig
 
 LOCAL = {"name": "local", "master_addr": "127.0.0.1", "master_port": None, "hosts": (), "hosts_file": None}
-"""A rehearsal takes this machine only, whatever launcher the run has."""
+"""Launcher settings of a rehearsal, which runs on this machine only."""
 
 
 class Scratch:
-    """A store, and what is told while it fills."""
+    """Temporary store that builds stages and reports their progress."""
 
-    def __init__(self, root: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, root: Path, report: Callable[[str], None]) -> None:
         self.store = Store(root / "store")
-        self.tell = tell
+        self.report = report
         self.began = time.time()
         self.store.open()
 
     def plan(self, values: dict[str, Any]) -> Plan:
-        """The plan of a whole plain configuration, as Config.plain() gives it.
+        """Return the plan of a complete plain configuration (Config.plain()).
 
         Raises:
-            ConfigError: it breaks rules.
+            ConfigError: the configuration breaks rules.
         """
         launcher = {**values["launcher"], **LOCAL}
         config = read(Config, {**values, "store": str(self.store.root), "launcher": launcher})
@@ -50,10 +50,10 @@ class Scratch:
         return plan(config, DigestCache(self.store.root / DIGESTS).digest)
 
     def write_model(self, run: Plan, small: dict[str, Any]) -> None:
-        """Write the random model of a small configuration, with the run's own tokenizer and vocabulary.
+        """Write a random model of a small configuration with the run's tokenizer and vocabulary.
 
         Raises:
-            InputError: that is no Qwen2 tokenizer, or one with more ids than the vocabulary.
+            InputError: the tokenizer is not supported, or has more ids than the vocabulary.
         """
         model, tokenizer = read(ModelConfig, small["model"], "model"), tokenizer_directory(run)
         assert tokenizer is not None and model.path is not None  # refusals; shrink
@@ -64,20 +64,20 @@ class Scratch:
         write_model(model, tokenizer_files.ending_ids(output), run.config.seed, output)
 
     def build(self, plan: Plan, stage: str) -> Path:
-        """One stage, unless it is there; returns the artifact.
+        """Build a stage unless its artifact exists; return the artifact's path.
 
         Raises:
-            StageFailed: it ended badly.
+            StageFailed: the stage failed.
         """
         spec = plan.spec(stage)
-        build(spec, self.store, plan.config.launcher, Shown(self.tell), self.began)
+        build(spec, self.store, plan.config.launcher, ProgressLines(self.report), self.began)
         return self.store.path(spec.key)
 
     def run_entry(self, plan: Plan, entry: str, inputs: Mapping[str, str], output: Path) -> None:
-        """A function of stages.__main__ that is no stage of the graph, in a process of its own.
+        """Run a function of stages.__main__ outside the graph in a separate process.
 
         Raises:
-            StageFailed: it ended badly.
+            StageFailed: the stage failed.
         """
         output.mkdir()
         paths = {name: self.store.path(plan.spec(stage).key) for name, stage in inputs.items()}
@@ -88,23 +88,23 @@ class Scratch:
             raise StageFailed(entry, f"exit code {error.exit_code}", error.log, error.tail) from error
 
     def build_until(self, plan: Plan, stage: str) -> None:
-        """Every stage before `stage`, in order."""
+        """Build all stages before `stage`, in order."""
         for spec in plan.specs:
             if spec.name == stage:
                 return
             self.build(plan, spec.name)
 
     def kill(self, plan: Plan, stage: str, when: Callable[[Path], bool]) -> bool:
-        """Start a stage and kill all its processes (SIGKILL) as soon as `when` says so of its work directory.
+        """Start a stage and kill its processes (SIGKILL) as soon as `when` is true for its work directory.
 
         Returns:
-            Whether it was killed; False: it had finished before.
+            True if it was killed, False if it had finished before.
 
         Raises:
-            StageFailed: it ended badly by itself.
+            StageFailed: the stage failed by itself.
         """
         spec = plan.spec(stage)
-        killer = Killer(self.tell, self.store.work_dir(spec.key), when)
+        killer = Killer(self.report, self.store.work_dir(spec.key), when)
         try:
             build(spec, self.store, plan.config.launcher, killer, self.began)
         except StageFailed:
@@ -113,47 +113,47 @@ class Scratch:
         return killer.has_killed
 
     def work(self, spec: StageSpec) -> Path:
-        """A stage's work directory, which outlives a kill."""
+        """Return a stage's work directory, which still exists after a kill."""
         return self.store.work_dir(spec.key)
 
 
-class Shown:
-    """Tells how a stage goes on, whenever that changes."""
+class ProgressLines:
+    """Progress of a build as lines of text, without repetitions."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell, self.last = tell, ""
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self.report, self.last = report, ""
 
     def wait(self, stage: str) -> None:
-        """Nobody else builds here."""
+        """Do nothing; no other process builds in this store."""
 
     def start(self, stage: str) -> None:
-        """It has begun."""
-        self.tell(f"{stage} …")
+        """Report that a stage has started."""
+        self.report(f"{stage} …")
 
     def warn(self, stage: str, text: str) -> None:
-        """It goes on, but somebody should know."""
-        self.tell(f"{stage}: warning: {text}")
+        """Report a warning about a running stage."""
+        self.report(f"{stage}: warning: {text}")
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """The latest progress line."""
-        told = "" if line is None else f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
-        if told != self.last:
-            self.last = told
-            self.tell(told)
+        """Report the latest progress line if it has changed."""
+        text = "" if line is None else f"{stage}: {count(line)} {line.get('message', '')}".rstrip()
+        if text != self.last:
+            self.last = text
+            self.report(text)
 
 
-class Killer(Shown):
-    """Kills when a condition holds."""
+class Killer(ProgressLines):
+    """Progress that kills the stage as soon as a condition on its work directory is true."""
 
-    def __init__(self, tell: Callable[[str], None], work: Path, when: Callable[[Path], bool]) -> None:
-        super().__init__(tell)
+    def __init__(self, report: Callable[[str], None], work: Path, when: Callable[[Path], bool]) -> None:
+        super().__init__(report)
         self.when = functools.partial(when, work)
         self.job, self.has_killed = str(work), False
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Ten times a second."""
+        """Report progress and check the condition; called ten times a second."""
         super().progress(stage, line)
         if not self.has_killed and self.when():
             self.has_killed = True
-            self.tell(f"{stage}: killed")
+            self.report(f"{stage}: killed")
             child.end_job(self.job, grace_s=0.0)

@@ -1,1 +1,1 @@
-"""One run in this process: built stage by stage, shown and told."""
+"""Execution of a run in this process: building stages, progress display, summary and notifications."""

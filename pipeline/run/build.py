@@ -1,4 +1,4 @@
-"""Build one artifact: a stage in a child process, between taking its lock and the commit."""
+"""Build of one artifact: lock it, run the stage in child processes, and commit the result."""
 
 import contextlib
 import json
@@ -34,23 +34,23 @@ RECORDED = (
     "hydra-core",
     "modelscope-hub",
 )
-FULL_BYTES = 1 << 20  # less than this, and even logs are lost
+FULL_BYTES = 1 << 20  # free space below which the disk counts as full
 
 
 class Watcher(Protocol):
-    """Who is told how an artifact comes about."""
+    """Callbacks for the progress of a build."""
 
     def wait(self, stage: str) -> None:
-        """Another process builds it."""
+        """Report that another process builds the artifact."""
 
     def start(self, stage: str) -> None:
-        """It is built now."""
+        """Report that the stage starts."""
 
     def warn(self, stage: str, text: str) -> None:
-        """The stage goes on, but somebody should know."""
+        """Report a warning of the stage."""
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """Ten times a second: the stage's latest progress line, or None."""
+        """Report the latest progress line, or None; called about ten times a second."""
 
 
 def build(
@@ -61,80 +61,80 @@ def build(
     run_started: float,
     views: Callable[[StageSpec, Path], Mapping[str, Path]] = lambda spec, work: {},
     command: Sequence[str] | None = None,
+    replaces: str | None = None,
 ) -> bool:
-    """Run a stage and commit its artifact, unless somebody else has done so meanwhile.
+    """Run a stage and commit its artifact, unless another process did so in the meantime.
 
     Args:
         spec: the stage.
-        store: where its inputs are and its artifact goes.
-        launcher: how its processes run.
-        watcher: is told what happens.
-        run_started: Unix time of the run's start, for the report.
-        views: brings what the stage reads of inputs that are not in the store, below a directory.
-        command: overrides that a model card may tell; None: nobody typed any.
+        store: store with its inputs, and for its artifact.
+        launcher: configuration for starting its processes.
+        watcher: callbacks for progress.
+        run_started: start of the run (Unix time, seconds), for the report.
+        views: downloads the required files of remote-only inputs below a directory; input stage -> directory.
+        command: overrides for the model card; None: the run has no command line.
+        replaces: manifest digest of an existing artifact to rebuild; None: an existing artifact is used.
 
     Returns:
-        Whether the stage ran here; False when another process has built it.
+        True if the stage ran here; False if another process built the artifact in the meantime.
 
     Raises:
-        StageFailed: the process ended badly, or without a result; nothing is committed, checkpoints and logs
-            stay.
-        StoreError: the store could not be written.
+        StageFailed: the stage failed, or ended without a required file; nothing is committed, and checkpoints
+            and logs are kept.
+        StoreError: the store cannot be written.
     """
     with store.lock(spec.key, lambda: watcher.wait(spec.name)):
-        if store.problem(spec.key) is None:
+        if store.problem(spec.key) is None and store.manifest_digest(spec.key) != replaces:
             return False
         watcher.start(spec.name)
-        with attempt(store, spec.key) as seat:
-            job.end_leftovers(seat.job)  # a dead owner's, before their directories are touched again
+        with attempt(store, spec.key) as slot:
+            child.end_job(slot.job, grace_s=0.0)  # processes of a killed attempt
             store.quarantine_damaged(spec.key)
-            viewed = views(spec, seat.work)
-            _check_inputs(spec, store, viewed)
+            downloaded = views(spec, slot.work)
+            _check_inputs(spec, store, downloaded)
             _check_external(spec, store)
             shortage = disk_shortage(spec, store)
             if shortage is not None:
                 raise StoreError(shortage)
             try:
-                manifest = _run(spec, store, seat, launcher, watcher, run_started, viewed, command)
-            except OSError as error:  # of the attempt's own files: full, or removed meanwhile
+                manifest = _run(spec, store, slot, launcher, watcher, run_started, downloaded, command)
+            except OSError as error:  # the disk is full, or the attempt's directory was removed
                 raise StoreError.of(error, store.root) from error
-            if not spec.computes:  # what computes for hours reads the user's files when it begins
+            if not spec.computes:  # training reads the user's files only at its start
                 _check_external(spec, store)
-            _commit(spec, store, seat, manifest)
-            seat.done()
+            _commit(spec, store, slot, manifest, replaces)
+            slot.done()
         return True
 
 
-def _commit(spec: StageSpec, store: Store, seat: Attempt, manifest: Manifest) -> None:
+def _commit(spec: StageSpec, store: Store, slot: Attempt, manifest: Manifest, replaces: str | None) -> None:
     try:
-        store.commit(seat.staging, manifest)
+        store.commit(slot.staging, manifest, replaces)
     except NoResult as error:
-        log = seat.logs / "stage.log"
-        raise StageFailed(spec.name, str(error), log, child.tail(log), diagnosis(seat.logs)) from error
+        log = slot.logs / "stage.log"
+        raise StageFailed(spec.name, str(error), log, child.tail(log), diagnosis(slot.logs)) from error
 
 
-def _check_inputs(spec: StageSpec, store: Store, viewed: Mapping[str, Path]) -> None:
-    """Read every input to its last byte: hours of computing must not rest on a flipped bit.
-
-    It costs little, since the stage is about to read the same bytes.
+def _check_inputs(spec: StageSpec, store: Store, downloaded: Mapping[str, Path]) -> None:
+    """Compare the digests of all input files, which the stage reads anyway, with their manifests.
 
     Raises:
-        StageFailed: an input is damaged; it is moved away, so that the next run builds it again.
+        StageFailed: an input is damaged; it is moved to quarantine, so that the next run rebuilds it.
     """
     for name, key in spec.inputs.items():
-        problem = None if key.stage in viewed else store.problem(key, deep=True)
+        problem = None if key.stage in downloaded else store.problem(key, deep=True)
         if problem is not None:
             moved = store.quarantine(key)
             cause = f"its input {name} ({key}) is damaged: {problem}"
-            remedy = f"moved to {moved}; type the same command again: it builds {key.stage} anew"
+            remedy = f"moved to {moved}; repeat the command to rebuild {key.stage}"
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
 def _check_external(spec: StageSpec, store: Store) -> None:
-    """The user's files are still those that the artifact is named after; unchanged ones are not read again.
+    """Check that the user's files still have the digests in the fingerprint.
 
     Raises:
-        StageFailed: one has been changed, or is gone.
+        StageFailed: a file was changed or removed.
     """
     cache = DigestCache(store.root / DIGESTS)
     for path, planned in spec.external.items():
@@ -144,41 +144,43 @@ def _check_external(spec: StageSpec, store: Store) -> None:
             same = False
         if not same:
             cause = f"{path} has been changed, or is gone, since this run was planned"
-            remedy = "type the same command again: it plans with the file as it is then"
+            remedy = "repeat the command to plan with the current file"
             raise StageFailed(spec.name, f"{cause}; {remedy}", store.log_dir(spec.key), [])
 
 
 def _run(
     spec: StageSpec,
     store: Store,
-    seat: Attempt,
+    slot: Attempt,
     launcher: LauncherConfig,
     watcher: Watcher,
     run_started: float,
-    viewed: Mapping[str, Path],
+    downloaded: Mapping[str, Path],
     command: Sequence[str] | None,
 ) -> Manifest:
-    logs = seat.logs
+    logs = slot.logs
     progress = logs / "progress.jsonl"
     progress.write_text("", encoding="utf-8")
     warnings = logs / WARNINGS
     warnings.write_text("", encoding="utf-8")
-    warned = 0
-    values = _spec_file(spec, store, seat, progress, run_started, viewed, command)
+    num_reported = 0
+    values = _spec_file(spec, store, slot, progress, run_started, downloaded, command)
     (logs / SPEC).write_text(json.dumps(values, indent=1), encoding="utf-8")
 
-    def tell() -> None:
-        nonlocal warned
-        seat.beat()
+    def report() -> None:
+        nonlocal num_reported
+        slot.beat()
         *lines, _ = warnings.read_text(encoding="utf-8", errors="replace").split("\n")
-        for line in lines[warned:]:
+        for line in lines[num_reported:]:
             watcher.warn(spec.name, line)
-        warned = len(lines)
+        num_reported = len(lines)
         watcher.progress(spec.name, next(iter(tail(progress, 4096)[-1:]), None))
 
     def stage(entry: str, workers: int = 1) -> Outcome:
         program = stage_command(entry, logs)
-        return job.run(program, workers=workers, job=seat.job, log_dir=logs, launcher=launcher, on_poll=tell)
+        return job.run(
+            program, workers=workers, job=slot.job, log_dir=logs, launcher=launcher, on_poll=report
+        )
 
     try:
         if spec.program is None:
@@ -186,10 +188,10 @@ def _run(
         else:
             from pipeline.engines import program
 
-            outcome = program.run(spec, seat, launcher, stage, tell)
-        tell()
+            outcome = program.run(spec, slot, launcher, stage, report)
+        report()
     except ProcessFailed as error:
-        tell()
+        report()
         if shutil.disk_usage(store.root).free < FULL_BYTES:  # the log could not be written either
             raise StageFailed(spec.name, f"{store.root}: disk full; {ROOM}", error.log, error.tail) from error
         cause = f"exit code {error.exit_code}"
@@ -214,38 +216,40 @@ def _run(
 
 
 def diagnosis(logs: Path) -> list[str]:
-    """What the logs of a failed stage say; nothing where the stage has named its cause itself."""
-    from launch.diagnose.diagnosis import diagnose  # here: a run that succeeds need not load it
-    from launch.diagnose.failures import TOLD
+    """Return the cause of a failure according to the stage's logs; empty if the stage reported it itself."""
+    from launch.diagnose.diagnosis import diagnose  # imported late: only failures need it
+    from launch.diagnose.failures import GRPOFLOW_ERROR
 
     diagnosed = diagnose(logs)
     first = diagnosed.first
-    return diagnosed.lines() if first is not None and first.failure is not TOLD else []
+    return diagnosed.lines() if first is not None and first.failure is not GRPOFLOW_ERROR else []
 
 
 def _spec_file(
     spec: StageSpec,
     store: Store,
-    seat: Attempt,
+    slot: Attempt,
     progress: Path,
     run_started: float,
-    viewed: Mapping[str, Path],
+    downloaded: Mapping[str, Path],
     command: Sequence[str] | None,
 ) -> dict[str, Any]:
-    # The report tells what differs from the defaults, which are code like its templates, and which stages
-    # came from the store; a model card tells the command. They make it no other report and no other model,
-    # hence they are no part of the spec.
-    besides: dict[str, Any] = {}
+    """Return the stage's spec.json: its configuration and paths, and values that are not fingerprinted."""
+    # The model card shows the command; the report shows deviations from the defaults and which stages were
+    # cached. These values do not change the artifact's meaning, hence they are not part of its fingerprint.
+    extra: dict[str, Any] = {}
     if spec.name == "export" and command is not None:
-        besides = {"command": list(command)}
+        extra = {"command": list(command)}
     elif spec.name == "report":
-        besides = {"defaults": load([]).plain(), "run_started": run_started}
+        extra = {"defaults": load([]).plain(), "run_started": run_started}
     return {
         "stage": spec.name,
-        "config": {**spec.config, **besides},
-        "inputs": {name: str(viewed.get(key.stage, store.path(key))) for name, key in spec.inputs.items()},
-        "output": str(seat.staging),
-        "work": str(seat.work),
+        "config": {**spec.config, **extra},
+        "inputs": {
+            name: str(downloaded.get(key.stage, store.path(key))) for name, key in spec.inputs.items()
+        },
+        "output": str(slot.staging),
+        "work": str(slot.work),
         "progress_file": str(progress),
     }
 
@@ -259,7 +263,7 @@ def _versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """Commit of grpoflow's own checkout; None when it is installed without one."""
+    """Return the commit of grpoflow's checkout; None if it was not installed from a checkout."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

@@ -1,7 +1,7 @@
-"""A webhook that hears how runs and sweeps end; off unless GRPOFLOW_WEBHOOK holds its address.
+"""Webhook notification at the end of runs and sweeps, if GRPOFLOW_WEBHOOK contains an address.
 
-The address is a secret (whoever has it can post), so it comes from the environment alone, is taken out of it
-before a stage starts, and is never told: not in a manifest, a log or an error.
+The address is a secret, since anyone who has it can post. It is read from the environment only, removed from
+it before a stage starts, and never written to a manifest, a log or an error message.
 """
 
 import json
@@ -16,24 +16,24 @@ TIMEOUT_S = 10.0
 _address = os.environ.pop(URL, None)
 
 
-def tell(what: str, name: str, state: str, **more: Any) -> None:
-    """Post the end of a run or sweep; whatever goes wrong is a warning, for the run itself is over."""
+def notify(what: str, name: str, state: str, **more: Any) -> None:
+    """Post the end of a run or sweep; a failure to do so is only a warning."""
     if _address is None:
         return
-    import requests  # here: most commands tell nobody
+    import requests  # takes 60 ms, and only runs with a webhook need it
 
     values = {"what": what, "id": name, "state": state, "host": socket.gethostname(), **more}
     try:
         answer = requests.post(_address, json=body(values), timeout=TIMEOUT_S)
         problem = None if answer.ok else f"HTTP status {answer.status_code}"
     except (requests.RequestException, ValueError) as error:
-        problem = type(error).__name__  # its text would hold the address
+        problem = type(error).__name__  # its text would contain the address
     if problem is not None:
-        print(f"warning: the webhook of {URL} was not told: {problem}", file=sys.stderr)
+        print(f"warning: the webhook of {URL} was not notified: {problem}", file=sys.stderr)
 
 
 def sentence(values: Mapping[str, Any]) -> str:
-    """The news in one line."""
+    """Return the notification as one sentence."""
     result = values.get("result") or {}
     parts = [f"{values['what']} {values['id']} on {values['host']}: {values['state']}"]
     parts += [
@@ -44,10 +44,10 @@ def sentence(values: Mapping[str, Any]) -> str:
 
 
 def body(values: Mapping[str, Any]) -> Any:
-    """What is posted: all values with a `text`, or the JSON of GRPOFLOW_WEBHOOK_BODY with {text} filled in.
+    """Return the posted JSON: all values and `text`, or GRPOFLOW_WEBHOOK_BODY with {text} replaced.
 
     Raises:
-        ValueError: GRPOFLOW_WEBHOOK_BODY is no JSON.
+        ValueError: GRPOFLOW_WEBHOOK_BODY is not valid JSON.
     """
     template = os.environ.get(BODY)
     if template is None:

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: a live table on a terminal, plain lines elsewhere.
+"""Progress display of a run: a live table on a terminal, plain lines elsewhere.
 
-Everything here goes to stderr; stdout belongs to the summary and the result line.
+All of it goes to stderr; stdout is for the summary and the result line.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 
 class Display:
-    """States of the stages of one run."""
+    """Display of the stages of one run."""
 
     def __init__(self, stages: Sequence[str], cached: Sequence[str], label: str = "") -> None:
-        self.label = label  # of one run among several, which share the terminal
+        self.label = label  # prefix of each line if several runs share the terminal
         self._console = console(stderr=True)
         self._rows: dict[str, dict[str, Any]] = {
             name: {"state": "cached" if name in cached else "waiting"} for name in stages
@@ -39,34 +39,34 @@ class Display:
         self._live: Live | None = None
         self._last_plain = 0.0
         self.listener: Listener | None = None
-        """Hears every progress line of the stage that runs here."""
+        """Callback for each progress line of the running stage."""
 
     @property
     def states(self) -> dict[str, str]:
         """Stage -> waiting, cached, remote, running, done, pulled, failed or interrupted."""
         return {name: row["state"] for name, row in self._rows.items()}
 
-    def stay(self, stage: str) -> None:
-        """A stage's artifact stays on the remote."""
+    def mark_remote(self, stage: str) -> None:
+        """Mark a stage whose artifact stays on the remote."""
         self._rows[stage]["state"] = "remote"
 
     def wait(self, stage: str) -> None:
-        """Another process builds what this stage would."""
-        self.say(f"{stage}: waiting, since another process builds it")
+        """Report that another process builds the stage's artifact."""
+        self.print_line(f"{stage}: waiting for another process that builds it")
 
     def start(self, stage: str) -> None:
-        """A stage has begun."""
+        """Report that a stage has started."""
         self._rows[stage] = {"state": "running", "since": time.monotonic()}
         if self._is_live():
-            from rich.live import Live  # here and below: a run with nothing to do needs none of it
+            from rich.live import Live  # the import takes 30 ms, and fully cached runs do not need it
 
             self._live = Live(self._table(), console=self._console, refresh_per_second=4, transient=True)
             self._live.start()
         else:
-            self.say(f"{stage}: started")
+            self.print_line(f"{stage}: started")
 
     def progress(self, stage: str, line: dict[str, Any] | None) -> None:
-        """The stage's latest progress line, if it has written one."""
+        """Show the stage's latest progress line, if there is one."""
         if line is None:
             return
         self._rows[stage]["line"] = line
@@ -76,29 +76,29 @@ class Display:
             self._live.update(self._table())
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_S:
             self._last_plain = time.monotonic()
-            self.say(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
+            self.print_line(f"{stage}: {count(line)} {line.get('message', '')}".rstrip())
 
     def warn(self, stage: str, text: str) -> None:
-        """Say what the stage warns of; a live table goes on below it."""
-        self.say(f"{stage}: warning: {text}")
+        """Print a warning of the stage above the live table."""
+        self.print_line(f"{stage}: warning: {text}")
 
     def finish(self, stage: str, state: str) -> None:
-        """The stage is done, cached (another process was faster), or has failed."""
+        """Report the end of a stage: done, cached (another process built it), pulled or failed."""
         row = self._rows[stage]
-        row.update(state=state, took=time.monotonic() - row.get("since", time.monotonic()))
+        row.update(state=state, duration_s=time.monotonic() - row.get("since", time.monotonic()))
         if self._live is not None:
             self._live.stop()
             self._live = None
-        took = f" after {row['took']:.1f} s" if "since" in row else ""
-        self.say(f"{stage}: {state}{took}")
+        duration = f" after {row['duration_s']:.1f} s" if "since" in row else ""
+        self.print_line(f"{stage}: {state}{duration}")
 
     def _is_live(self) -> bool:
-        """A live table needs a terminal, one run, and one process (Luigi forks with several workers)."""
+        """Return True on a terminal with one run and one process (Luigi forks if it has several workers)."""
         return not self.label and self._console.is_terminal and self._process == os.getpid()
 
-    def say(self, text: str, is_own: bool = True) -> None:
-        """Tell something beside the table; what is not the run's own has no label."""
-        self._console.print(self.label * is_own + text, markup=False, soft_wrap=True)
+    def print_line(self, text: str) -> None:
+        """Print a line above the table, prefixed with the run's label."""
+        self._console.print(self.label + text, markup=False, soft_wrap=True)
         sys.stderr.flush()
 
     def _table(self) -> Table:
@@ -107,17 +107,19 @@ class Display:
         table = Table.grid(padding=(0, 2))
         for name, row in self._rows.items():
             line = row.get("line") or {}
-            took = row.get("took") or (time.monotonic() - row["since"] if row["state"] == "running" else None)
+            seconds = row.get("duration_s") or None
+            if row["state"] == "running":
+                seconds = time.monotonic() - row["since"]
             bar: Any = ""
             if row["state"] == "running" and line.get("total") and self._console.width >= NARROW:
                 bar = ProgressBar(total=line["total"], completed=line["step"], width=24)
             message = f"{count(line)} {line.get('message', '')}" if row["state"] == "running" and line else ""
-            table.add_row(name, row["state"], f"{took:.0f} s" if took is not None else "", bar, message)
+            table.add_row(name, row["state"], f"{seconds:.0f} s" if seconds is not None else "", bar, message)
         return table
 
 
 def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
-    """The last whole lines of a file of JSON objects that is being written; [] where there is none."""
+    """Return the objects in the last complete lines of a JSON Lines file; [] if it does not exist."""
     try:
         with open_regular(file) as stream:
             stream.seek(max(0, os.fstat(stream.fileno()).st_size - most_bytes))
@@ -133,7 +135,7 @@ def tail(file: Path, most_bytes: int = 1 << 16) -> list[dict[str, Any]]:
 
 
 def count(line: Mapping[str, Any]) -> str:
-    """How far a stage is: 3/80 step, or 12 MB of 1.2 GB."""
+    """Format progress: 3/80 step, or 12 MB of 1.2 GB."""
     if line.get("unit") == "B":
         return f"{decimal(int(line.get('step', 0)))} of {decimal(int(line.get('total', 0)))}"
     unit = f" {line['unit']}" if line.get("unit") else ""

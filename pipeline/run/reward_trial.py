@@ -1,4 +1,4 @@
-"""Rewards that are not ours are tried on a handful of completions before anything expensive runs."""
+"""Trial run of the user's reward functions on a few completions, before any expensive stage."""
 
 import hashlib
 import json
@@ -23,17 +23,18 @@ SECTIONS = ("dataset", "tokenize", "reward", "seed")
 
 
 def try_rewards(plan: Plan, store: Store) -> bool:
-    """Whether rewards were tried, or need not be; False where the dataset is not at hand yet.
+    """Run the user's reward functions on a few completions, unless the same code passed on the same data.
 
-    What has been tried once, with the same code on the same data, is not tried again.
+    Returns:
+        True if the trial passed or is not needed; False if the dataset is not available yet.
 
     Raises:
         ConfigError: a function can't be imported, or fails.
     """
     if all(name in BUILTIN for name in plan.config.reward.functions):
         return True
-    running = [spec for spec in plan.asked if spec.name in READERS and spec.program is None]
-    if all(store.problem(spec.key) is None for spec in running):
+    running = [spec for spec in plan.requested if spec.name in READERS and spec.program is None]
+    if all(spec.name not in plan.rebuilt and store.problem(spec.key) is None for spec in running):
         return True
     dataset = plan.spec("fetch_dataset").key
     fetched = store.problem(dataset) is None
@@ -41,32 +42,33 @@ def try_rewards(plan: Plan, store: Store) -> bool:
         return False
     values = {name: plan.config.plain()[name] for name in SECTIONS}
     code = [dict(spec.external) for spec in running]
-    known = {"config": values, "dataset": dataset.fingerprint, "code": code}
-    key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    identity = {"config": values, "dataset": dataset.fingerprint, "code": code}
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     if recall(KIND, key) is None:
-        for warning in _tried(values, {"fetch_dataset": store.path(dataset)} if fetched else {}):
+        for warning in _score_samples(values, {"fetch_dataset": store.path(dataset)} if fetched else {}):
             print(f"warning: {warning}", file=sys.stderr, flush=True)
         remember(KIND, key, True)
     return True
 
 
-def _tried(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:
-    """What a process warns of that scores a few answers."""
+def _score_samples(values: dict[str, object], inputs: dict[str, Path]) -> list[str]:
+    """Score a few completions in a child process; return its warnings."""
     with tempfile.TemporaryDirectory(prefix="reward-trial-") as scratch:
-        place = Path(scratch)
-        program = [sys.executable, *write_spec(place, KIND, values, inputs)]
+        directory = Path(scratch)
+        program = [sys.executable, *write_spec(directory, "stages.rewards.trial", values, inputs)]
         try:
-            child.run(program, job=scratch, log=place / "log", timeout_s=LIMIT_S)
+            child.run(program, job=scratch, log=directory / "log", timeout_s=LIMIT_S)
         except ProcessFailed as error:
             raise ConfigError([_problem(error.tail)]) from error
         except ProcessTimedOut as error:
-            rule = f"came to no end within {LIMIT_S:g} s on a handful of answers"
-            raise ConfigError([Problem("reward.functions", None, rule, "mend it")]) from error
-        warnings = place / WARNINGS
+            rule = f"did not finish within {LIMIT_S:g} s on a few completions"
+            remedy = "fix the function that does not return"
+            raise ConfigError([Problem("reward.functions", None, rule, remedy)]) from error
+        warnings = directory / WARNINGS
         return warnings.read_text(encoding="utf-8").splitlines() if warnings.exists() else []
 
 
 def _problem(tail: list[str]) -> Problem:
-    said = [line.removeprefix("error: ") for line in tail if line.startswith("error: ")]
-    cause = said[-1] if said else " | ".join(tail[-6:])
+    errors = [line.removeprefix("error: ") for line in tail if line.startswith("error: ")]
+    cause = errors[-1] if errors else " | ".join(tail[-6:])
     return Problem("reward", None, f"was tried before anything else runs: {cause}")

@@ -1,153 +1,159 @@
-"""What a run takes from a remote while it goes on. Without the remote it goes on, too."""
+"""Use of a remote by a run; if the remote fails, the run continues without it."""
 
 from __future__ import annotations
 
+import json
 import mmap
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from pipeline.config.remote import RemoteConfig
-from pipeline.errors import RemoteError
+from pipeline.config.remote import RemoteConfig, quote
+from pipeline.errors import Refused, RemoteError
 from pipeline.plan.graph import Plan, StageSpec
-from pipeline.plan.shared import Shared, look, open_place, warn
+from pipeline.plan.shared import Shared, look, open_remote, warn
 from pipeline.run.progress import Display
-from pipeline.run.pushing import Pushing, beside
-from pipeline.store.remote.copies import Copy, find
-from pipeline.store.remote.pull import pull, view
-from pipeline.store.store import Key, Manifest, Store
+from pipeline.store.remote.copies import Copy
+from pipeline.store.remote.transfer import download, pull
+from pipeline.store.store import MANIFEST, Key, Manifest, Store
 
 
 class Connection:
-    """A remote as several runs of one build see it, and the forks in which their stages are made.
+    """Connection to a remote, shared by the runs of a sweep and by forks of this process."""
 
-    Asked once for each artifact; once it does not answer, nobody of them asks it again.
-    """
-
-    def __init__(self, remote: RemoteConfig) -> None:
-        self.remote, self.place = remote, open_place(remote)
+    def __init__(self, config: RemoteConfig) -> None:
+        self.config, self.remote = config, open_remote(config)
         self.known: dict[Key, list[Copy]] = {}
-        self.refused: list[str] = []
-        """Paths of copies that are not what they should be, and need to be replaced."""
-        self.place.tell(warn)
-        self._lost = mmap.mmap(-1, 1)  # forks write into the same page
+        self._lost = mmap.mmap(-1, 1)  # forks write to the same page
 
     @property
     def lost(self) -> bool:
-        """Whether it did not answer."""
+        """True after the remote failed; it is not used any more then."""
         return self._lost[0] != 0
 
     def lose(self, error: RemoteError) -> None:
-        """Tell once that what is built goes on without the remote."""
+        """Stop using the remote, and warn about that once."""
         if not self.lost:
             self._lost[0] = 1
             warn(f"{error}; this run goes on without it")
 
-    def refuse(self, error: RemoteError) -> None:
-        """Tell of an artifact that is there and cannot be used."""
-        self.refused += [error.refused] if error.refused else []
-        warn(f"{error}; it is built here")
-
 
 class Sharing:
-    """The remote of one run, for as long as it answers."""
+    """The remote of one run."""
 
-    def __init__(self, plan: Plan, store: Store, whole: bool, other: Sharing | None = None) -> None:
-        """Ask what is there, once.
+    def __init__(self, plan: Plan, store: Store, pull_all: bool, previous: Sharing | None = None) -> None:
+        """Find the artifacts that the remote has.
 
         Args:
-            plan: what the run builds.
-            store: where it is going to be.
-            whole: let nothing stay there: somebody else looks at the store, too.
-            other: that of another run of the same build; what it has found out counts here.
-
-        Raises:
-            ConfigError: the remote cannot be used with what is installed.
+            plan: the run's plan.
+            store: the local store.
+            pull_all: pull all artifacts completely, including those that could stay on the remote.
+            previous: remote of an earlier run of the same sweep, whose connection is reused if it fits.
         """
-        self._store, self._remote = store, plan.config.remote
-        is_same = other is not None and other.connection.remote == self._remote
+        config = plan.config.remote
+        is_same = previous is not None and previous.connection.config == config
         self.connection: Connection = (
-            other.connection if other is not None and is_same else Connection(self._remote)
+            previous.connection if previous is not None and is_same else Connection(config)
         )
-        self._place = self.connection.place
-        self.shared = Shared(self._place.url)
-        self._pushing: Pushing | None = None
+        self._store, self._remote = store, self.connection.remote
+        self.shared = Shared(self._remote.url)
+        self._keys: list[Key] = []
+        self._pushes: list[subprocess.Popen[bytes]] = []
         if self.connection.lost:
             return
         try:
-            self.shared = (
-                look(plan, store, self._place, self.connection.refuse, self.connection.known, whole)
-                or self.shared
-            )
+            on_refused = lambda error: warn(f"{error}; it is built here")  # noqa: E731
+            shared = look(plan, store, self._remote, on_refused, self.connection.known, pull_all)
+            self.shared = shared or self.shared
         except RemoteError as error:
             self.connection.lose(error)
 
-    def bring(self, stage: str, spec: StageSpec, display: Display) -> bool:
-        """Pull a stage's artifact; False where it has to be built."""
-        copy = self.shared.pull.get(stage) or self.shared.stays.get(stage)
+    def pull(self, stage: str, spec: StageSpec, display: Display) -> bool:
+        """Pull a stage's artifact; return False if it has to be built."""
+        copy = self.shared.pull.get(stage) or self.shared.remote_only.get(stage)
         if copy is None or self.connection.lost:
             return False
         display.start(stage)
         moved = 0
 
-        def told(count: int) -> None:
+        def report(sizes: list[int]) -> None:
             nonlocal moved
-            moved += count
+            moved += sum(sizes)
             display.progress(stage, {"step": moved, "total": copy.bytes, "unit": "B", "message": "pulling"})
 
         try:
-            came = pull(self._place, self._store, spec.key, told, lambda: display.wait(stage))
+            return pull(self._remote, self._store, spec.key, report, lambda: display.wait(stage))
+        except Refused as error:
+            display.warn(stage, f"{error}; it is built here")
         except RemoteError as error:
-            if not error.refused:
-                self.connection.lose(error)
-            else:
-                if self._pushing is not None:
-                    self._pushing.refuse([error.refused])
-                display.warn(stage, f"{error}; it is built here")
-            return False
-        return came
+            self.connection.lose(error)
+        return False
 
     def may_view(self, stage: str) -> bool:
-        """Whether files of a stage's artifact can be read that stays on the remote."""
-        return stage in self.shared.stays and not self.connection.lost
+        """Return True if single files of a stage's artifact can be downloaded."""
+        return stage in self.shared.remote_only and not self.connection.lost
 
     def views(self, spec: StageSpec, work: Path) -> dict[str, Path]:
-        """Of inputs that stay on the remote, the files that a stage reads: stage -> directory.
-
-        Raises:
-            RemoteError: the remote does not answer any more, or what it holds is refused.
-        """
-        found = {}
+        """Download the files that a stage reads from remote-only inputs; return input stage -> directory."""
+        views = {}
         for key in spec.inputs.values():
             if spec.reads and self._store.problem(key) is not None:
-                copies = find(self._place, key)
-                if not copies:
-                    raise RemoteError(f"{self._place.url}: {key} is not there any more")
-                found[key.stage] = work / "views" / key.stage
-                view(self._place, copies[0], found[key.stage], spec.reads)
-        return found
+                copy, views[key.stage] = self.shared.remote_only[key.stage], work / "views" / key.stage
+                names = [name for name in spec.reads if name in copy.manifest.files]
+                download(self._remote, copy, views[key.stage], names)
+                (views[key.stage] / MANIFEST).write_text(json.dumps(asdict(copy.manifest)), encoding="utf-8")
+        return views
 
-    def push(self, run: str, specs: Iterable[StageSpec], display: Display) -> None:
-        """From now on push what the run commits of these stages, beside it."""
-        keys = [spec.key for spec in specs if self._remote.pushes(spec.name)]
-        if keys:
-            self._pushing = beside(self._remote, self._store)
-            self._pushing.refuse(self.connection.refused)
-            self._pushing.begin(run, keys, display, self.connection.lost)
+    def prepare_push(self, specs: Iterable[StageSpec], display: Display) -> None:
+        """Select the artifacts to push among those that the run builds."""
+        self._display = display
+        self._keys = [spec.key for spec in specs if self.connection.config.pushes(spec.name)]
+
+    def committed(self, spec: StageSpec) -> None:
+        """Push an artifact in the background."""
+        if spec.key in self._keys and not self.connection.lost:
+            command, quiet = self._command([spec.key]), subprocess.DEVNULL
+            process = subprocess.Popen(
+                command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+            )
+            self._pushes.append(process)
 
     def end(self, run: str, interrupted: bool = False) -> None:
-        """Wait for what is still being pushed; not where somebody wants an end at once."""
-        if self._pushing is not None:
-            self._pushing.stop() if interrupted else self._pushing.finish(run)
+        """Push what has not been pushed yet, and the run's record; stop at once if it was interrupted."""
+        for process in self._pushes if interrupted else ():
+            process.terminate()
+        keys = [] if interrupted else [key for key in self._keys if self._store.problem(key) is None]
+        if not keys:
+            return
+        done = subprocess.run(self._command(keys), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        names, url = ", ".join(map(str, keys)), self._remote.url
+        if done.returncode == 0:
+            self._display.print_line(f"pushed to {url}: {names}")
+            return
+        reason = "" if self.connection.lost else f" ({' '.join(done.stderr.split()[1:])})"
+        self._display.print_line(
+            f"warning: push: not at {url}: {names}{reason}; push later: `grpoflow push {run}`"
+        )
+
+    def _command(self, keys: Iterable[Key]) -> list[str]:
+        """Return the command line that pushes artifacts; it waits for other pushes from the same store."""
+        config = self.connection.config
+        overrides = [quote("store", str(self._store.root)), quote("remote.url", str(config.url))]
+        overrides += [quote("remote.endpoint", config.endpoint)] if config.endpoint else []
+        overrides.append(f"remote.timeout_s={config.timeout_s}")
+        return [sys.executable, "-m", "pipeline.cli", "push", *map(str, keys), *overrides]
 
     @property
-    def elsewhere(self) -> Mapping[str, Manifest]:
-        """The manifests of what stays on the remote."""
-        return {stage: copy.manifest for stage, copy in self.shared.stays.items()}
+    def remote_manifests(self) -> Mapping[str, Manifest]:
+        """Manifests of remote-only artifacts, by stage."""
+        return {stage: copy.manifest for stage, copy in self.shared.remote_only.items()}
 
-    def came_from_there(self, spec: StageSpec) -> bool:
-        """Whether the store's artifact is the remote's, whoever pulled it."""
+    def was_pulled(self, spec: StageSpec) -> bool:
+        """Return True if the store's artifact was pulled, by any process."""
         copy = self.shared.pull.get(spec.name)
         if copy is None or self._store.problem(spec.key) is not None:
             return False
-        here, there = self._store.manifest(spec.key), copy.manifest
-        return (here.host, here.started, here.ended) == (there.host, there.started, there.ended)
+        local, pulled = self._store.manifest(spec.key), copy.manifest
+        return (local.host, local.started, local.ended) == (pulled.host, pulled.started, pulled.ended)

@@ -1,4 +1,4 @@
-"""Being told to stop: SIGINT, SIGTERM and SIGHUP all unwind the stack, so that every child is ended first."""
+"""Signal handling: SIGINT, SIGTERM and SIGHUP raise an exception, so that child processes are ended first."""
 
 import multiprocessing
 import os
@@ -6,9 +6,11 @@ import signal
 import sys
 from types import FrameType, TracebackType
 
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
 
 class Interrupted(KeyboardInterrupt):
-    """Raised where the program is when a signal arrives; carries its number."""
+    """Exception that a signal raises in the main thread; it contains the signal's number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -16,9 +18,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 def install() -> None:
-    """Make them raise Interrupted, and end the process with 130, 143 or 129 and no traceback.
+    """Install handlers that raise Interrupted; the exit code is then 130, 143 or 129, without a traceback.
 
-    Luigi lets KeyboardInterrupt through its own error handling, which is what stops the build.
+    Interrupted is a KeyboardInterrupt because Luigi's error handling does not catch that.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _raise)
@@ -28,12 +30,24 @@ def install() -> None:
 
 
 def leave_fork(error: KeyboardInterrupt) -> None:
-    """End a fork that was interrupted and has cleaned up; Luigi forks where it has several workers.
+    """End an interrupted fork after its cleanup; Luigi forks if it has several workers.
 
-    multiprocessing would print a traceback, and the process above tells the user already.
+    Without this, multiprocessing would print a traceback; the parent process reports the interruption.
     """
     if multiprocessing.parent_process() is not None:
         _end(type(error), error, None)
+
+
+def end_with_parent() -> None:
+    """Let a fork of Luigi receive SIGTERM when its parent dies, even by SIGKILL."""
+    parent = multiprocessing.parent_process()
+    if parent is None or not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent.pid:  # the parent died before the call
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
@@ -47,4 +61,4 @@ def _end(kind: type[BaseException], error: BaseException, trace: TracebackType |
     sys.stdout.flush()
     sys.stderr.flush()
     number = error.number if isinstance(error, Interrupted) else signal.SIGINT
-    os._exit(128 + number)  # Python itself would end by SIGINT whatever the signal was
+    os._exit(128 + number)  # Python would use SIGINT for every KeyboardInterrupt

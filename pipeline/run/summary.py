@@ -1,7 +1,8 @@
-"""What a run prints at its end: a table for people and one line for programs."""
+"""Output at the end of a run: a table of stages and the result line."""
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -9,11 +10,12 @@ from rich.console import Console
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Manifest, Store
 from pipeline.terminal import Table, elapsed
+from stages.tokenize import counts
 
 
 def results(plan: Plan, store: Store) -> dict[str, Any]:
-    """The evaluation's result.json of a finished run; empty where there is none."""
-    if all(spec.name != "evaluate" for spec in plan.asked):
+    """Return result.json of the evaluate stage; empty if the run does not include it."""
+    if all(spec.name != "evaluate" for spec in plan.requested):
         return {}
     file = store.path(plan.spec("evaluate").key) / "result.json"
     return dict(json.loads(file.read_text(encoding="utf-8")))
@@ -24,19 +26,29 @@ def show(
     store: Store,
     states: Mapping[str, str],
     console: Console,
-    elsewhere: Mapping[str, Manifest],
+    remote_manifests: Mapping[str, Manifest],
 ) -> None:
-    """Print stages with their durations, and held-out accuracies."""
+    """Print the stages with their durations, and the held-out accuracies.
+
+    Args:
+        plan: the run's plan.
+        store: store with its artifacts.
+        states: stage -> state.
+        console: output.
+        remote_manifests: manifests of artifacts that stayed on the remote, by stage.
+    """
     table = Table(title="stages", title_justify="left")
     for column in ("stage", "state", "took", "artifact"):
         table.add_column(column)
-    for spec in plan.asked:
-        away = states[spec.name] == "remote"
-        manifest = elsewhere[spec.name] if away else store.manifest(spec.key)
+    for spec in plan.requested:
+        is_remote = states[spec.name] == "remote"
+        manifest = remote_manifests[spec.name] if is_remote else store.manifest(spec.key)
         table.add_row(spec.name, states[spec.name], elapsed(manifest.ended - manifest.started), str(spec.key))
     for stage, why in plan.skipped.items() if not plan.target.is_part else ():
         table.add_row(stage, "skipped", "", why)
     console.print(table)
+    if any(spec.name == "tokenize" for spec in plan.requested):
+        print_data(store.path(plan.spec("tokenize").key), console)
     values = results(plan, store)
     if not values:
         return
@@ -50,16 +62,27 @@ def show(
     console.print(accuracy)
 
 
-def last_line(plan: Plan, store: Store, run: str) -> str:
-    """`result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`, without those that were not measured.
+def print_data(tokenized: Path, console: Console) -> None:
+    """Print how many rows of each file were read, used, left out and cut."""
+    rows = list(counts.table(counts.read_result(tokenized)))
+    if not rows:
+        return
+    table = Table(*counts.COLUMNS, title="data", title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
-    Of a run with a target, the directories of what it was asked for stand last, and it begins with `done`
-    where grpo is not evaluated.
+
+def last_line(plan: Plan, store: Store, run: str) -> str:
+    """Return the line `result accuracy_sft=… accuracy_grpo=… gain=… run=… report=…`.
+
+    Accuracies that were not measured are left out. For a part of the graph the line ends with the directories
+    of the requested stages, and begins with `done` if grpo was not evaluated.
     """
     values, target = results(plan, store), plan.target
-    wanted = [spec for spec in plan.asked if spec.name in target.only] or [plan.asked[-1]]
-    places = {spec.name: store.path(spec.key) for spec in wanted}
-    made = [f"{name}={path / 'index.html' if name == 'report' else path}" for name, path in places.items()]
+    requested = [spec for spec in plan.requested if spec.name in target.only] or [plan.requested[-1]]
+    paths = {spec.name: store.path(spec.key) for spec in requested}
+    outputs = [f"{name}={path / 'index.html' if name == 'report' else path}" for name, path in paths.items()]
     measured = [f"{name}={values[name]:.4f}" for name in ("accuracy_sft", "accuracy_grpo", "gain") if values]
     word = "done" if target.is_part and not values else "result"
-    return " ".join([word, *measured, f"run={run}", *made])
+    return " ".join([word, *measured, f"run={run}", *outputs])

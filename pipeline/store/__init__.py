@@ -1,1 +1,1 @@
-"""The artifacts, the attempts at them and the history of runs, and where each of them lies."""
+"""The artifact store: artifacts, build attempts, the history of runs, and their paths."""

@@ -1,16 +1,15 @@
-"""Garbage collection: what no kept run needs.
+"""Garbage collection: removal of directories that no retained run needs.
 
-Kept are living runs, pinned and named ones, and the newest distinct ones. Only what a recorded run made can
-go: what no line of the history tells of is left alone, and nothing goes at all while the history itself is in
-doubt. Starting a run and collecting exclude each other, so a run never finds an artifact whole that is about
-to go.
+Retained are live, pinned and named runs, and the newest distinct others. Only files that a recorded run made
+are removed: artifacts that the history does not mention stay, and nothing is removed while the history looks
+incomplete. Starting a run and collecting garbage exclude each other, so a run never plans with an artifact
+that is about to be removed.
 """
 
 import contextlib
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from pipeline.store.verify import artifacts
 
 @dataclass(frozen=True)
 class Garbage:
-    """One directory that can go."""
+    """Directory that can be removed."""
 
     path: Path
     bytes: int
@@ -33,24 +32,26 @@ class Garbage:
 
 
 def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
-    """List what no kept run needs, and remove it when `delete`.
+    """Return the directories that no retained run needs, and remove them if `delete` is True.
 
     Args:
         store: the store.
-        keep: newest runs to keep; runs with the same artifacts count once.
-        delete: False only lists.
+        keep: number of newest runs to retain; runs with the same artifacts count once.
+        delete: remove the directories.
 
     Raises:
-        StoreError: the history does not tell what is needed (nothing is removed then), or the store cannot
-            be read or written.
+        StoreError: the history is incomplete (nothing is removed then), or the store cannot be read or
+            written.
     """
     try:
         busy = _busy(store)
         with leases.exclusive(store.root) if delete else contextlib.nullcontext():
             known = history.runs(store.root)
-            garbage = [Garbage(path, _bytes(path), "rehearsal") for path in rehearsals.left(store)]
+            garbage = [
+                Garbage(path, _bytes(path), "rehearsal") for path in rehearsals.leftover_scratch(store)
+            ]
             if known or artifacts(store):
-                _must_be_sure(store, known.values(), busy, history.doubt(store.root, known))
+                _check_history(store, known.values(), busy, history.find_gap(store.root, known))
                 garbage += _garbage(store, known.values(), keep, busy)
             for item in garbage if delete else ():
                 _remove(store, item)
@@ -59,19 +60,19 @@ def collect(store: Store, keep: int, delete: bool) -> list[Garbage]:
     return garbage
 
 
-def strangers(store: Store) -> list[Path]:
-    """Artifacts that no recorded run names: somebody put them here, or the history has lost their run."""
+def unrecorded(store: Store) -> list[Path]:
+    """Return the artifacts that no recorded run names, for example copies or artifacts of lost runs."""
     made = {artifact for run in history.runs(store.root).values() for artifact in run.artifacts.values()}
     return [path for path in artifacts(store) if _name(path) not in made]
 
 
-def kept(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) -> list[Record]:
-    """Living, pinned and named runs, and the newest `keep` of the others that differ in artifacts.
+def retained(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) -> list[Record]:
+    """Return live, pinned and named runs, and the newest `keep` distinct others.
 
     Args:
-        runs: all of them, oldest first: in the history's order, which no clock decides.
-        keep: how many of those that nothing else keeps.
-        busy: STAGE-DIGITS of artifacts that somebody builds now; a run that has one lives.
+        runs: all runs, oldest first, in the order of the history (clocks of machines may differ).
+        keep: number of other runs to retain; runs with the same artifacts count once.
+        busy: STAGE-DIGITS of artifacts that are being built; a run with such an artifact is live.
     """
     chosen: list[Record] = []
     recent: set[tuple[str, ...]] = set()
@@ -86,51 +87,49 @@ def kept(runs: Iterable[Record], keep: int, busy: Set[str] = frozenset()) -> lis
 
 
 def _busy(store: Store) -> set[str]:
-    """STAGE-DIGITS of artifacts whose attempts have a living owner; other machines' are watched at once."""
-    places = sorted((store.root / ".work").glob("*"))
-    with ThreadPoolExecutor(max_workers=64) as pool:
-        held = list(pool.map(is_held, places))
-    return {_seated(place) for place, lives in zip(places, held, strict=True) if lives}
+    """Return STAGE-DIGITS of the artifacts that live attempts build."""
+    return {_artifact_of(work) for work in (store.root / ".work").glob("*") if is_held(work)}
 
 
-def _must_be_sure(store: Store, runs: Iterable[Record], busy: Set[str], doubt: str | None) -> None:
+def _check_history(store: Store, runs: Iterable[Record], busy: Set[str], gap: str | None) -> None:
+    """Raise StoreError if the history has a gap, or lacks the run of an artifact that is being built."""
     unknown = busy - {flat for run in runs for flat in _flat(run)}
-    if unknown and doubt is None:
-        doubt = f"{store.root / history.FILE}: does not know who builds {min(unknown)} now"
-    if doubt is not None:
-        raise StoreError(f"{doubt}; nothing is removed")
+    if unknown and gap is None:
+        gap = f"{store.root / history.FILE}: does not know who builds {min(unknown)} now"
+    if gap is not None:
+        raise StoreError(f"{gap}; nothing is removed")
 
 
 def _garbage(store: Store, runs: Iterable[Record], keep: int, busy: Set[str]) -> Iterable[Garbage]:
-    """What a recorded run made and no kept run needs, but nothing that somebody writes now."""
+    """Yield directories that a recorded run made, no retained run needs and no live attempt writes."""
     known = {artifact for run in runs for artifact in run.artifacts.values()}
-    needed = {artifact for run in kept(runs, keep, busy) for artifact in run.artifacts.values()}
-    spare = known - needed
+    needed = {artifact for run in retained(runs, keep, busy) for artifact in run.artifacts.values()}
+    unneeded = known - needed
     for path in artifacts(store):
-        if _name(path) in spare:
+        if _name(path) in unneeded:
             yield Garbage(path, _bytes(path), "artifact")
     flat = {artifact.replace("/", "-"): artifact for artifact in known}
     for kind, directory in (("work", ".work"), ("logs", ".logs")):
         for path in sorted((store.root / directory).glob("*")):
-            artifact = flat.get(_seated(path))
-            if artifact is None or _seated(path) in busy:
+            artifact = flat.get(_artifact_of(path))
+            if artifact is None or _artifact_of(path) in busy:
                 continue
             finished = kind == "work" and (store.root / artifact).exists()
-            if artifact in spare or finished:
+            if artifact in unneeded or finished:
                 yield Garbage(path, _bytes(path), kind)
     for path in sorted(store.root.glob("*/.building-*")):
         name = f"{path.parent.name}/{path.name.removeprefix('.building-').partition('+')[0]}"
-        if name in spare and name.replace("/", "-") not in busy:
+        if name in unneeded and name.replace("/", "-") not in busy:
             yield Garbage(path, _bytes(path), "work")
     for path in sorted((store.root / ".quarantine").glob("*")):
         yield Garbage(path, _bytes(path), "quarantine")
 
 
 def _remove(store: Store, item: Garbage) -> None:
-    """Remove a directory; an artifact is no artifact any more before its first file goes."""
+    """Remove a directory; an artifact is renamed first, so that it is never visible in part."""
     path = item.path
     if item.kind == "rehearsal":
-        with rehearsals.alone(path.parent):
+        with rehearsals.exclusive(path.parent):
             return shutil.rmtree(path)
     if item.kind == "artifact":
         path = store.root / ".quarantine" / f"{_name(path).replace('/', '-')}-{uuid.uuid4().hex[:8]}"
@@ -143,9 +142,9 @@ def _name(artifact: Path) -> str:
     return f"{artifact.parent.name}/{artifact.name}"
 
 
-def _seated(place: Path) -> str:
-    """STAGE-DIGITS of a directory of an attempt; +1 is the seat of a second one."""
-    return place.name.partition("+")[0]
+def _artifact_of(directory: Path) -> str:
+    """Return STAGE-DIGITS of an attempt's directory, without the slot's suffix such as +1."""
+    return directory.name.partition("+")[0]
 
 
 def _flat(run: Record) -> Sequence[str]:
@@ -153,5 +152,5 @@ def _flat(run: Record) -> Sequence[str]:
 
 
 def _bytes(path: Path) -> int:
-    """Bytes that removing frees; a link frees nothing of its target."""
+    """Return the bytes that removal frees; targets of symbolic links are not removed."""
     return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())

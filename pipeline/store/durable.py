@@ -1,4 +1,4 @@
-"""Files that survive a power cut and that nobody changes by mistake."""
+"""Durable files: digested, fsynced and write-protected, and checks for later damage."""
 
 import errno
 import json
@@ -11,27 +11,30 @@ from typing import Any
 from pipeline.errors import StoreError
 from pipeline.fingerprint import file_digest
 
-SMALL_BYTES = 1 << 16  # digesting this much costs less than opening it
-NOT_THE_FILES = frozenset(
+SMALL_BYTES = 1 << 16  # hashing this much costs less than opening the file
+TRANSIENT_ERRORS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EBADF, errno.EINTR, errno.EACCES, errno.EPERM}
 )
-"""Errors of reading that say nothing of what is read."""
+"""Read errors that do not show that the file is damaged, such as missing permission or memory."""
 READ_ONLY = stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH
 
 
 def settle(
     directory: Path, reserved: str, digested: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Digest, fsync and write-protect every file; a link counts with its target's content.
+    """Digest, fsync and write-protect every file; for a symbolic link, its target's content is digested.
 
     Args:
-        directory: what a stage has written.
-        reserved: a name that no file may have.
-        digested: what is known of all files, where whoever wrote them has digested, fsynced and
-            write-protected them; else empty.
+        directory: output of a stage.
+        reserved: file name that is not allowed.
+        digested: manifest entries of all files if they were digested, fsynced and write-protected while
+            they were written; otherwise empty.
+
+    Returns:
+        Relative path -> {size (bytes), sha256}, with the target of a symbolic link as `link`.
 
     Raises:
-        StoreError: a file has the name, or is not what is known of it.
+        StoreError: a file has the reserved name, or the files do not match `digested`.
     """
     files: dict[str, dict[str, Any]] = {}
     for path in sorted(directory.rglob("*")):
@@ -40,7 +43,7 @@ def settle(
             fsync_directory(path)
             continue
         if name == reserved:
-            raise StoreError(f"{path}: the name is reserved for the store's own manifest")
+            raise StoreError(f"{path}: the name is reserved for the store's manifest")
         digest = digested[name]["sha256"] if name in digested else file_digest(path)
         files[name] = {"size": path.stat().st_size, "sha256": digest}
         if digested and files[name] != digested.get(name):
@@ -59,7 +62,7 @@ def settle(
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write a new file, and make it and its name last."""
+    """Write a read-only JSON file, and fsync it and its directory."""
     with path.open("w", encoding="utf-8") as file:
         json.dump(values, file, indent=1, sort_keys=True)
         file.flush()
@@ -69,7 +72,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def fsync_directory(path: Path) -> None:
-    """Make the names in a directory last."""
+    """Fsync a directory, so that its entries survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -78,18 +81,18 @@ def fsync_directory(path: Path) -> None:
 
 
 def unreadable(error: OSError, where: Path) -> str:
-    """What is wrong with an artifact that cannot be read.
+    """Return a description of the damage to an artifact that cannot be read.
 
     Raises:
-        StoreError: nothing is, as far as one can tell: it must not be moved away, nor built again.
+        StoreError: the error does not show damage, so the artifact must be neither moved nor rebuilt.
     """
-    if error.errno in NOT_THE_FILES:
+    if error.errno in TRANSIENT_ERRORS:
         raise StoreError.of(error, where) from error
     return f"output unreadable: {error.filename} ({error.strerror})"
 
 
 def damage(root: Path, name: str, entry: Mapping[str, Any], deep: bool) -> str | None:
-    """How a file differs from its manifest's entry; with `deep` the digests of large files count, too."""
+    """Return how a file differs from its manifest entry, or None; `deep` compares digests of large files."""
     try:
         size = (root / name).stat().st_size
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Runs: one JSON line per event in STORE/runs.jsonl.
+"""History of runs: one JSON line per event in STORE/runs.jsonl.
 
-The file is only ever appended to, so a crash loses nothing but the line that it cut short.
+Lines are only appended, so a crash loses at most the line that was being written.
 """
 
 import contextlib
@@ -15,19 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem, StoreError
-from pipeline.store import witness
+from pipeline.store import checksum
 from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
 from stages.base.files import read_bytes
+from stages.base.redact import redacted
 
 FILE = "runs.jsonl"
-END_OF_TIME = 1e11
-"""Unix time, seconds (the year 5138); later ones are no times of runs."""
+MAX_TIME_S = 1e11
+"""Upper limit of valid times: Unix time, seconds (the year 5138)."""
 
 
 @dataclass
 class Record:
-    """One run, as its events tell it."""
+    """A run, reconstructed from its events."""
 
     id: str
     started: float
@@ -39,49 +40,53 @@ class Record:
     """Stage -> STAGE/FIRST-16-DIGITS."""
     ended: float | None = None
     state: str = "died"
-    """running, finished, failed, interrupted (told to stop), or died (no end was recorded and nobody holds
-    its lease)."""
+    """running, finished, failed, interrupted (by a signal), or died (no end was recorded and no process
+    holds its lease)."""
     failed_stage: str | None = None
-    """Of an interrupted run: what it was building."""
+    """Stage that failed, or that was being built when the run was interrupted."""
     message: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     pinned: bool = False
     target: str = ""
-    """--until STAGE or --only STAGES; empty: the whole graph."""
+    """--until STAGE or --only STAGES; empty: the entire graph."""
     force: str = ""
-    """Stages that were to be built anew, with commas."""
+    """Stages of --force, separated by commas."""
+
+    def __post_init__(self) -> None:
+        self.lease: str = self.id
+        """Name of the process's lease: the id of the first run in the process."""
 
     @property
     def options(self) -> str:
-        """What was typed besides overrides."""
+        """Command-line options that selected stages."""
         return " ".join(filter(None, [self.target, self.force and f"--force {self.force}"]))
 
     @property
     def outcome(self) -> str:
-        """Its state, and where it failed."""
+        """State, with the failed stage if any."""
         return f"{self.state} in {self.failed_stage}" if self.failed_stage else self.state
 
     @property
-    def took(self) -> str:
-        """How long, for people; empty where it has no end."""
+    def duration(self) -> str:
+        """Human-readable duration; empty if no end was recorded."""
         return "" if self.ended is None else elapsed(self.ended - self.started)
 
     def artifact(self, stage: str) -> str:
-        """STAGE/FIRST-16-DIGITS of one of its stages.
+        """Return STAGE/FIRST-16-DIGITS of a stage.
 
         Raises:
-            ConfigError: it has no such stage.
+            ConfigError: the run has no such stage.
         """
         if stage not in self.artifacts:
             raise ConfigError([Problem("RUN", self.id, f"has no stage {stage}", "see `grpoflow show RUN`")])
         return self.artifacts[stage]
 
     def section(self, name: str) -> dict[str, Any]:
-        """One section of its configuration.
+        """Return a section of the run's configuration.
 
         Raises:
-            ConfigError: its record does not hold it.
+            ConfigError: the record does not contain the section.
         """
         values = self.config.get(name)
         if not isinstance(values, dict):
@@ -91,21 +96,21 @@ class Record:
 
 
 def new_run_id() -> str:
-    """YYYYMMDD-HHMMSS-xxxx (UTC): sorts by time, unique enough for several people in one second."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(2).hex()}"
+    """Return YYYYMMDD-HHMMSS-xxxxxxxxxx (UTC): sorts by time; 40 random bits separate equal seconds."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(5).hex()}"
 
 
 def record(store: Path, run: str, event: str, **values: Any) -> float:
-    """Append one event; a single write of a single line, so that several processes do not mix theirs.
+    """Append an event, with secrets redacted, in a single write, so that lines of processes do not mix.
 
     Returns:
-        Its Unix time.
+        The event's Unix time, seconds.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the history cannot be written.
     """
     now = time.time()
-    line = json.dumps({"run": run, "event": event, "time_s": now, **values})
+    line = json.dumps({"run": run, "event": event, "time_s": now, **redacted(values)})
     try:
         descriptor = os.open(store / FILE, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o664)
         try:
@@ -116,48 +121,50 @@ def record(store: Path, run: str, event: str, **values: Any) -> float:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(store / FILE))
         finally:
             os.close(descriptor)
-        witness.bear(store / FILE)
+        checksum.update(store / FILE)
     except OSError as error:
         raise StoreError.of(error, store / FILE) from error
     return now
 
 
 def runs(store: Path) -> dict[str, Record]:
-    """All runs by id, oldest first; lines that a crash cut short or that are no events are passed over.
+    """Return all runs by id, oldest first; truncated and malformed lines are ignored.
 
     Raises:
-        StoreError: the history is there and cannot be read.
+        StoreError: the history exists but cannot be read.
     """
-    return _with_living(store, parse(_lines(store)))
+    return _mark_running(store, parse(_lines(store)))
 
 
 HEAD = re.compile(r'\{"run": "([\w-]+)", "event": "(\w+)", .*\}')
-"""How `record` begins and ends a line."""
+"""Lines as `record` writes them; groups: run id, event."""
 
 
 def newest(store: Path, count: int) -> tuple[dict[str, Record], int]:
-    """The `count` newest runs, oldest first, and how many there are; reads no event of the others.
+    """Return the `count` newest runs, oldest first, and the number of all runs; parse only their events.
 
     Raises:
-        StoreError: the history is there and cannot be read.
+        StoreError: the history exists but cannot be read.
     """
     lines = _lines(store)
     heads = [HEAD.fullmatch(line) for line in lines]
     begun = dict.fromkeys(head[1] for head in heads if head and head[2] == "started")
-    wanted = set(list(begun)[-count:])
+    selected = set(list(begun)[-count:])
     records = parse(
-        line for line, head in zip(lines, heads, strict=True) if head is None or head[1] in wanted
+        line for line, head in zip(lines, heads, strict=True) if head is None or head[1] in selected
     )
-    if not wanted <= records.keys() or len(records) > len(wanted):  # lines that somebody else has written
+    if not selected <= records.keys() or len(records) > len(selected):  # lines in another format
         records = parse(lines)
-        return _with_living(store, dict(list(records.items())[-count:])), len(records)
-    return _with_living(store, records), len(begun)
+        return _mark_running(store, dict(list(records.items())[-count:])), len(records)
+    return _mark_running(store, records), len(begun)
 
 
-def _with_living(store: Path, records: dict[str, Record]) -> dict[str, Record]:
-    for run in records.values():
-        if run.state == "died" and is_leased(store, run.id):
-            run.state = "running"
+def _mark_running(store: Path, records: dict[str, Record]) -> dict[str, Record]:
+    """Set the state of runs without an end to running if their lease is held; return `records`."""
+    unfinished = [run for run in records.values() if run.state == "died"]
+    leased = {lease: is_leased(store, lease) for lease in {run.lease for run in unfinished}}
+    for run in unfinished:
+        run.state = "running" if leased[run.lease] else "died"
     return records
 
 
@@ -171,7 +178,7 @@ def _lines(store: Path) -> list[str]:
 
 
 def parse(lines: Iterable[str]) -> dict[str, Record]:
-    """Runs by id out of lines of events; what is none is passed over."""
+    """Return runs by id from lines of events; malformed lines are ignored."""
     records: dict[str, Record] = {}
     for event in map(_event, lines):
         if event is not None:
@@ -180,16 +187,16 @@ def parse(lines: Iterable[str]) -> dict[str, Record]:
 
 
 def events_of(store: Path, run: str) -> list[str]:
-    """The lines of one run.
+    """Return the lines of a run's events.
 
     Raises:
-        StoreError: the history is there and cannot be read.
+        StoreError: the history exists but cannot be read.
     """
-    return told_of(run, _lines(store))
+    return filter_events(run, _lines(store))
 
 
-def told_of(run: str, lines: Iterable[str]) -> list[str]:
-    """Those lines that are events of one run."""
+def filter_events(run: str, lines: Iterable[str]) -> list[str]:
+    """Return those lines that are valid events of a run."""
     return [line for line in lines if (event := _event(line)) is not None and event["run"] == run]
 
 
@@ -204,7 +211,7 @@ def _event(line: str) -> dict[str, Any] | None:
 STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
 
 
-def _texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
+def _are_texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
     return all(isinstance(value, str) and (form is None or form.fullmatch(value)) for value in values)
 
 
@@ -214,10 +221,10 @@ def _is_text(value: Any) -> bool:
 
 EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "started": {
-        "overrides": lambda value: isinstance(value, list) and _texts(value),
+        "overrides": lambda value: isinstance(value, list) and _are_texts(value),
         "config": lambda value: isinstance(value, dict),
         "artifacts": lambda value: (
-            isinstance(value, dict) and _texts(value, STAGE) and _texts(value.values(), ARTIFACT)
+            isinstance(value, dict) and _are_texts(value, STAGE) and _are_texts(value.values(), ARTIFACT)
         ),
     },
     "finished": {"result": lambda value: isinstance(value, dict)},
@@ -227,20 +234,20 @@ EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
     "pinned": {},
     "unpinned": {},
 }
-"""Kind of event -> what it carries, and whether a value can be that."""
+"""Kind of event -> its required values, each with a validity check."""
 
 
 def is_event(value: Any) -> bool:
-    """Whether a line's JSON is an event of a run, so that whatever reads runs may rely on its types."""
-    if not isinstance(value, dict) or not _texts([value.get("run"), value.get("event")]):
+    """Return True if a line's JSON is a valid event: of a known kind, with values of the right types."""
+    if not isinstance(value, dict) or not _are_texts([value.get("run"), value.get("event")]):
         return False
     when = value.get("time_s")
-    is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < END_OF_TIME
-    is_name = RUN.fullmatch(value["run"]) is not None  # it names a file, too
-    carried = EVENTS.get(value["event"])
-    if carried is None or not is_time or not is_name:
+    is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < MAX_TIME_S
+    is_id = RUN.fullmatch(value["run"]) is not None  # run ids are used in file names
+    checks = EVENTS.get(value["event"])
+    if checks is None or not is_time or not is_id:
         return False
-    return all(key in value and fits(value[key]) for key, fits in carried.items())
+    return all(key in value and is_valid(value[key]) for key, is_valid in checks.items())
 
 
 def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
@@ -249,6 +256,9 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
         for option in ("target", "force"):
             setattr(records[run], option, event[option] if _is_text(event.get(option)) else "")
+        lease = event.get("lease", run)
+        if isinstance(lease, str) and RUN.fullmatch(lease):  # leases are file names
+            records[run].lease = lease
         return
     known = records.get(run)
     if known is None:
@@ -264,52 +274,61 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
         known.pinned = kind == "pinned"
 
 
-def doubt(store: Path, known: Mapping[str, Record]) -> str | None:
-    """Why the history must not decide what can go, or None.
+def find_gap(store: Path, known: Mapping[str, Record]) -> str | None:
+    """Return None if the history is complete, otherwise a description of what is missing.
 
     Args:
-        store: the store.
-        known: its runs, as `runs` read them.
+        store: the store's directory.
+        known: the runs that `runs` returned.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the store cannot be read.
     """
     file = store / FILE
     try:
-        if not witness.holds(file):
+        if not checksum.matches(file):
             return (
                 f"{file}: lines are missing that were there once; put it back from a copy, or remove "
-                f"{store / witness.FILE} to go on with what it holds now"
+                f"{store / checksum.FILE} to go on with what it holds now"
             )
         leases = sorted((store / ".leases").glob("*.lock"))
     except OSError as error:
         raise StoreError.of(error, file) from error
     if not known:
         return f"{file}: no run is recorded there, so that nothing tells what is needed"
-    strangers = [lock.stem for lock in leases if lock.stem not in known and is_leased(store, lock.stem)]
-    return f"{file}: does not know run {strangers[0]}, which lives" if strangers else None
+    expected = {run.lease for run in known.values()}
+    unknown = [lock.stem for lock in leases if lock.stem not in expected and is_leased(store, lock.stem)]
+    return f"{file}: does not know run {unknown[0]}, which lives" if unknown else None
 
 
-def find(store: Path, wanted: str) -> Record:
-    """A run by id, unique beginning of an id, name, or `last`.
-
-    Raises:
-        ConfigError: none or several fit.
-    """
-    return chosen(runs(store), wanted, str(store))
-
-
-def chosen(known: Mapping[str, Record], wanted: str, where: str = "them") -> Record:
-    """The same of runs that are known, which `where` names.
+def find(store: Path, selector: str) -> Record:
+    """Return a run of a store by id, unique prefix of an id, name, or `last`.
 
     Raises:
-        ConfigError: none or several fit.
+        ConfigError: no run or several runs match.
     """
-    if wanted == "last" and known:
+    return select(runs(store), selector, str(store))
+
+
+def select(known: Mapping[str, Record], selector: str, where: str = "the history") -> Record:
+    """Return the run among `known` with this id, unique prefix of an id or name, or the `last` run.
+
+    Args:
+        known: runs by id, oldest first.
+        selector: id, prefix, name or `last`.
+        where: where the runs come from, for error messages.
+
+    Raises:
+        ConfigError: no run or several runs match, or the selector is empty.
+    """
+    if not selector:
+        remedy = "give an id, the beginning of one, a name, or last"
+        raise ConfigError([Problem("RUN", selector, "is empty", remedy)])
+    if selector == "last" and known:
         return list(known.values())[-1]
-    fitting = [run for run in known.values() if wanted in (run.id, run.name)]
-    fitting = fitting or [run for run in known.values() if run.id.startswith(wanted)]
-    if len(fitting) != 1:
-        rule = f"fits {len(fitting)} runs of {where}, must fit one"
-        raise ConfigError([Problem("RUN", wanted, rule, "see `grpoflow runs`")])
-    return fitting[0]
+    matches = [run for run in known.values() if selector in (run.id, run.name)]
+    matches = matches or [run for run in known.values() if run.id.startswith(selector)]
+    if len(matches) != 1:
+        rule = f"fits {len(matches)} runs of {where}, must fit one"
+        raise ConfigError([Problem("RUN", selector, rule, "see `grpoflow runs`")])
+    return matches[0]

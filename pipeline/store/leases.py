@@ -1,6 +1,7 @@
-"""Leases: locks that say which runs live. The operating system gives one back when its holder dies.
+"""File locks: they show which runs and attempts are alive, and let one process at a time build an artifact.
 
-A run holds its lease for as long as its process lives, whatever ends it.
+The operating system releases a lock when its process ends, even if it is killed. Several machines may share
+a store if its file system supports locks across machines (NFSv4, Lustre mounted with flock).
 """
 
 from __future__ import annotations
@@ -8,124 +9,113 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from pipeline.errors import StoreError
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
+    from filelock import AcquireReturnProxy, BaseFileLock
 
 MODE = 0o664
-OTHERS = (errno.EAGAIN, errno.EACCES)
-"""What flock says where somebody else has the lock."""
+FOREVER = -1.0
 
 
-class Taken(Exception):
-    """Somebody else has the lock."""
+class AlreadyLocked(Exception):
+    """Another process holds the lock."""
 
 
-class Lock:
-    """A locked file: until `release`, the end of `with`, or of this process."""
+def locked(
+    file: Path, store: Path, wait: bool = True, patience_s: float = 0.0
+) -> AcquireReturnProxy[BaseFileLock]:
+    """Acquire a lock; the end of a `with` statement releases it.
 
-    descriptor: int | None = None
-
-    def __init__(self, file: Path) -> None:
-        self.descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, MODE)
-
-    def release(self, *_: object) -> None:
-        """Give it back, even if a process that was forked meanwhile has the file open, too."""
-        if self.descriptor is not None:
-            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
-        self.__del__()
-
-    def __enter__(self) -> Lock:
-        return self
-
-    __exit__ = release
-
-    def __del__(self) -> None:
-        """Close the file: not more, or a forked process that ends would give back what it never took."""
-        descriptor, self.descriptor = self.descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-
-def locked(file: Path, store: Path, wait: bool = True) -> AbstractContextManager[Lock | BaseFileLock]:
-    """A lock, taken as soon as nobody else has it; `with` gives it back at its end.
+    Args:
+        file: the lock file; created if it is missing, and never removed.
+        store: the store's directory, for error messages.
+        wait: wait until the lock is free.
+        patience_s: longest time to wait if `wait` is False.
 
     Raises:
-        Taken: somebody else has it, and we do not `wait`.
+        AlreadyLocked: another process holds the lock.
         StoreError: the store cannot be written.
     """
+    from filelock import FileLock, Timeout  # the import takes 60 ms, and most commands need no lock
+
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        return _acquire(file, wait)
+        lock: BaseFileLock = FileLock(file, mode=MODE, thread_local=False)
+        return lock.acquire(timeout=FOREVER if wait else patience_s)
+    except Timeout:
+        raise AlreadyLocked(file) from None
     except OSError as error:
         raise StoreError.of(error, store) from error
 
 
-def _acquire(file: Path, wait: bool) -> AbstractContextManager[Lock | BaseFileLock]:
-    while True:
-        is_new = not file.exists()
-        lock = Lock(file)
-        assert lock.descriptor is not None
-        try:
-            fcntl.flock(lock.descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            if error.errno == errno.ENOSYS:
-                return _soft(file, wait, is_new)
-            if error.errno in OTHERS and not wait:
-                raise Taken(file) from None
-            raise
-        with suppress(PermissionError):  # it is another user's
-            os.fchmod(lock.descriptor, MODE)
-        if os.fstat(lock.descriptor).st_nlink:  # else it was removed: others would lock another file
-            return lock
-
-
-def _soft(file: Path, wait: bool, is_new: bool) -> AbstractContextManager[BaseFileLock]:
-    """Where there is no flock (Lustre, unless it is mounted with it): taken is what there is a file of."""
-    from filelock import SoftFileLock, Timeout  # here: it takes as long to import as all that a plan needs
-
-    if is_new:
-        file.unlink(missing_ok=True)
+def is_locked(file: Path) -> bool:
+    """Return True if a process holds a lock, or if that is unknown; works in a read-only store, too."""
     try:
-        return SoftFileLock(file, mode=MODE).acquire(timeout=-1 if wait else 0)
-    except Timeout:
-        raise Taken(file) from None
-
-
-def exclusive(store: Path) -> AbstractContextManager[Lock | BaseFileLock]:
-    """Hold the lock that separates starting a run from collecting garbage."""
-    return locked(store / ".locks" / "runs.lock", store)
-
-
-def take(store: Path, run: str) -> Lock | BaseFileLock:
-    """Take the lease of a run; keep the returned lock for as long as the run lives."""
-    return locked(store / ".leases" / f"{run}.lock", store, wait=False).__enter__()
-
-
-def is_leased(store: Path, run: str) -> bool:
-    """Whether some living process, of this or another host, holds the run's lease; if in doubt: yes."""
-    file = store / ".leases" / f"{run}.lock"
-    try:
-        if not file.exists():
-            return False
-        with _acquire(file, wait=False):
-            return False
-    except Taken:
-        return True
-    except OSError:  # a store that may only be read
-        return _is_locked(file)
-
-
-def _is_locked(file: Path) -> bool:
-    """Whether a file's lock is held, without writing."""
-    try:
-        with file.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        with file.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno != errno.ENOSYS or _is_locked_without_flock(file)
     return False
+
+
+def _is_locked_without_flock(file: Path) -> bool:
+    """Check with filelock, which uses the file's existence and content instead of flock."""
+    try:
+        with locked(file, file.parent, wait=False):
+            return False
+    except (AlreadyLocked, StoreError):
+        return True
+
+
+def exclusive(store: Path) -> AcquireReturnProxy[BaseFileLock]:
+    """Acquire the lock that keeps run starts and garbage collection from overlapping."""
+    return locked(_runs_lock(store), store)
+
+
+def is_collecting(store: Path) -> bool:
+    """Return True if a process is collecting garbage or starting a run."""
+    return is_locked(_runs_lock(store))
+
+
+def take(store: Path, run: str) -> BaseFileLock:
+    """Acquire a lease; the caller holds the returned lock until its runs end."""
+    return locked(_lease_file(store, run), store, wait=False).__enter__()
+
+
+def is_leased(store: Path, lease: str) -> bool:
+    """Return True if a live process, on any machine, holds the lease."""
+    return is_locked(_lease_file(store, lease))
+
+
+class Lease:
+    """Lease of a process on a store, shared by its runs and released with the last of them."""
+
+    def __init__(self, store: Path, run: str) -> None:
+        self.name, self._lock = run, take(store, run)
+
+
+_leases: WeakValueDictionary[tuple[int, Path], Lease] = WeakValueDictionary()
+
+
+def share(store: Path, run: str) -> Lease:
+    """Return this process's lease on a store; the first run acquires it, and its id names the lease."""
+    key = (os.getpid(), store)
+    lease = _leases.get(key)
+    if lease is None:
+        _leases[key] = lease = Lease(store, run)
+    return lease
+
+
+def _runs_lock(store: Path) -> Path:
+    return store / ".locks" / "runs.lock"
+
+
+def _lease_file(store: Path, lease: str) -> Path:
+    return store / ".leases" / f"{lease}.lock"

@@ -1,4 +1,4 @@
-"""Rehearsals in a store: the report of each, and what one that failed has left."""
+"""Rehearsals in a store: their reports, and the scratch directories of failed ones."""
 
 import contextlib
 import json
@@ -6,42 +6,43 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import StoreError
-from pipeline.store.leases import Taken, locked
+from pipeline.store.leases import AlreadyLocked, locked
 from pipeline.store.store import DIGITS, Store
 
-ROOM, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
+REHEARSALS, REPORT, SCRATCH = ".rehearsals", "report.json", "scratch"
 
 
 def directory(store: Store, identity: str) -> Path:
-    """Where a rehearsal's report lies."""
-    return store.root / ROOM / identity[:DIGITS]
+    """Return the directory of a rehearsal's report."""
+    return store.root / REHEARSALS / identity[:DIGITS]
 
 
 @contextlib.contextmanager
-def alone(place: Path) -> Iterator[None]:
-    """Let no other process rehearse, or clear away, in the directory of one rehearsal.
+def exclusive(directory: Path) -> Iterator[None]:
+    """Hold the lock of a rehearsal's directory, so that no other process rehearses in it or removes it.
 
     Raises:
-        StoreError: another one does, or it cannot be written.
+        StoreError: another process holds the lock, or the directory cannot be written.
     """
     try:
-        lock = locked(place / "lock", place, wait=False)
-    except Taken:
-        raise StoreError(f"{place}: is being rehearsed by another process; wait until it has ended") from None
+        lock = locked(directory / "lock", directory, wait=False)
+    except AlreadyLocked:
+        message = f"{directory}: is being rehearsed by another process; wait until it has ended"
+        raise StoreError(message) from None
     with lock:
         yield
 
 
-def left(store: Store) -> Iterator[Path]:
-    """Scratch directories of rehearsals that failed or were ended, none of them in use."""
-    for scratch in sorted((store.root / ROOM).glob(f"*/{SCRATCH}")):
-        with contextlib.suppress(StoreError), alone(scratch.parent):
+def leftover_scratch(store: Store) -> Iterator[Path]:
+    """Yield the scratch directories of failed or interrupted rehearsals that no process uses."""
+    for scratch in sorted((store.root / REHEARSALS).glob(f"*/{SCRATCH}")):
+        with contextlib.suppress(StoreError), exclusive(scratch.parent):
             yield scratch
 
 
-def has_passed(place: Path) -> bool:
-    """Whether the rehearsal whose report lies there has passed."""
+def has_passed(directory: Path) -> bool:
+    """Return True if the report in this directory says that the rehearsal passed."""
     try:
-        return bool(json.loads((place / REPORT).read_text(encoding="utf-8"))["passed"])
+        return bool(json.loads((directory / REPORT).read_text(encoding="utf-8"))["passed"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

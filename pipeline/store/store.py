@@ -1,21 +1,21 @@
-"""The artifact store: directories that are either whole and named after what they are, or absent.
+"""The artifact store: a directory per artifact, named by its fingerprint, either complete or absent.
 
     STORE/STAGE/FIRST-16-DIGITS/     one artifact: its files and manifest.json
-    STORE/STAGE/.building-...        an attempt; renamed when it is whole
-    STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, offered to the next one (attempt.py)
+    STORE/STAGE/.building-...        staging directory of an attempt; renamed when it is complete
+    STORE/.work/STAGE-DIGITS/        checkpoints of an attempt, from which the next one resumes (attempt.py)
     STORE/.logs/STAGE-DIGITS/        spec.json, progress.jsonl and logs of the latest attempts
-    STORE/.quarantine/...            what was found damaged
-    STORE/.editions/STAGE-DIGITS+N   built anew for the Nth time (run --force); the last one is current
+    STORE/.quarantine/...            damaged artifacts, and those replaced by run --force
     STORE/runs.jsonl                 history, one line per event
 
 Commit: digest and fsync every file, manifest last, fsync the directory, one rename, fsync the
-parent. Whoever loses a race finds the winner's artifact, verifies it and uses it.
+parent. If two processes build the same artifact, the first commit wins and the second process uses it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,20 +25,19 @@ from typing import Any
 
 from pipeline.errors import NoResult, StoreError
 from pipeline.store.durable import damage, fsync_directory, settle, unreadable, write_json
-from pipeline.store.leases import Taken, locked
+from pipeline.store.leases import AlreadyLocked, locked
 from stages.base.files import read_json
-from stages.must_hold import lacking
+from stages.required_files import missing_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 DIGITS = 16
 NEVER_RUN = "never run"
-EDITIONS = ".editions"
 
 
 @dataclass(frozen=True)
 class Key:
-    """Which artifact: a stage and the fingerprint of all that went into it."""
+    """Identity of an artifact: its stage and the fingerprint of the stage's inputs."""
 
     stage: str
     fingerprint: str
@@ -48,13 +47,13 @@ class Key:
 
     @property
     def flat(self) -> str:
-        """One path component."""
+        """STAGE-DIGITS, usable as a single path component."""
         return f"{self.stage}-{self.fingerprint[:DIGITS]}"
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json says of an artifact."""
+    """Content of an artifact's manifest.json."""
 
     stage: str
     fingerprint: str
@@ -63,7 +62,7 @@ class Manifest:
     inputs: dict[str, str]
     """Input name -> fingerprint."""
     external: dict[str, str]
-    """User's file -> SHA-256."""
+    """Path of a user's file -> its SHA-256."""
     versions: dict[str, str]
     git_commit: str | None
     seed: int | None
@@ -78,10 +77,10 @@ class Manifest:
 
     @classmethod
     def read(cls, file: Path) -> Manifest:
-        """Read and check a manifest's form.
+        """Read a manifest and check its format.
 
         Raises:
-            StoreError: it is missing or malformed.
+            StoreError: the file is missing or malformed.
         """
         try:
             return cls.of(read_json(file))
@@ -92,13 +91,17 @@ class Manifest:
 
     @classmethod
     def of(cls, values: Any) -> Manifest:
-        """A manifest from its JSON value; ValueError, TypeError or KeyError where it cannot be one."""
+        """Create a manifest from its JSON value.
+
+        Raises:
+            ValueError, TypeError, KeyError: the value is malformed.
+        """
         manifest = cls(**values)
         manifest._check()
         return manifest
 
     def _check(self) -> None:
-        """Raise ValueError where a field is not what it must be."""
+        """Raise ValueError if a field has an invalid type or value."""
         kinds: dict[type | tuple[type, ...], tuple[str, ...]] = {
             str: ("stage", "fingerprint", "host"),
             (int, float): ("started", "ended", "peak_memory_gib"),
@@ -125,10 +128,10 @@ class Store:
         self.root = root.absolute()
 
     def open(self) -> None:
-        """Make the store's directory.
+        """Create the store's directory and check that it is writable.
 
         Raises:
-            StoreError: it cannot be made or written.
+            StoreError: it cannot be created or written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -139,59 +142,28 @@ class Store:
             raise StoreError.of(error, self.root) from error
 
     def path(self, key: Key) -> Path:
-        """Where the artifact is, or would be."""
+        """Return the artifact's directory, which may not exist."""
         return self.root / key.stage / key.fingerprint[:DIGITS]
 
     def work_dir(self, key: Key) -> Path:
-        """Scratch that outlives a killed attempt."""
+        """Return the work directory of an attempt, which is kept if the attempt is killed."""
         return self.root / ".work" / key.flat
 
     def log_dir(self, key: Key) -> Path:
-        """Logs of the attempts at this artifact."""
+        """Return the directory with the logs of the attempts at this artifact."""
         return self.root / ".logs" / key.flat
 
-    def editions(self) -> dict[str, int]:
-        """How often artifacts were built anew, by `flat` of the first ones' keys; those that were.
-
-        Raises:
-            StoreError: the store may not be looked into.
-        """
-        numbers: dict[str, int] = {}
-        try:
-            for mark in (self.root / EDITIONS).iterdir():
-                flat, _, number = mark.name.rpartition("+")
-                if number.isdecimal():
-                    numbers[flat] = max(int(number), numbers.get(flat, 0))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except OSError as error:
-            raise StoreError.of(error, self.root) from error
-        return numbers
-
-    def set_edition(self, first: Key, number: int) -> None:
-        """Let plans take what was built anew for the `number`th time, from now on.
-
-        Raises:
-            StoreError: the store cannot be written.
-        """
-        mark = self.root / EDITIONS / f"{first.flat}+{number}"
-        try:
-            mark.parent.mkdir(parents=True, exist_ok=True)
-            mark.touch()
-            fsync_directory(mark.parent)
-        except OSError as error:
-            raise StoreError.of(error, mark) from error
-
     def problem(self, key: Key, deep: bool = False) -> str | None:
-        """None when the artifact is whole, otherwise what is wrong with it.
+        """Return None if the artifact is complete, otherwise a description of the problem.
 
         Args:
-            key: which artifact.
-            deep: compare every file's digest; otherwise names, sizes and the digests of small files,
-                which is where results, configurations and indices stand.
+            key: the artifact.
+            deep: compare every file's digest; otherwise names, sizes and the digests of small files
+                (results, configurations and indices).
 
         Raises:
-            StoreError: the store may not be looked into, or this process cannot read it just now.
+            StoreError: the artifact cannot be read for a reason that says nothing about its content,
+                for example missing permission.
         """
         path = self.path(key)
         try:
@@ -206,9 +178,9 @@ class Store:
                 unreadable(error.__cause__, path)
             return str(error)
         sizes = {name: entry["size"] for name, entry in manifest.files.items()}
-        lack = lacking(manifest.stage, manifest.config, sizes)
-        if lack is not None:  # committed before this was looked at
-            return f"output missing: the stage ended without {lack}"
+        missing = missing_file(manifest.stage, manifest.config, sizes)
+        if missing is not None:  # committed by a version that did not check this
+            return f"output missing: the stage ended without {missing}"
         try:
             for name, entry in manifest.files.items():
                 problem = damage(path, name, entry, deep)
@@ -242,55 +214,72 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, key: Key, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the artifact's lock; others that want to build it wait, and `on_wait` tells so.
+        """Hold the artifact's build lock; `on_wait` is called if another process holds it.
 
-        The lock saves work. Should it not hold (some NFS mounts), attempts and commit still keep the
-        store right.
+        The lock only prevents duplicate work. On file systems without working locks (some NFS mounts),
+        attempt slots and the atomic commit still keep the store consistent.
         """
         file = self.root / ".locks" / f"{key.flat}.lock"
         try:
             lock = locked(file, self.root, wait=False)
-        except Taken:
+        except AlreadyLocked:
             on_wait()
             lock = locked(file, self.root)
         with lock:
             yield
 
-    def commit(self, staging: Path, manifest: Manifest) -> Path:
-        """Make `staging` the artifact of its manifest, or discard it if a whole one is there already.
+    def manifest_digest(self, key: Key) -> str | None:
+        """Return the SHA-256 of an artifact's manifest.json, which differs for each build; None if absent."""
+        try:
+            return hashlib.sha256((self.path(key) / MANIFEST).read_bytes()).hexdigest()
+        except OSError:
+            return None
 
-        A manifest that names files already was compared with them while they were written.
+    def commit(self, staging: Path, manifest: Manifest, replaces: str | None = None) -> Path:
+        """Commit `staging` as the artifact of its manifest, or discard it if a complete one exists.
+
+        Args:
+            staging: directory with the artifact's files.
+            manifest: its manifest; if it lists files, their digests were computed while they were written.
+            replaces: manifest digest of an existing artifact that this one replaces; it moves to quarantine.
 
         Raises:
-            NoResult: the stage did not write what its artifact must hold.
+            NoResult: a required file is missing.
             StoreError: the stage wrote outside its directory, or the disk is full.
         """
         key = Key(manifest.stage, manifest.fingerprint)
         final = self.path(key)
         try:
             files = settle(staging, MANIFEST, manifest.files)
-            lack = lacking(key.stage, manifest.config, {name: entry["size"] for name, entry in files.items()})
-            if lack is not None or not files:
-                raise NoResult(f"ended with exit code 0, but without {lack or 'any file'}")
+            sizes = {name: entry["size"] for name, entry in files.items()}
+            missing = missing_file(key.stage, manifest.config, sizes)
+            if missing is not None or not files:
+                raise NoResult(f"ended with exit code 0, but without {missing or 'any file'}")
             write_json(staging / MANIFEST, {**asdict(manifest), "files": files})
             self.quarantine_damaged(key)
+            if replaces is not None and self.manifest_digest(key) == replaces:
+                self.quarantine(key)
             try:
                 staging.rename(final)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or self.problem(key) is not None:
                     raise
-                shutil.rmtree(staging)  # somebody else was first, and theirs is whole
+                shutil.rmtree(staging)  # another process committed a complete artifact first
             fsync_directory(final.parent)
         except OSError as error:
             raise StoreError.of(error, staging) from error
         return final
 
     def quarantine(self, key: Key) -> Path | None:
-        """Move a damaged artifact out of the way, for a person to look at."""
+        """Move an artifact to quarantine, where it stays until `gc --delete`.
+
+        Returns:
+            Its new path; None if it does not exist.
+        """
         return self.quarantine_path(self.path(key), key.flat)
 
     def quarantine_path(self, path: Path, name: str) -> Path | None:
-        """Move a damaged directory out of the way, under a name that tells what it was."""
+        """Move a directory to quarantine as NAME-RANDOM; return its new path, or None if it is missing."""
         target = self.root / ".quarantine" / f"{name}-{os.urandom(4).hex()}"
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -300,6 +289,6 @@ class Store:
         return target
 
     def quarantine_damaged(self, key: Key) -> None:
-        """Move the artifact away if it is there and not whole; an absent one is not damaged."""
+        """Move the artifact to quarantine if it exists and is damaged."""
         if self.problem(key) not in (None, NEVER_RUN):
             self.quarantine(key)

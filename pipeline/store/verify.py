@@ -1,6 +1,7 @@
-"""Is every committed artifact what was committed?
+"""Verification that committed artifacts and checkpoints are undamaged.
 
-Walks the store, not a plan: a whole report must not hide a damaged upstream.
+It checks every artifact in the store, not those of one plan, so it also finds damage upstream of a cached
+report.
 """
 
 import re
@@ -19,7 +20,7 @@ ARTIFACT = re.compile(rf"[0-9a-f]{{{DIGITS}}}")
 
 @dataclass(frozen=True)
 class Finding:
-    """One artifact that is not what was committed."""
+    """Damaged artifact or checkpoint."""
 
     path: Path
     problem: str
@@ -28,9 +29,12 @@ class Finding:
 def verify(
     store: Store, deep: bool, on_artifact: Callable[[Path], None] = lambda path: None
 ) -> Iterator[Finding]:
-    """Check every committed artifact: sizes, safetensors headers, MindRecord pairs; digests when `deep`.
+    """Yield all damaged artifacts, then all damaged checkpoints of unfinished attempts.
 
-    Then the checkpoints of unfinished attempts, likewise. An artifact that is absent is not damaged.
+    Args:
+        store: the store.
+        deep: compare digests; otherwise sizes, safetensors headers and MindRecord pairs are checked.
+        on_artifact: callback before each check, for progress.
     """
     for path in artifacts(store):
         on_artifact(path)
@@ -43,12 +47,12 @@ def verify(
     for path in checkpoints(store):
         on_artifact(path)
         problem = flaw(path, deep) or _headers(path)
-        if problem is not None and (path / STATE).exists():  # else a trainer has just removed it
+        if problem is not None and (path / STATE).exists():  # otherwise a trainer has just removed it
             yield Finding(path, f"checkpoint damaged: {problem}")
 
 
 def artifacts(store: Store) -> list[Path]:
-    """Every directory that stands where a committed artifact stands."""
+    """Return all directories at the paths of committed artifacts."""
     return sorted(
         path
         for stage in (store.root.iterdir() if store.root.is_dir() else ())
@@ -59,15 +63,14 @@ def artifacts(store: Store) -> list[Path]:
 
 
 def checkpoints(store: Store) -> list[Path]:
-    """Complete checkpoints of the embedded trainer, of attempts that nobody is at."""
+    """Return complete checkpoints of engine=local's trainer that no running attempt writes."""
     states = sorted((store.root / ".work").glob(f"*/checkpoints/step_*/{STATE}"))
-    seats = dict.fromkeys(state.parents[2] for state in states)
-    living = {seat for seat in seats if is_held(seat)}
-    return [state.parent for state in states if state.parents[2] not in living]
+    running = {work for work in {state.parents[2] for state in states} if is_held(work)}
+    return [state.parent for state in states if state.parents[2] not in running]
 
 
 def quarantine(store: Store, finding: Finding) -> Path | None:
-    """Move damage away: the next run builds exactly that again, or goes on from an earlier checkpoint."""
+    """Move damage to quarantine; the next run rebuilds it or resumes from an earlier checkpoint."""
     if finding.path.parent.name == "checkpoints":
         return store.quarantine_path(finding.path, f"{finding.path.parents[1].name}-{finding.path.name}")
     return store.quarantine(Key(finding.path.parent.name, finding.path.name))
@@ -83,7 +86,7 @@ def _problem(store: Store, path: Path, deep: bool) -> str | None:
 
 
 def _fingerprint(path: Path) -> str:
-    """The full fingerprint, which the manifest knows; the manifest must agree with the directory's name."""
+    """Return the full fingerprint from the manifest, which must match the directory's name."""
     manifest = Manifest.read(path / MANIFEST)
     if not manifest.fingerprint.startswith(path.name):
         raise StoreError(f"manifest corrupt: {path / MANIFEST} is of {manifest.fingerprint[:DIGITS]}")
@@ -99,7 +102,7 @@ def _unlisted(path: Path, manifest: Manifest) -> str | None:
 
 
 def _content(path: Path, manifest: Manifest) -> str | None:
-    from stages.tokenize.records import check_pair  # here, because commands that never verify skip NumPy
+    from stages.tokenize.records import check_pair  # imports NumPy, which most commands do not need
     from stages.weights.header import read_header
 
     for name in manifest.files:
@@ -114,7 +117,7 @@ def _content(path: Path, manifest: Manifest) -> str | None:
 
 
 def _headers(path: Path) -> str | None:
-    """Of a checkpoint, also of one whose state does not name all files."""
+    """Check the safetensors headers of a checkpoint, including files that its state does not list."""
     from stages.weights.header import read_header
 
     try:

@@ -1,1 +1,1 @@
-"""Many points as one graph."""
+"""Sweeps: many points of a configuration as one graph."""

@@ -1,99 +1,129 @@
-"""A sweep: many points, one graph. Stages that points share run once, and no point stops another.
+"""Sweeps: many points in one graph, in which shared stages run once and a failed point stops no other.
 
-Hydra expands the command line (expand.py) into override lists, one per point (its launcher plugin calls
-`Sweep`); here they become plans, then one Luigi build, then STORE/sweeps/ID/ with sweep.json, table.csv and
-index.html. The ID follows from the command line, so the same command goes on with the same sweep.
+Hydra expands the command line (expand.py) into override lists, one per point, and its launcher plugin passes
+them to `Sweep`, which makes plans, one Luigi build, and STORE/sweeps/ID/ with sweep.json, table.csv and
+index.html. The ID is a hash of the command line, so the same command continues the same sweep.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipeline.config.compose import VALUE, Composer
-from pipeline.errors import REPORTED, ConfigError
+from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import canonical
-from pipeline.plan.brought import fitting, take_in
 from pipeline.plan.graph import Plan
-from pipeline.plan.target import WHOLE, Target
+from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import signals, summary
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from pipeline.store.store import Store
-from pipeline.sweep.points import Point, describe, json_lines, show, show_merged, table, varied
+from pipeline.sweep.points import (
+    Point,
+    describe,
+    json_lines,
+    show,
+    show_merged,
+    table,
+    varied,
+    without_secrets,
+)
+from pipeline.sweep.shared_keys import SharedKeys
 from pipeline.terminal import console
+from stages.base.redact import redacted
+
+if TYPE_CHECKING:
+    from pipeline.run.sharing import Sharing
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked for of a sweep's points."""
+class SweepOptions:
+    """Options of a sweep that apply to all its points."""
 
     cards: int | None = None
-    """Cards of this machine; None: as many as the largest point needs."""
+    """Number of cards of this machine; None for as many as the largest point needs."""
     plan_only: bool = False
-    """Show the merged graph and start nothing."""
+    """Print the merged graph and start nothing."""
     as_json: bool = False
-    """Show it for programs."""
+    """Print the merged graph as JSON."""
     config_dir: Path | None = None
-    """Directory with config groups of the user's own."""
-    target: Target = WHOLE
-    brought: Sequence[Path] = ()
-    """Artifacts of another store that points may take."""
+    """Directory with the user's config groups."""
+    target: Target = ALL_STAGES
 
 
 class Sweep:
-    """The points of one command line, in as many batches as the sweeper hands over."""
+    """Points of one command line, in one or several batches from Hydra's sweeper."""
 
-    def __init__(self, wanted: Sequence[str], asked: Asked) -> None:
-        """A sweep that has not begun."""
-        self._wanted, self._asked = list(wanted), asked
+    def __init__(self, overrides: Sequence[str], options: SweepOptions) -> None:
+        self._overrides, self._options = list(overrides), options
         self._composer: Composer | None = None
         self._points: list[Point] = []
+        self._runs: dict[int, Run] = {}
+        """Point number -> its run."""
         self._started = time.time()
         self._store: Store | None = None
-        identity = [*self._wanted, *([str(asked.target)] if asked.target.is_part else [])]
+        self._shared_keys = SharedKeys()
+        identity = [*self._overrides, *([str(options.target)] if options.target.is_part else [])]
         self.id = hashlib.sha256(canonical(identity).encode()).hexdigest()[:8]
 
     def run(self, batch: Sequence[list[str]]) -> list[Point]:
-        """Plan a batch, run what is missing, and write down what came of it."""
+        """Plan a batch, build what is missing, and write the sweep's files.
+
+        Raises:
+            ConfigError: a choice does not exist, or points differ in a key that they must share.
+        """
         self._compose_choices(batch)
         points = [Point(len(self._points) + n, overrides) for n, overrides in enumerate(batch)]
         self._points += points
         plans = {point.number: plan for point in points if (plan := self._planned(point)) is not None}
-        keys = varied(points)
-        for point in points:
-            if point.state == "invalid":
-                print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr)
+        self._shared_keys.check(list(plans.values()))
+        self._report_invalid(points)
         self._warn(plans)
-        if self._asked.brought and plans and self._store is not None:
-            self._bring(list(plans.values()), self._store)
-        if self._asked.plan_only:
-            if self._asked.as_json:
-                print(json_lines(points, plans, self._store))
-            else:
-                show_merged(points, plans, self._store, console())
+        if self._options.plan_only:
+            self._show_plan(points, plans)
             return points
         valid = [point for point in points if point.number in plans]
         try:
             if valid:
                 self._build(valid, plans)
-        finally:  # an interrupt too: what is finished is written down
+        finally:  # after an interrupt too: what is finished is recorded
             if valid:
-                self._settle(valid, plans)
+                self._settle([point for point in valid if point.state != "invalid"], plans)
             self._write()
         return points
 
+    def _report_invalid(self, points: Sequence[Point]) -> None:
+        """Print the invalid points, which are left out, with the reason."""
+        shown = without_secrets(points)
+        keys = varied(shown)
+        for point in shown:
+            if point.state == "invalid":
+                print(f"left out {describe(point, keys)}: {point.message}", file=sys.stderr, flush=True)
+
+    def _show_plan(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        """Print the merged graph, or one line of JSON per point."""
+        shown = without_secrets(points)
+        if self._options.as_json:
+            print(json_lines(shown, plans, self._store))
+        else:
+            show_merged(shown, plans, self._store, console())
+
     def _compose_choices(self, batch: Sequence[Sequence[str]]) -> None:
-        """One point for each choice of a group: a misspelt one ends the sweep before it begins.
+        """Compose one point for each choice of a group, so that a misspelt choice is reported at once.
 
         Raises:
-            ConfigError: one cannot be composed.
+            ConfigError: a point cannot be composed.
         """
-        self._composer = self._composer or Composer(self._asked.config_dir)
+        self._composer = self._composer or Composer(self._options.config_dir)
         known: set[str] = set()
         for number, overrides in enumerate(batch):
             choices = {override for override in overrides if not VALUE.match(override)}
@@ -101,27 +131,15 @@ class Sweep:
                 self._composer.compose(overrides)
                 known |= choices
 
-    def _bring(self, plans: Sequence[Plan], store: Store) -> None:
-        lines = (
-            [
-                f"{spec.name}: would be taken from {place}"
-                for place, spec in fitting(plans, self._asked.brought).items()
-            ]
-            if self._asked.plan_only
-            else take_in(store, plans, self._asked.brought)
-        )
-        for line in lines:
-            print(line, file=sys.stderr, flush=True)
-
     def _warn(self, plans: dict[int, Plan]) -> None:
-        """What may go wrong in points that have something to do, each warning once with its points."""
-        from pipeline.plan import cautions  # here, because a sweep with nothing to do needs none of it
+        """Print the warnings of points with stages to run, each warning once with its points."""
+        from pipeline.plan import cautions  # here: not needed if nothing has to run
 
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
         kept = self._composer.kept if self._composer else None
         for number, plan in plans.items():
-            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.asked):
+            if self._store and any(self._store.problem(spec.key) is not None for spec in plan.requested):
                 for warning in cautions.warnings(plan, self._store, kept=kept):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
@@ -130,51 +148,64 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            self._composer = self._composer or Composer(self._asked.config_dir)
+            self._composer = self._composer or Composer(self._options.config_dir)
             plan, self._store = prepare_plan(
-                point.overrides, self._asked.config_dir, target=self._asked.target, composer=self._composer
+                point.overrides,
+                self._options.config_dir,
+                target=self._options.target,
+                composer=self._composer,
             )
-        except ConfigError as error:
-            point.state, point.message = "invalid", "; ".join(str(problem) for problem in error.problems)
-            return None
         except REPORTED as error:
-            point.state, point.message = "invalid", str(error)
+            point.state, point.message = "invalid", message_of(error)
             return None
         needed = plan.config.cards
-        if self._asked.cards is not None and needed > self._asked.cards:
-            point.state = "invalid"
-            point.message = (
-                f"cards={needed}: more than this sweep's --cards {self._asked.cards}; choose a smaller layout"
-            )
+        if self._options.cards is not None and needed > self._options.cards:
+            rule = f"more than this sweep's --cards {self._options.cards}"
+            point.state, point.message = "invalid", f"cards={needed}: {rule}; choose a smaller layout"
             return None
-        point.artifacts = {spec.name: str(spec.key) for spec in plan.asked}
+        point.artifacts = {spec.name: str(spec.key) for spec in plan.requested}
         return plan
 
     def _build(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
+        """Build the points as one Luigi graph, without those that cannot begin."""
         import luigi
 
         from pipeline.tasks import RunGRPO, adopt
 
-        signals.install()  # the runs are adopted: no task prepares them, which would do this
+        signals.install()  # Luigi's tasks do this only for runs that they begin themselves
         luigi.task_register.Register.clear_instance_cache()  # a search may propose a point again
-        config_dir = str(self._asked.config_dir) if self._asked.config_dir else None
+        config_dir = str(self._options.config_dir) if self._options.config_dir else None
         needed = max(plan.config.cards for plan in plans.values())
         roots, sharing = [], None
         for point in points:
-            assert self._store is not None
-            label = f"[{point.number}] "
-            run = Run(plans[point.number], self._store, point.overrides, label, sharing)
+            run = self._begin(point, plans[point.number], sharing)
+            if run is None:
+                continue
             sharing = run.sharing or sharing
-            point.run = run.id
+            self._runs[point.number] = run
             overrides = json.dumps(point.overrides)
             adopt(overrides, config_dir, run)
-            roots.append(RunGRPO(overrides=overrides, config_dir=config_dir, **self._asked.target.options()))
-        cards = self._asked.cards or needed
+            roots.append(
+                RunGRPO(overrides=overrides, config_dir=config_dir, **self._options.target.options())
+            )
+        self._report_invalid(points)
+        cards = self._options.cards or needed
         luigi.configuration.get_config().set("resources", "cards", str(cards))
         luigi.build(roots, workers=cards, local_scheduler=True, log_level="ERROR")
 
+    def _begin(self, point: Point, plan: Plan, sharing: Sharing | None) -> Run | None:
+        """Begin the run of a point; return None, with the reason in the point, if it cannot begin."""
+        assert self._store is not None
+        try:
+            run = Run(plan, self._store, point.overrides, f"[{point.number}] ", sharing)
+        except REPORTED as error:
+            point.state, point.message = "invalid", message_of(error)
+            return None
+        point.run = run.id
+        return run
+
     def _settle(self, points: Sequence[Point], plans: dict[int, Plan]) -> None:
-        """What came of each point; a stage that failed is told by one run and fails all that share it."""
+        """Set state and result of each point; a failed stage fails all points that share it."""
         assert self._store is not None
         known = history.runs(self._store.root)
         failed: dict[str, str] = {}
@@ -184,7 +215,10 @@ class Sweep:
                 failed[point.artifacts[run.failed_stage]] = run.message or f"{run.failed_stage} failed"
         for point in points:
             plan = plans[point.number]
-            missing = [spec.name for spec in plan.asked if self._store.problem(spec.key) is not None]
+            made = self._runs.get(point.number)
+            missing = [
+                spec.name for spec in plan.requested if made is None or not made.is_complete(spec.name)
+            ]
             if not missing:
                 point.state, point.result = "finished", summary.results(plan, self._store)
                 continue
@@ -193,34 +227,50 @@ class Sweep:
             point.message = causes[0] if causes else f"not built: {', '.join(missing)}"
 
     def _write(self) -> None:
-        """sweep.json, table.csv and index.html, each replaced as a whole."""
+        """Write sweep.json, table.csv and index.html, without secrets."""
         if self._store is None:
             return
-        place = self._store.root / "sweeps" / self.id
-        place.mkdir(parents=True, exist_ok=True)
+        directory = self._store.root / "sweeps" / self.id
+        points = without_secrets(self._points)
         values = {
             "id": self.id,
-            "overrides": self._wanted,
-            "target": str(self._asked.target),
+            "overrides": redacted(self._overrides),
+            "target": str(self._options.target),
             "started": self._started,
             "written": time.time(),
-            "points": [asdict(point) for point in self._points],
+            "points": [asdict(point) for point in points],
         }
-        _replace(place / "sweep.json", json.dumps(values, indent=1))
-        _replace(place / "table.csv", table(self._points))
-        from pipeline.sweep.page import page  # here: it draws, which --plan need not load
+        from pipeline.sweep.page import page  # takes long to import, and --plan does not need it
 
-        drawn = page(values, varied(self._points), self._store.root, self._asked.config_dir)
-        _replace(place / "index.html", drawn)
-        show(self._points, console())
-        states = Counter(point.state for point in self._points)
+        contents = {
+            "sweep.json": json.dumps(values, indent=1),
+            "table.csv": table(points),
+            "index.html": page(values, varied(points), self._store.root, self._options.config_dir),
+        }
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, text in contents.items():
+                replace_file(directory / name, text)
+        except OSError as error:
+            raise StoreError.of(error, directory) from error
+        show(points, console())
+        states = Counter(point.state for point in points)
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
-        print(f"sweep {self.id}: {len(self._points)} points ({counts})")
-        print(f"table {place / 'table.csv'}")
-        print(f"page {place / 'index.html'}")
+        print(f"sweep {self.id}: {len(points)} points ({counts})")
+        print(f"table {directory / 'table.csv'}")
+        print(f"page {directory / 'index.html'}")
 
 
-def _replace(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(file)
+def message_of(error: Exception) -> str:
+    """Return the problems of an error in one line."""
+    return "; ".join(map(str, error.problems)) if isinstance(error, ConfigError) else str(error)
+
+
+def replace_file(file: Path, text: str) -> None:
+    """Write a file atomically, because another process may write the same sweep at the same time."""
+    temporary = file.with_name(f".{file.name}.{os.urandom(4).hex()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)

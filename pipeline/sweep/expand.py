@@ -1,4 +1,4 @@
-"""A sweep's command line, which Hydra expands into the override lists of its points."""
+"""Expansion of a sweep's command line by Hydra into the override lists of its points."""
 
 import importlib.util
 import json
@@ -11,77 +11,85 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from pipeline.config.compose import config_roots
 from pipeline.config.remote import as_override
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan.target import Target
 from pipeline.run import notify
-from pipeline.sweep.build import Asked
+from pipeline.sweep.build import SweepOptions
 from pipeline.sweep.points import Point, accuracy
+from pipeline.sweep.shared_keys import check_overrides
+from stages.base.redact import redact
 
 
-def expand(overrides: Sequence[str], asked: Asked) -> int:
-    """Let Hydra expand `overrides` and run the points; returns the exit code.
+def expand(overrides: Sequence[str], options: SweepOptions) -> int:
+    """Expand `overrides` with Hydra, run the points, and return the exit code.
 
     Raises:
-        ConfigError: a search is asked for that cannot be made here, or JSON of what is no plan.
+        ConfigError: the search or the output is not possible, or the points have several remotes.
     """
-    if asked.as_json and not asked.plan_only:
-        rule = "is for --plan; what ran stands in the store, in sweeps/ID/sweep.json"
+    if options.as_json and not options.plan_only:
+        rule = "is for --plan; results are in the store, in sweeps/ID/sweep.json"
         raise ConfigError([Problem("--json", None, rule, "add --plan")])
+    check_overrides(overrides)
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    config_dir, target = asked.config_dir, asked.target
-    launcher = {"cards": asked.cards, "plan_only": asked.plan_only or None, "config_dir": config_dir}
-    launcher["as_json"] = asked.as_json or None
+    from pipeline.config import refused
+
+    config_dir, target = options.config_dir, options.target
+    launcher = {"cards": options.cards, "plan_only": options.plan_only or None, "config_dir": config_dir}
+    launcher["as_json"] = options.as_json or None
     arguments = [f"hydra.launcher.{key}={value}" for key, value in launcher.items() if value is not None]
-    lists = asdict(target) | {"brought": [str(path.absolute()) for path in asked.brought]}
-    arguments += [f"hydra.launcher.{key}={json.dumps(value)}" for key, value in lists.items() if value]
+    lists = {key: json.dumps(value) for key, value in asdict(target).items() if value}
+    arguments += [f"hydra.launcher.{key}={value}" for key, value in lists.items()]
     arguments += ["hydra/launcher=luigi", "hydra/job_logging=none", "hydra/hydra_logging=none"]
     if not any(override.startswith("hydra/sweeper=") for override in overrides):
         arguments.append("hydra/sweeper=grid")
     if config_dir:
         arguments.append(f"hydra.searchpath=[file://{config_dir.resolve()},grpoflow://layouts]")
-    arguments += [*_search(overrides, asked.plan_only, target), *map(as_override, overrides)]
+    arguments += [*_search(overrides, options.plan_only, target), *map(as_override, overrides)]
+    if problems := list(refused.problems(overrides, config_roots(config_dir))):
+        raise ConfigError(problems)  # Hydra composes the first point without these checks
     points: list[Point] = []
     main = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(points.extend)
     typed, sys.argv = sys.argv, ["grpoflow sweep", "--multirun", *arguments]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise what is wrong instead of printing where
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # raise errors instead of printing them
     try:
-        with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml; ours is sweep.json
+        with tempfile.TemporaryDirectory() as scratch:  # for Hydra's multirun.yaml, which sweep.json replaces
             sys.argv.append(f"hydra.sweep.dir={scratch}")
             main()
     except (HydraException, OmegaConfBaseException) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(redact(f"error: {error}"), file=sys.stderr)
         return Exit.INVALID
     except ValueError:
         if not points or any(point.state == "finished" for point in points):
             raise
-        # A search without one result has no best point, which Optuna raises; why, the table has told.
+        # Optuna raises this if no point of a search has a result; the table has shown the reasons.
     finally:
         sys.argv = typed
     states = Counter(point.state for point in points)
     if set(states) == {"invalid"}:
         return Exit.INVALID
-    if asked.plan_only:
+    if options.plan_only:
         return Exit.DONE
     done = set(states) <= {"finished", "invalid"} and "finished" in states
     best = max((point.result for point in points if point.result), key=accuracy, default={})
-    name = shlex.join(overrides)
-    notify.tell("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
+    name = redact(shlex.join(overrides))
+    notify.notify("sweep", name, "finished" if done else "failed", points=dict(states), result=best)
     return Exit.DONE if done else Exit.FAILED
 
 
 def _search(overrides: Sequence[str], plan_only: bool, target: Target) -> list[str]:
-    """What a search by Optuna needs besides what was typed.
+    """Return the overrides that a search by Optuna needs in addition to the typed ones.
 
-    More accuracy is better, a failed point stops no other, and a fixed seed proposes the same points again,
-    so that an interrupted search goes on: what it has found already is in the store.
+    The search maximises accuracy, and a failed point stops no other. A fixed seed proposes the same points
+    again, so that an interrupted search continues with the artifacts in the store.
 
     Raises:
-        ConfigError: Optuna's sweeper is not installed, or points are not known before they ran, or have no
-            accuracy.
+        ConfigError: Optuna's sweeper is not installed, or the options exclude a search: --plan, or a target
+            without evaluate.
     """
     if "hydra/sweeper=optuna" not in overrides:
         return []
@@ -96,6 +104,8 @@ def _search(overrides: Sequence[str], plan_only: bool, target: Target) -> list[s
         rule = f"is led by held-out accuracy, which {target} does not measure"
         raise ConfigError([Problem(*key, rule, "ask for evaluate, or for the whole graph")])
     seeded = not any(override.startswith("hydra/sweeper/sampler=") for override in overrides)
-    logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(logging.CRITICAL)  # the table tells it
+    logging.getLogger("hydra_plugins.hydra_optuna_sweeper").setLevel(
+        logging.CRITICAL
+    )  # the table shows failed points
     fixed = ["hydra.sweeper.direction=maximize", "hydra.sweeper.max_failure_rate=1"]
     return [*fixed, *(["hydra.sweeper.sampler.seed=0"] if seeded else [])]

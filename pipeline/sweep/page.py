@@ -1,4 +1,4 @@
-"""The page of a sweep: gathers what its points left in the store, and lets stages/report draw it."""
+"""HTML page of a sweep, rendered by stages/report from the artifacts of its points."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,19 @@ from stages.report.artifacts import Run
 
 
 def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_dir: Path | None) -> str:
-    """The page as text."""
+    """Return the page as HTML."""
     named = dict.fromkeys(name for point in values["points"] for name in point["artifacts"].values())
     artifacts = Run.load({name: store / name for name in named if (store / name).is_dir()})
     trained = [name for name in artifacts.directories if name.startswith("grpo/")]
-    own = ["--config-dir", str(config_dir)] if config_dir else []
-    own += shlex.split(values.get("target", ""))
+    options = ["--config-dir", str(config_dir)] if config_dir else []
+    options += shlex.split(values.get("target", ""))
     points = [
         drawn.SweepPoint(
             number=point["number"],
             state=point["state"],
             message=point["message"],
             chosen=_chosen(point["overrides"], varied),
-            command=shlex.join(["grpoflow", "run", *own, *point["overrides"]]),
+            command=shlex.join(["grpoflow", "run", *options, *point["overrides"]]),
             result=point["result"],
             artifacts=point["artifacts"],
         )
@@ -30,7 +30,7 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
     ]
     return drawn.render(
         title=values["id"],
-        command=shlex.join(["grpoflow", "sweep", *own, *values["overrides"]]),
+        command=shlex.join(["grpoflow", "sweep", *options, *values["overrides"]]),
         written=values["written"],
         given=points,
         manifests={name: manifest for name, manifest in artifacts.manifests.items() if manifest},
@@ -39,5 +39,5 @@ def page(values: Mapping[str, Any], varied: Sequence[str], store: Path, config_d
 
 
 def _chosen(overrides: Sequence[str], varied: Sequence[str]) -> dict[str, str]:
-    given = dict(override.partition("=")[::2] for override in overrides)
-    return {key: given[key] for key in varied if key in given}
+    values = dict(override.partition("=")[::2] for override in overrides)
+    return {key: values[key] for key in varied if key in values}

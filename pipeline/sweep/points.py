@@ -1,11 +1,10 @@
-"""What is told of a sweep's points: a table on the terminal, a CSV, and the merged graph of a plan."""
+"""Points of a sweep, and their output: a terminal table, a CSV file, and the merged graph of a plan."""
 
 import csv
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -13,11 +12,12 @@ from rich.console import Console
 from pipeline.plan import explain
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Key, Store
-from pipeline.terminal import Table, elapsed
+from pipeline.terminal import Table, as_json, elapsed
+from stages.base.redact import redact, redacted
 
 ACCURACIES = ("accuracy_sft", "accuracy_grpo", "gain")
 SHOWN = 200
-"""Artifacts that a plan shows one by one; of more, it counts."""
+"""Largest number of artifacts that a plan lists one by one; with more it shows counts per stage."""
 
 
 @dataclass
@@ -29,22 +29,29 @@ class Point:
     state: str = "pending"
     """pending, finished, failed, or invalid (its configuration is refused; it is left out)."""
     message: str = ""
-    """Why it is invalid, or what failed."""
+    """Reason why it is invalid or failed."""
     run: str | None = None
-    """Id of the run that it was."""
+    """Id of its run."""
     result: dict[str, Any] = field(default_factory=dict)
-    """The evaluation's result."""
+    """Result of the evaluation."""
     artifacts: dict[str, str] = field(default_factory=dict)
     """Stage -> STAGE/FIRST-16-DIGITS."""
 
 
+def without_secrets(points: Sequence[Point]) -> list[Point]:
+    """Return copies of points without the secrets in overrides and messages."""
+    return [
+        replace(point, overrides=redacted(point.overrides), message=redact(point.message)) for point in points
+    ]
+
+
 def accuracy(result: Mapping[str, Any]) -> float:
-    """By which points are ordered; a point without a result comes last."""
+    """Return the accuracy after GRPO, by which points are sorted; -1 without a result."""
     return float(result.get("accuracy_grpo", -1.0))
 
 
 def varied(points: Sequence[Point]) -> list[str]:
-    """Keys whose values differ between points."""
+    """Return the keys whose values differ between points."""
     values: dict[str, set[str]] = {}
     for point in points:
         for override in point.overrides:
@@ -54,12 +61,12 @@ def varied(points: Sequence[Point]) -> list[str]:
 
 
 def describe(point: Point, keys: Sequence[str]) -> str:
-    """A point by what tells it from the others."""
+    """Return the overrides of a point that differ from other points, else its number."""
     return " ".join(o for o in point.overrides if o.partition("=")[0] in keys) or f"point {point.number}"
 
 
 def table(points: Sequence[Point]) -> str:
-    """One CSV row per point: number, state, the keys that differ, its result."""
+    """Return the CSV table, one row per point: number, state, differing keys, result, run and message."""
     keys = varied(points)
     results = list(dict.fromkeys(key for point in points for key in point.result))
     text = io.StringIO()
@@ -75,7 +82,7 @@ def table(points: Sequence[Point]) -> str:
 
 
 def show(points: Sequence[Point], out: Console) -> None:
-    """Points with what tells them apart and their accuracies, the best first."""
+    """Print the points with their differing keys and accuracies, the best first."""
     keys = varied(points)
     shown = Table()
     for column in ("point", *keys, "before grpo", "after grpo", "gain", "state"):
@@ -89,35 +96,38 @@ def show(points: Sequence[Point], out: Console) -> None:
 
 
 def json_lines(points: Sequence[Point], plans: Mapping[int, Plan], store: Store | None) -> str:
-    """A line of JSON per point, with the stages that a plan would run; each artifact is looked at once."""
-    whole: dict[Key, bool] = {}
+    """Return one line of JSON per point, with the stages to run; checks each artifact once."""
+    complete: dict[Key, bool] = {}
     lines = []
     for point in points:
         to_run = []
-        for spec in plans[point.number].asked if point.number in plans else ():
+        for spec in plans[point.number].requested if point.number in plans else ():
             assert store is not None
-            if spec.key not in whole:
-                whole[spec.key] = store.problem(spec.key) is None
-            to_run += [] if whole[spec.key] else [spec.name]
-        told = {key: getattr(point, key) for key in ("number", "overrides", "state", "message", "artifacts")}
-        lines.append(json.dumps({**told, "to_run": to_run}))
+            if spec.key not in complete:
+                rebuilt = spec.name in plans[point.number].rebuilt
+                complete[spec.key] = not rebuilt and store.problem(spec.key) is None
+            to_run += [] if complete[spec.key] else [spec.name]
+        fields = {
+            key: getattr(point, key) for key in ("number", "overrides", "state", "message", "artifacts")
+        }
+        lines.append(as_json({**fields, "to_run": to_run}, indent=None))
     return "\n".join(lines)
 
 
 def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | None, out: Console) -> None:
-    """The merged graph: each distinct artifact once, who shares it, and what is known of its cost."""
+    """Print the merged graph: each distinct artifact once, with its points and its expected duration."""
     sharing: dict[Key, list[int]] = {}
     for point in points:
         if point.number in plans:
-            for spec in plans[point.number].asked:
+            for spec in plans[point.number].requested:
                 sharing.setdefault(spec.key, []).append(point.number)
     if store is None:  # every point is invalid
         return
-    tell = _each_artifact if len(sharing) <= SHOWN else _each_stage
-    left, costs = tell(sharing, plans, store, out)
+    show_rows = _each_artifact if len(sharing) <= SHOWN else _each_stage
+    left, costs = show_rows(sharing, plans, store, out)
     known = [cost for cost in costs if cost is not None]
-    apart = sum(len(sharing[key]) for key in left)
-    out.print(f"{len(left)} stages to run; {apart} if each point ran alone")
+    separate = sum(len(sharing[key]) for key in left)
+    out.print(f"{len(left)} stages to run; {separate} if each point ran alone")
     if left:
         unknown = len(left) - len(known)
         more = f", and {unknown} stages that have never run" if unknown else ""
@@ -125,24 +135,24 @@ def show_merged(points: Sequence[Point], plans: dict[int, Plan], store: Store | 
 
 
 Costs = tuple[list[Key], list[float | None]]
-"""What is to run, and how long the nearest earlier artifact of each took."""
+"""Artifacts to build, and for each the duration in seconds of the most similar earlier artifact, or None."""
 
 
 def _each_artifact(
     sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
 ) -> Costs:
-    """A row for each artifact."""
+    """Print one row per artifact; return the artifacts to build with their durations."""
     rows: dict[Key, explain.Row] = {}
     for plan in plans.values():
-        for spec, row in zip(plan.asked, explain.explain(plan, store), strict=True):
+        for spec, row in zip(plan.requested, explain.explain(plan, store), strict=True):
             rows.setdefault(spec.key, row)
     shown = _table(
         f"{len(plans)} points, one graph", "stage", "state", "points", "cards", "last took", "reason"
     )
     for key, row in rows.items():
         numbers = ", ".join(map(str, sharing[key]))
-        took = _took(row.last_duration_s)
-        shown.add_row(row.stage, row.state, numbers, str(row.workers), took, row.reason)
+        duration = _duration(row.last_duration_s)
+        shown.add_row(row.stage, row.state, numbers, str(row.workers), duration, row.reason)
     out.print(shown)
     left = [key for key, row in rows.items() if row.state != "CACHED"]
     return left, [rows[key].last_duration_s for key in left]
@@ -151,15 +161,16 @@ def _each_artifact(
 def _each_stage(
     sharing: Mapping[Key, Sequence[int]], plans: Mapping[int, Plan], store: Store, out: Console
 ) -> Costs:
-    """A row for each stage, with the counts of its artifacts; how long one takes, by the first point's."""
+    """Print one row per stage, with counts of artifacts and the duration of the first point's artifact."""
     typical: dict[str, explain.Row] = {}
     for plan in plans.values():
-        if not {spec.name for spec in plan.asked} <= typical.keys():
+        if not {spec.name for spec in plan.requested} <= typical.keys():
             typical = {row.stage: row for row in explain.explain(plan, store)} | typical
+    rebuilt = {name for plan in plans.values() for name in plan.rebuilt}
     counts: dict[str, Counter[str]] = {}
     left = []
     for key in sharing:
-        state = "CACHED" if store.problem(key) is None else "RUN"
+        state = "CACHED" if key.stage not in rebuilt and store.problem(key) is None else "RUN"
         counts.setdefault(key.stage, Counter())[state] += 1
         if state == "RUN":
             left.append(key)
@@ -167,7 +178,7 @@ def _each_stage(
     for stage, count in counts.items():
         row = typical[stage]
         shown.add_row(
-            stage, str(count["RUN"]), str(count["CACHED"]), str(row.workers), _took(row.last_duration_s)
+            stage, str(count["RUN"]), str(count["CACHED"]), str(row.workers), _duration(row.last_duration_s)
         )
     out.print(shown)
     return left, [typical[key.stage].last_duration_s for key in left]
@@ -180,5 +191,5 @@ def _table(title: str, *columns: str) -> Table:
     return shown
 
 
-def _took(seconds: float | None) -> str:
+def _duration(seconds: float | None) -> str:
     return "" if seconds is None else elapsed(seconds)

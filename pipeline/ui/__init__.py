@@ -1,1 +1,1 @@
-"""What people look at while runs go on: pages behind one gate, and a terminal's view."""
+"""Live views of runs: pages in a browser and a table in the terminal."""

@@ -1,11 +1,11 @@
-"""Pages of `grpoflow ui`, drawn from the store as it is now: the list of runs, and a run's report so far."""
+"""Pages rendered from the current store: the list of runs, and reports of unfinished runs."""
 
-from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from pipeline.store import history
-from pipeline.store.history import Record
+from pipeline.store.attempt import find_all
 from pipeline.ui import watch
 from stages.base.files import read_json
 from stages.base.reader import read
@@ -14,59 +14,47 @@ from stages.report.page import Live, render
 from stages.report.templates import environment, own
 from stages.report.text import number
 
-MOST = 200
-"""Runs and sweeps listed, the newest first."""
+MAX_ROWS = 200  # of runs and of sweeps, newest first
 
 
-def report(root: Path, wanted: str) -> tuple[str, str | None]:
-    """(page, None) of a run that goes on or broke off, or ("", report/FIRST-16-DIGITS) of a finished one.
+def report(root: Path, run_id: str) -> tuple[str, str | None]:
+    """Return (page, None), or ("", "report/FINGERPRINT") if the finished run has a report in the store.
 
     Raises:
         ConfigError: there is no such run.
     """
-    record = history.find(root, wanted)
+    record = history.find(root, run_id)
     final = record.artifacts.get("report", "")
     if record.state != "running" and (root / final / "index.html").exists():
         return "", final
     inputs: dict[str, Path] = {}
     for stage, artifact in record.artifacts.items():
-        place = root / artifact
-        if stage != "report":
-            directory = place if place.is_dir() else watch.seat(root, artifact, record.started)
-            inputs |= {} if directory is None else {stage: directory}
-    head = f"{record.state}{f' in {record.failed_stage}: {record.message}' if record.failed_stage else ''}"
-    rows = [row.cells for row in watch.rows(root, record)]
-    now = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
+        complete = root / artifact
+        directory = complete if complete.is_dir() else next(iter(find_all(root, artifact)), None)
+        if stage != "report" and directory is not None:
+            inputs[stage] = directory
+    head = f"{record.outcome}: {record.message}" if record.failed_stage else record.state
+    rows = [astuple(row) for row in watch.rows(root, record)]
+    live = Live(f"Run {record.id}", head, record.state == "running", watch.COLUMNS, rows)
     config = read(ReportConfig, record.section("report"))
-    return render(inputs, config, now, began=record.started), None
+    return render(inputs, config, live, began=record.started), None
 
 
 def overview(root: Path) -> str:
-    """The list of runs and sweeps; the page asks for itself again every few seconds."""
-    runs = [_run(record) for record in list(history.runs(root).values())[::-1][:MOST]]
+    """Return the page with the list of runs and sweeps; it refreshes itself."""
     files = sorted(root.glob("sweeps/*/sweep.json"), key=lambda file: file.stat().st_mtime, reverse=True)
-    sweeps = [sweep for file in files[:MOST] if (sweep := _sweep(file)) is not None]
+    runs = list(history.runs(root).values())[::-1][:MAX_ROWS]
+    sweeps = [sweep for file in files[:MAX_ROWS] if (sweep := _sweep(file)) is not None]
     template = environment().get_template("overview.html")
-    return template.render(store=str(root), runs=runs, sweeps=sweeps, style=own("style.css"))
+    return template.render(store=str(root), runs=runs, sweeps=sweeps, text=_text, style=own("style.css"))
 
 
-def _run(record: Record) -> dict[str, Any]:
-    """A row of overview.html."""
-    return {
-        "id": record.id,
-        "name": record.name or "",
-        "state": record.state,
-        "detail": record.failed_stage or "",
-        "started": record.started,
-        "took_s": None if record.ended is None else record.ended - record.started,
-        "before": number(record.result.get("accuracy_sft")),
-        "after": number(record.result.get("accuracy_grpo")),
-        "overrides": _told(record.overrides),
-    }
+def _text(overrides: list[str]) -> str:
+    return " ".join(str(override) for override in overrides if not str(override).startswith("store="))
 
 
 def _sweep(file: Path) -> dict[str, Any] | None:
-    """A sweep by its sweep.json; None where that is none, which must not take the list of runs with it."""
+    """Return the row of a sweep; None if its file is damaged."""
     try:
         values: dict[str, Any] = read_json(file)
         results = [number(point["result"].get("accuracy_grpo")) for point in values["points"]]
@@ -76,11 +64,7 @@ def _sweep(file: Path) -> dict[str, Any] | None:
             "finished": sum(point["state"] == "finished" for point in values["points"]),
             "best": max((value for value in results if value is not None), default=None),
             "written": float(values["written"]),
-            "overrides": _told(values["overrides"]),
+            "overrides": list(values["overrides"]),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def _told(overrides: Sequence[str]) -> str:
-    return " ".join(override for override in overrides if not override.startswith("store="))

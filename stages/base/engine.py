@@ -91,6 +91,8 @@ class Engine:
     """Contract of the first checkout -> what works with it; the first is assumed without one."""
     also: Callable[[Any], tuple[Window, ...]] = lambda settings: ()
     """Further distributions, by its settings; None: whatever these are."""
+    imports: tuple[str, ...] = ()
+    """Distributions without which none of its programs starts."""
     only_910: bool = False
     """Whether it refuses chips other than 910B and 910_93 itself."""
     unrehearsed: str = ""

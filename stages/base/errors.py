@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stages.base.redact import redacted
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -22,7 +24,7 @@ class Problem:
     def __str__(self) -> str:
         value = "" if self.value is None else f"={self.value}"
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{self.path}{value}: {self.rule}{remedy}"
+        return str(redacted(f"{self.path}{value}: {self.rule}{remedy}"))
 
 
 def as_override(value: object) -> str:

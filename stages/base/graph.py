@@ -1,71 +1,94 @@
-"""The graph's words: what a stage is before anything is hashed, and the bytes that it will write."""
+"""Stages as the graph declares them, and estimates of the bytes that they write."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stages.base.layout import ROLES
 
 if TYPE_CHECKING:
     from stages.sections import Sections
 
+RequiredFiles = Callable[[Mapping[str, Any]], Iterable[str]]
+"""Function from the config sections that a stage read to patterns of paths in its artifact.
+
+Each pattern must match at least one file; `a|b` means a or b. Sections may come from an earlier version of
+this program, so the function may raise KeyError or TypeError.
+"""
+
 
 @dataclass(frozen=True)
 class Program:
-    """Somebody else's program that does a stage's work."""
+    """External program that does a stage's work."""
 
     name: str
     module: str
-    """Holds the functions of stages.engines.outside.Module; imported only when it is needed."""
+    """Module with the functions of stages.engines.outside.Module; imported only when needed."""
     version: int
-    """Code version, raised by hand whenever the stage's output changes for the same input."""
+    """Code version; raise it whenever the stage's output changes for the same input."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage as the graph knows it, before anything is hashed."""
+    """Declaration of one stage.
+
+    stages/catalog.py declares each stage once; an engine's graph takes a declaration and replaces what
+    differs for a run (dataclasses.replace).
+    """
 
     name: str
     sections: tuple[str, ...]
-    """Top-level parts of the configuration that the stage reads, and no more."""
+    """Sections of the configuration that the stage reads."""
     inputs: Mapping[str, str] = field(default_factory=dict)
     """Input name -> name of the stage whose artifact it is."""
+    summary: str = ""
+    """What the stage produces, as shown by `luigi --help`."""
+    version: int = 1
+    """Code version; raise it whenever the stage's output changes for the same input."""
+    entry: str = ""
+    """Module whose `run(context)` does the work."""
+    required_files: RequiredFiles = lambda config: ()
+    """Files that a complete artifact contains."""
     reads: tuple[str, ...] = ()
-    """All the files that it reads of its inputs, besides their manifests; empty: any."""
+    """File names that the stage reads from its inputs, besides their manifests; empty: any file."""
     external: tuple[Path, ...] = ()
-    """The user's files that the stage reads."""
+    """User files that the stage reads; their content is part of the fingerprint."""
     workers: int = 1
-    """Processes; more than one run under msrun."""
+    """Number of processes; more than one run under msrun."""
     computes: bool = False
-    """Whether each process occupies a card."""
+    """True if each process occupies a card."""
     bytes_written: int | None = None
-    """Bytes that the stage puts on disk, checkpoints included; None: unknown, small."""
+    """Bytes that the stage writes to disk, checkpoints included; None: unknown and small."""
     skipped: str | None = None
-    """Why the stage is left out, or None."""
+    """Reason why the stage is left out, or None."""
     unread: frozenset[tuple[str, str]] = frozenset()
-    """(section, key) in `sections` that change nothing of the output, so that they are not fingerprinted."""
+    """(section, key) pairs in `sections` that do not affect the output and are not fingerprinted."""
+    corrections: tuple[str, ...] = ()
+    """Corrected defects that affect this configuration: artifacts made before the correction were wrong and
+    have other fingerprints. Artifacts of all other configurations keep theirs."""
     program: Program | None = None
-    """Does the work: its `prepare` writes its files, launch runs it, its `collect` brings the result home.
-    None: `python -m stages NAME`."""
+    """External program that does the work instead of `entry`."""
+
+    @property
+    def task_name(self) -> str:
+        """Name of its Luigi task: fetch_dataset -> FetchDataset."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 EXPORT_SECTIONS = ("model", "export", "dataset", "tokenize", "rollout", "reward", "train", "evaluate", "seed")
-"""What a Hugging Face directory is made from that can be used as it is, and its model card."""
-TOKENIZE = Stage(
-    "tokenize", ("model", "dataset", "tokenize"), {"fetch": "fetch", "fetch_dataset": "fetch_dataset"}
-)
+"""Sections that a ready-to-use Hugging Face directory and its model card are made from."""
 
 
 def rank_bytes(run: Sections, size: int | None = None) -> dict[str, int]:
-    """Bytes of one role's rank directories, all ranks together."""
+    """Return the bytes of each role's rank directories, summed over ranks."""
     layouts = {role: run.layout.role(role) for role in ROLES}
     size = run.model.weight_bytes if size is None else size
     return {role: size * layout.data_parallel * layout.context_parallel for role, layout in layouts.items()}
 
 
 def growth(run: Sections) -> int:
-    """Factor by which weights grow that are fetched in 16 bits and trained in 32."""
+    """Return the factor by which weights grow that are fetched in 16 bits and trained in 32."""
     return 2 if run.model.param_init_type == "float32" and run.model.torch_dtype != "float32" else 1

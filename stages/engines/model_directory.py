@@ -13,7 +13,8 @@ from pathlib import Path
 from stages.base.clone import clone
 from stages.base.errors import InputError
 from stages.weights.header import read_header
-from stages.weights.sources import INDEX_NAME, PARAM_MAP_NAME
+from stages.weights.index import INDEX_NAME
+from stages.weights.sources import PARAM_MAP_NAME
 
 WEIGHTS = (".safetensors", ".ckpt")
 OURS = ("manifest.json", "result.json", PARAM_MAP_NAME)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from stages.fetch.redact import redact
+from stages.base.redact import redact
 from stages.report.artifacts import Run, mapping
 from stages.report.headline import tiles
 from stages.report.text import neutral, shorten

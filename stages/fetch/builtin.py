@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from stages.fetch.config import SINGLE_WEIGHTS
 from stages.models.config import ModelConfig
 from stages.models.families import family_of, tensor_shapes, weights_of
 from stages.weights.dtypes import CODES, Array, cast
 from stages.weights.header import build_header
+from stages.weights.index import SINGLE_NAME
 
 
 def initial_value(name: str, shape: tuple[int, ...], seed: int, deviation: float) -> Array:
@@ -87,4 +87,4 @@ def write_config(model: ModelConfig, ids: dict[str, Any], output: Path) -> None:
 def write_model(model: ModelConfig, ids: dict[str, Any], seed: int, output: Path) -> None:
     """Write config files and random weights into `output`."""
     write_config(model, ids, output)
-    write_weights(model, seed, output / SINGLE_WEIGHTS)
+    write_weights(model, seed, output / SINGLE_NAME)

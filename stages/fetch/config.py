@@ -10,7 +10,7 @@ from annotated_types import Ge, Le
 from stages.base.bounds import Positive, Share
 from stages.base.errors import Problem
 from stages.base.identity import NotInIdentity
-from stages.base.rules import Rules, Test, at_least, at_most, required
+from stages.base.rules import Broken, Rules, Test, at_least, at_most, required
 from stages.fetch.sources import (
     FileConfig,
     FilesConfig,
@@ -22,6 +22,7 @@ from stages.fetch.sources import (
     url_fault,
 )
 from stages.models.config import ModelConfig
+from stages.weights.index import INDEX_NAME, SINGLE_NAME, unused_index
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json")
 TEMPLATE, BASE_TEMPLATE = "chat_template.jinja", "base_chat_template.jinja"
@@ -29,8 +30,6 @@ TEMPLATE, BASE_TEMPLATE = "chat_template.jinja", "base_chat_template.jinja"
 model had before training's prompts decided it: who trains that model further renders with the latter."""
 TOKENIZER_AND_TEMPLATE = (*TOKENIZER_FILES, TEMPLATE, BASE_TEMPLATE)
 MODEL_FILES = ("config.json", "generation_config.json", *TOKENIZER_AND_TEMPLATE)
-SINGLE_WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
 UNREAD_OF_FILES = (
     "name", "max_position_embeddings", "initializer_range", "bos_token_id", "eos_token_id", "pad_token_id",
     "torch_dtype", "param_init_type", "qkv_concat",
@@ -89,7 +88,8 @@ class DatasetConfig:
     test_rows: Positive | None
     """Held-out rows, likewise."""
     max_bad_share: Share
-    """Share of blank or malformed lines that is skipped (and listed); above it the stage fails. 0: none."""
+    """Share of a split's rows that may be left out (and are listed): blank, malformed, without a ground
+    truth, or with a prompt or ground truth that is too long. Above it the stage fails. 0: none."""
     arith: ArithConfig | None
     """Set for the built-in problems only."""
 
@@ -98,13 +98,14 @@ DATASET = Rules[DatasetConfig]("dataset", "ours: stages/fetch")
 """They look at no file."""
 
 
-def _ignored(section: str) -> Test:
-    """Paths beside another source are refused rather than ignored."""
-    return lambda value, config, *asked: (
-        (f"is ignored when {section}.source={config.source}", f"set {section}.source=local")
-        if value is not None
-        else None
-    )
+def _ignored(section: str, remedy: str) -> Test:
+    """Refuse a value that the configured source would ignore."""
+
+    def test(value: object, config: DatasetConfig | ModelConfig, *_: object) -> Broken:
+        rule = f"is ignored when {section}.source={config.source}"
+        return None if value is None else (rule, remedy, value if isinstance(value, str) else None)
+
+    return test
 
 
 def _of(*sources: str) -> Callable[..., bool]:
@@ -118,10 +119,23 @@ DATASET.must(
 )
 DATASET.must(
     "dataset.{}",
-    _ignored("dataset"),
+    _ignored("dataset", "give dataset.path, and leave dataset.source out"),
     name="ignored",
     each=("path", "test_path"),
     when=_of("builtin", "url", "modelscope"),
+)
+DATASET.must(
+    "dataset.{}",
+    _ignored("dataset", "leave it out, or leave out dataset=arith, dataset.source and dataset.arith"),
+    name="ignored_files",
+    each=("hub", "files"),
+    when=_of("builtin"),
+)
+DATASET.must(
+    "dataset.hub",
+    _ignored("dataset", "set dataset.source=modelscope"),
+    name="ignored_hub",
+    when=_of("url"),
 )
 DATASET.must(
     "dataset.arith", required("when dataset.source=builtin", "choose dataset=arith"), when=_of("builtin")
@@ -187,7 +201,18 @@ MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
 MODEL.must(
     "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_of("local")
 )
-MODEL.must("model.path", _ignored("model"), name="ignored_path", when=_of("builtin", "modelscope"))
+MODEL.must(
+    "model.path",
+    _ignored("model", "set model.source=local"),
+    name="ignored_path",
+    when=_of("builtin", "modelscope"),
+)
+MODEL.must(
+    "model.hub",
+    _ignored("model", "choose the model: model=qwen2_5_7b"),
+    name="ignored_hub",
+    when=_of("builtin"),
+)
 MODEL.must(
     "model.vocab_size",
     at_least(SMALLEST_VOCAB, why="256 bytes and the special tokens"),
@@ -238,12 +263,21 @@ def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:
 
     Without a held-out file beside it, and with test_rows set, test is None: rows of train are held out.
     """
-    root = Path(config.path or "")
-    train = split_in(root, "train") if root.is_dir() else root
+    train, test = _files_at(config.path or "")
     if config.test_path:
         return train, Path(config.test_path)
-    test = split_in(train.parent, "test")
     return train, None if config.test_rows is not None and not test.is_file() else test
+
+
+def has_test_file(path: str, test_path: str | None) -> bool:
+    """Return True if the user's dataset at `path` has a held-out file."""
+    return test_path is not None or _files_at(path)[1].is_file()
+
+
+def _files_at(path: str) -> tuple[Path, Path]:
+    root = Path(path)
+    train = split_in(root, "train") if root.is_dir() else root
+    return train, split_in(train.parent, "test")
 
 
 def split_in(root: Path, split: str) -> Path:
@@ -261,10 +295,17 @@ def licence_files(model: ModelConfig) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
-    """The user's files whose content decides what fetch (a model) or fetch_dataset (a dataset) produces.
+def _weights(root: Path) -> list[Path]:
+    """Return the weight files of a Hugging Face directory, without an index that is not used."""
+    if unused_index(root):
+        return [root / SINGLE_NAME]
+    return [root / INDEX_NAME, *sorted(root.glob("*.safetensors"))]
 
-    Only paths are listed, in a fixed order; nothing is opened. Missing files are left out for a model
+
+def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
+    """Return the user's files whose content decides what fetch (a model) or fetch_dataset produces.
+
+    Only paths are listed, in a fixed order. Missing files are left out for a model
     (the stage reports them) and kept for a dataset (both are needed).
     """
     if isinstance(config, DatasetConfig):
@@ -273,8 +314,8 @@ def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     files: list[Path] = []
     if config.source == "local" and config.path:
         root = Path(config.path)
-        files += [root / name for name in (*MODEL_FILES, WEIGHTS_INDEX)]
-        files += sorted(root.glob("*.safetensors"))
+        files += [root / name for name in MODEL_FILES]
+        files += _weights(root)
     if config.tokenizer_path:
         files += [Path(config.tokenizer_path) / name for name in TOKENIZER_AND_TEMPLATE]
     return tuple(file for file in files if file.is_file())

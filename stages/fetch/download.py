@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import InputError
+from stages.base.redact import redact
 from stages.fetch.listing import Listed
-from stages.fetch.redact import redact
 from stages.fetch.sources import FetchConfig
 
 INCOMPLETE = ".incomplete"

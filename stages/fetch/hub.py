@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stages.base.errors import InputError
+from stages.base.redact import TOKEN_VARIABLE, redact
 from stages.fetch.download import Downloaded, Progress, bytes_here, directory, verify
 from stages.fetch.listing import Listed, check_inside, check_paths
-from stages.fetch.redact import TOKEN_VARIABLE, redact
 from stages.fetch.retry import Passing, retrying
 from stages.fetch.sources import MOVING, SHA256, FetchConfig
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.errors import InputError
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
+from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
 SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
@@ -59,20 +60,21 @@ def check_inside(root: Path, files: Iterable[Listed]) -> None:
 
 
 def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> list[Listed]:
-    """Weights, config and tokenizer; of weights only safetensors, and of two sets the indexed one.
+    """Return weights, config and tokenizer: only safetensors, and a single file before an indexed set.
+
+    Source: transformers 4.57 and 5.12, modeling_utils.py, _get_resolved_checkpoint_files.
 
     Raises:
         InputError: there are no safetensors weights.
     """
     names = {file.path for file in files}
     wanted = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
-    if WEIGHTS_INDEX in names:
-        weights = {WEIGHTS_INDEX, *filter(SHARD.fullmatch, names)}
-    else:
-        weights = {SINGLE_WEIGHTS} & names
+    weights = {SINGLE_NAME} & names
+    if not weights and INDEX_NAME in names:
+        weights = {INDEX_NAME, *filter(SHARD.fullmatch, names)}
     if not weights:
         pickled = sorted(name for name in names if name.endswith(PICKLED))
-        remedy = f"it must hold {SINGLE_WEIGHTS}, or {WEIGHTS_INDEX} and its shards; it holds {_some(names)}"
+        remedy = f"it must hold {SINGLE_NAME}, or {INDEX_NAME} and its shards; it holds {_some(names)}"
         if pickled:
             remedy = (
                 f"{pickled[0]} is a pickle, which runs code when read: choose a repository of safetensors"

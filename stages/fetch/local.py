@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from stages.base.errors import ConfigError, InputError, Problem
-from stages.fetch.config import MODEL_FILES, SINGLE_WEIGHTS, TOKENIZER_AND_TEMPLATE, WEIGHTS_INDEX
+from stages.fetch.config import MODEL_FILES, TOKENIZER_AND_TEMPLATE
 from stages.fetch.listing import PICKLED
 from stages.models.config import ModelConfig
+from stages.models.config_keys import refused
 from stages.models.families import family_of, recognised
 from stages.models.hf_config import described, head_size
 from stages.tokenize.tokenizer import read_json
 from stages.weights.header import read_header
+from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.names import check_float
 from stages.weights.sources import read_weight_map
 
@@ -44,24 +46,25 @@ def check_model(root: Path, model: ModelConfig) -> list[str]:
     check_config(read_json(root / "config.json"), model, root / "config.json")
     names = weight_files(root)
     for name in names if family_of(model).stored_as_float else ():
-        if name != WEIGHTS_INDEX:
+        if name != INDEX_NAME:
             for tensor in read_header(root / name).tensors.values():
                 check_float(tensor)
     return names
 
 
 def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> None:
-    """Compare config.json with the configured shape.
+    """Check the keys of config.json and compare it with the configured shape.
 
     Raises:
-        ConfigError: they disagree.
+        ConfigError: a key is not supported, or the two disagree.
     """
-    problems = []
     family = family_of(model)
-    if recognised(config) is not family:
+    if recognised(config) is family:
+        problems = refused(config, family, path)
+    else:
         listed = config.get("architectures") or config.get("model_type")
         rule = f"must be {family.architecture}, of model.family={family.name}"
-        problems.append(Problem(f"{path}: architectures", listed, rule))
+        problems = [Problem(f"{path}: architectures", listed, rule)]
     section, told = asdict(model), described(config, family)
     for key, found in told.items():
         wanted = section[key]
@@ -78,19 +81,21 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
 
 
 def weight_files(root: Path) -> list[str]:
-    """The names of the index (if any) and of all weight files, each checked to be whole safetensors.
+    """Return the names of the index (if it is used) and of all weight files, each checked to be complete.
+
+    A single file counts before an index, see stages.weights.index.unused_index.
 
     Raises:
         InputError: none is there, a shard is missing, or a file is not safetensors.
     """
-    if (root / WEIGHTS_INDEX).is_file():
-        shards = sorted(set(read_weight_map(root / WEIGHTS_INDEX).values()))
-        names = [WEIGHTS_INDEX, *shards]
-    elif (root / SINGLE_WEIGHTS).is_file():
-        shards = names = [SINGLE_WEIGHTS]
+    if (root / SINGLE_NAME).is_file():
+        shards = names = [SINGLE_NAME]
+    elif (root / INDEX_NAME).is_file():
+        shards = sorted(set(read_weight_map(root / INDEX_NAME).values()))
+        names = [INDEX_NAME, *shards]
     else:
         pickled = sorted(file.name for file in root.iterdir() if file.suffix in PICKLED)
-        remedy = f"give {SINGLE_WEIGHTS}, or {WEIGHTS_INDEX} and its shards"
+        remedy = f"give {SINGLE_NAME}, or {INDEX_NAME} and its shards"
         if pickled:
             remedy = "pickles run code when read: save again with save_pretrained(safe_serialization=True)"
         raise InputError(root, pickled[0] if pickled else None, "holds no safetensors weights", remedy)

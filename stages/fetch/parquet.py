@@ -1,6 +1,7 @@
 """A Parquet file's rows as plain mappings, in batches, through pyarrow (an optional package)."""
 
 import importlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ BUFFER = 1 << 20  # bytes that are read ahead per column; without it whole row g
 
 
 def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
-    """Every row of `path`, with the columns `keys` only (none named: all).
+    """Yield every row of `path`, with the columns `keys` only (none named: all).
 
     Raises:
-        InputError: pyarrow is missing, none of the columns is there, or the file can't be read (the row
-            that comes next is named).
+        InputError: pyarrow is missing, none of the columns is there, two columns have the same name, or the
+            file can't be read (the row that comes next is named).
     """
     arrow = require_arrow(path)
     row = 0
@@ -27,6 +28,9 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
         # plain reads: a memory map would count the whole file as this process's memory
         with arrow.ParquetFile(path, memory_map=False, buffer_size=BUFFER, pre_buffer=False) as file:
             known = file.schema_arrow.names
+            equal = [name for name, count in Counter(known).items() if count > 1]
+            if equal:
+                raise InputError(path, equal, "columns must have different names", "rename or remove them")
             wanted = [name for name in known if name in keys or not keys]
             if not wanted:
                 raise InputError(path, list(keys), f"has no such column (it has: {', '.join(known)})")

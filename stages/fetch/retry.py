@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from stages.base.errors import InputError
-from stages.fetch.redact import redact
+from stages.base.redact import redact
 from stages.fetch.sources import FetchConfig
 
 T = TypeVar("T")

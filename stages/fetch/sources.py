@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from annotated_types import Ge, Gt, Le
 
 from stages.base.errors import Problem
+from stages.base.redact import SECRET_KEYS
 from stages.base.rules import Broken, Rules
 
 REPOSITORY_ID = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*")
@@ -16,9 +17,6 @@ REVISION = re.compile(r"[A-Za-z0-9_][\w./+-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 MOVING = ("master", "main")
 """ModelScope's and Git's default branches: what they name changes whenever the owner uploads."""
-SECRET_KEYS = re.compile(
-    r"token|secret|signature|passw|credential|jwt|(access|api).?key|(^|[-_])(auth|key|sig)$", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)

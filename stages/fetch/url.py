@@ -9,8 +9,8 @@ import requests
 from filelock import FileLock
 
 from stages.base.errors import InputError
+from stages.base.redact import redact
 from stages.fetch.download import INCOMPLETE, Arrived, Downloaded, Progress, directory, sha256
-from stages.fetch.redact import redact
 from stages.fetch.retry import Passing, retrying
 from stages.fetch.sources import FetchConfig, FileConfig
 

@@ -59,9 +59,9 @@ class AdamConfig:
     schedule: Literal["constant", "cosine", "linear"]
     """How the rate falls after warm-up."""
     warmup_steps: NonNegative
-    """Updates over which the rate rises linearly from 0."""
+    """Optimizer updates, not rollouts, over which the rate rises linearly from 0."""
     final_share: Share
-    """Learning rate of the last update as a share of the peak (cosine, linear)."""
+    """Learning rate of the last update as a share of the peak (cosine, linear); it never falls below."""
     weight_decay: Annotated[float, Ge(0)]
     """Decoupled weight decay of matrices; norms and biases have none."""
     adam_beta1: Annotated[float, Ge(0), Lt(1)]
@@ -79,7 +79,18 @@ class OptimizerConfig(AdamConfig):
     """AdamW over so many steps, for sft and train."""
 
     steps: Positive
-    """Optimizer updates (train: rollouts; sft: at most)."""
+    """Length of training. train: rollouts, each with train.num_iterations updates; sft: updates, at most. The
+    learning rate falls over all updates: train.steps x train.num_iterations, or sft.steps."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates of one step."""
+        return 1
+
+    @property
+    def updates(self) -> int:
+        """Optimizer updates of the complete training: the horizon of the learning rate."""
+        return self.steps * self.updates_per_step
 
 
 @dataclass(frozen=True)
@@ -126,9 +137,11 @@ class TrainConfig(OptimizerConfig):
     """A checkpoint of another run of the same model (…/checkpoints/step_000020), of any layout: training goes
     on after its step as if it were this run's own; null: from the start."""
     completions_every: Positive
-    """Steps between those whose completions are written to completions.jsonl."""
+    """Steps between those whose completions are written: texts to completions.jsonl, and with engine=local
+    tokens and log-probabilities to completions/step_NNNNNN.npz (about 10 bytes per sampled token)."""
     logged_completions: NonNegative
-    """Completions of such a step that are written, from the first."""
+    """Completions of such a step in completions.jsonl, from the first; the .npz file holds all of them.
+    0: neither is written."""
     validate_every: NonNegative
     """Steps between checks of the greedy accuracy on held-out prompts; 0: never."""
     validation_prompts: NonNegative
@@ -141,6 +154,17 @@ class TrainConfig(OptimizerConfig):
     """Packages that are given every number of metrics.jsonl besides TensorBoard; a finished run is not logged
     afterwards. Offline, into the artifact (wandb/, swanlab/), unless WANDB_MODE or SWANLAB_MODE says
     otherwise."""
+
+    @property
+    def updates_per_step(self) -> int:
+        """Optimizer updates of one step: one per iteration over its completions."""
+        return self.num_iterations
+
+
+def decay_corrections(train: TrainConfig) -> tuple[str, ...]:
+    """Return the defect of a learning rate that fell within train.steps updates, where there were more."""
+    affected = train.num_iterations > 1 and train.schedule != "constant"
+    return ("learning rate beyond its horizon",) if affected else ()
 
 
 def greedy(max_tokens: int) -> RolloutConfig:

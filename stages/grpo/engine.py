@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stages.base.engine import Engine, Load
-from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Stage, rank_bytes
+from stages.base.graph import Stage, rank_bytes
+from stages.catalog import CONVERT, EVALUATE, EXPORT, GRPO, SFT, SPLIT, STRATEGY, TOKENIZE
 from stages.fetch.config import licence_files
 from stages.grpo import checkpoint_files
+from stages.grpo.config import decay_corrections
 from stages.grpo.rules import RUN
 
 if TYPE_CHECKING:
@@ -17,59 +20,58 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 
+EXACT_GROUPS = (2, 4, 8, 16, 32)
+"""Group sizes for which the mean of equal float32 rewards was always exact."""
+
+
+def corrections(run: Sections) -> Iterator[str]:
+    """Yield the defects by which earlier versions trained this configuration wrongly."""
+    train, rollout = run.train, run.rollout
+    yield from decay_corrections(train)
+    if rollout.num_generations not in EXACT_GROUPS:
+        yield "advantages of equal rewards"
+    if train.validate_every and (rollout.repetition_penalty != 1 or rollout.min_tokens > 0):
+        yield "validation without repetition_penalty and min_tokens"
+
+
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """Sft where it is wanted, then grpo, from rank shards."""
+    """Return the graph after the data: sft if enabled, then grpo from rank shards."""
     weights = "sft" if run.sft.enabled else "split"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     trained = rank_bytes(run, run.model.trained_bytes)
     one_set = rank_bytes(run, 4 * run.model.num_parameters)["train"]  # of a checkpoint's three
-    common = {"strategy": "strategy", "tokenize": "tokenize", "fetch": "fetch"}
     start = run.train.resume_from
-    resumed = checkpoint_files.identity(Path(start)) if start else ()
     return (
-        Stage(
-            "convert",
-            ("model", "convert"),
-            {"fetch": "fetch"},
-            bytes_written=size if run.convert.materialize else None,
-        ),
+        replace(CONVERT, bytes_written=size if run.convert.materialize else None),
         TOKENIZE,
-        Stage("strategy", ("model", "layout")),
-        Stage(
-            "split",
-            ("model", "layout", "split"),
-            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
-            bytes_written=sum(ranks[role] for role in run.split.roles),
-        ),
-        Stage(
-            "sft",
-            ("model", "sft", "engine", "seed"),
-            {"split": "split", **common},
+        STRATEGY,
+        replace(SPLIT, bytes_written=sum(ranks[role] for role in run.split.roles)),
+        replace(
+            SFT,
             computes=True,
             bytes_written=sum(trained.values()),
             skipped=None if run.sft.enabled else "sft.enabled=false: grpo starts from split's weights",
         ),
-        Stage(
-            "grpo",
-            ("model", "layout", "rollout", "reward", "train", "engine", "seed"),
-            {"weights": weights, **common},
-            external=resumed,
+        replace(
+            GRPO,
+            inputs={**GRPO.inputs, "weights": weights},
+            external=checkpoint_files.identity(Path(start)) if start else (),
+            corrections=tuple(corrections(run)),
             workers=run.layout.train.cards,
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
             # one for the best.
             bytes_written=trained["train"] + 3 * one_set * (2 + run.train.keep_checkpoints),
         ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "engine", "seed"),
-            {"before": weights, "after": "grpo", **common},
+        replace(
+            EVALUATE,
+            sections=(*EVALUATE.sections[:-1], "engine", "seed"),
+            inputs={**EVALUATE.inputs, "before": weights, "strategy": "strategy"},
             computes=True,
         ),
-        Stage(
-            "export",
-            EXPORT_SECTIONS,
-            {"grpo": "grpo", "evaluate": "evaluate", **common},
+        replace(
+            EXPORT,
+            inputs={**EXPORT.inputs, "strategy": "strategy"},
             external=licence_files(run.model),
             bytes_written=size,
         ),

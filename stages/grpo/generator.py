@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo.collectives import Gather, Groups
-from stages.grpo.config import RolloutConfig, greedy
+from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.logprobs import everyone
 from stages.grpo.parallel import Place, Reshard
@@ -97,10 +97,14 @@ class Generator:
 
 
 class GreedyAccuracy:
-    """Share of given prompts that the model answers rightly when it takes the likeliest token each time."""
+    """Share of given prompts that the model answers rightly when it takes the likeliest token each time.
+
+    The rules of `config` that change greedy answers (max_tokens, min_tokens, repetition_penalty) apply, as in
+    the evaluate stage.
+    """
 
     def __init__(
-        self, role: RoleModel, prompts: Prompts, max_tokens: int, vocabulary: Vocabulary, world: Gather
+        self, role: RoleModel, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary, world: Gather
     ) -> None:
         """Allocate the caches for all prompts at once; `world` gathers over all workers."""
         self.prompts, self.vocabulary, self.world, self.place = prompts, vocabulary, world, role.place
@@ -110,12 +114,10 @@ class GreedyAccuracy:
         # What does not divide is filled up with the first prompt, and not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
         special = vocabulary.special
-        self.decoder = Decoder(
-            role.model, greedy(max_tokens), share, 1, prompts.ids.shape[1], special.eos, special.pad
-        )
+        self.decoder = Decoder(role.model, config, share, 1, prompts.ids.shape[1], special.eos, special.pad)
 
     def __call__(self) -> float:
-        """Of the model's current weights."""
+        """Return the accuracy of the model's current weights."""
         together = most_running(self.world, self.place)
         done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, together)
         ids = everyone(self.world, self.place, done.ids)[: len(self.prompts)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import mindspore as ms
 import numpy as np
-from mindspore import ParameterTuple, Tensor, nn
+from mindspore import ParameterTuple, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from stages.grpo.batch import Batch
@@ -42,11 +42,11 @@ class Objective(nn.Cell):
         self.read_by_loss = tuple(inspect.signature(loss.construct).parameters)[2:]
         """Fields of Batch, in the order in which `construct` takes them."""
 
-    def construct(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of CausalLM.construct's result, of Batch.tensors."""
+    def construct(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss of Batch.tensors, its sums per completion, and the log-probabilities [B, T]."""
         logprob, entropy = self.model(*inputs[:MODEL_INPUTS], self.temperature)
-        result: tuple[Tensor, Tensor] = self.loss(logprob, entropy, *inputs[MODEL_INPUTS:])
-        return result
+        loss, sums = self.loss(logprob, entropy, *inputs[MODEL_INPUTS:])
+        return loss, sums, ops.stop_gradient(logprob)
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,9 @@ class Update:
     grad_norm: float
     """Of all parameters over all workers' rows, before clipping."""
     learning_rate: float
+    logprobs_PGT: NDArray[np.float32]
+    """Log-probabilities of the completions before the update; 0 for other workers' prompts, undefined on
+    padding."""
 
 
 class Learner:
@@ -84,38 +87,44 @@ class Learner:
         self.objective = Objective(model, loss, temperature)
         grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
-        def gradient() -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+        def gradient() -> Callable[..., tuple[Tensor, Tensor, tuple[Tensor, ...]]]:
             def parts(
                 ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
                 slot: Tensor, before: Tensor, target: Tensor, *rest: Tensor,
-            ) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
+            ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
                 inputs = ids, position, length, prompt, completion, slot, before, target
-                (_, sums), gradients = grad(*inputs, *rest)
-                return sums, gradients
+                (_, sums, logprob), gradients = grad(*inputs, *rest)
+                return sums, logprob, gradients
 
             return parts
 
         self.gradient = compiled(gradient)
         self.updates = 0
-        """Updates so far; Adam's bias correction and the learning rate follow it."""
+        """Updates so far, those of a run that this one resumes included; for Adam's bias correction."""
+        self.schedule_position = 0
+        """Updates so far as this run's learning-rate schedule counts them."""
 
     def update(self, batch: Batch, parts: Sequence[Bucket]) -> Update:
-        """One optimizer step on the sum of the losses of the batch's `parts`, which are this worker's."""
-        sums, gradients = [], list[Tensor]()
+        """Take one optimizer step on the summed losses of this worker's `parts` of the batch."""
+        outputs, gradients = [], list[Tensor]()
         for part in parts:
-            sums_BK, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
-            sums.append(sums_BK)
+            *output, added = self.gradient(*batch.rows(part).tensors(*self.objective.read_by_loss))
+            outputs.append(output)
             gradients = list(map(operator.add, gradients, added)) if gradients else list(added)
             del added  # the optimizer needs the memory of what it is done with
         if self.updates == 0:
             give_back_memory()  # what compiling took
-        rate = learning_rate(self.config, self.updates)
+        rate = learning_rate(self.config, self.schedule_position)
         self.updates += 1
+        self.schedule_position += 1
         step = Tensor(float(self.updates), ms.float32)
         norm = self.optimizer.update(Tensor(rate, ms.float32), step, gradients)
         P, G, _ = batch.completion_PGT.shape
         names = self.objective.loss.sums
         sums_PK = np.zeros((P, len(names)), np.float32)
-        for part, sums_BK in zip(parts, sums, strict=True):
+        logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
+        for part, (sums_BK, logprobs) in zip(parts, outputs, strict=True):
             sums_PK[part.rows] = sums_BK.asnumpy().reshape(-1, G, len(names)).sum(1)
-        return Update(dict(zip(names, sums_PK.T, strict=True)), float(norm.asnumpy()), rate)
+            logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
+        sums = dict(zip(names, sums_PK.T, strict=True))
+        return Update(sums, float(norm.asnumpy()), rate, logprobs_PGT)

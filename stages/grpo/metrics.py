@@ -110,14 +110,19 @@ class StepLog:
         kept = path.with_name(
             f".{path.name}"
         )  # on a full disk the rows of earlier attempts stay where they are
-        kept.write_text("".join(json.dumps(row) + "\n" for row in self.rows), encoding="utf-8")
+        kept.write_text("".join(map(_line, self.rows)), encoding="utf-8")
         kept.replace(path)
         self.path = path
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(map(_line, rows))
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """Return a row as its line, the same whenever it is written."""
+    return json.dumps(row, ensure_ascii=False) + "\n"
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

@@ -24,17 +24,18 @@ LARGE = 2**25  # elements of a gradient that is clipped, which takes a copy, whe
 PIECES = 16  # in which the norm of such a gradient is taken
 
 
-def learning_rate(config: OptimizerConfig, step: int) -> float:
-    """Learning rate of update `step`, counted from 0.
+def learning_rate(config: OptimizerConfig, update: int) -> float:
+    """Return the learning rate of one optimizer update, counted from 0.
 
-    Linear from peak/warmup_steps to the peak over warmup_steps updates, then as config.schedule says
-    down to final_share of the peak at the last update.
+    The rate rises linearly from peak/warmup_steps to the peak over warmup_steps updates. It then falls to
+    final_share of the peak at the last of config.updates updates (cosine, linear) and stays there.
     """
-    if step < config.warmup_steps:
-        return config.learning_rate * (step + 1) / config.warmup_steps
+    if update < config.warmup_steps:
+        return config.learning_rate * (update + 1) / config.warmup_steps
     if config.schedule == "constant":
         return config.learning_rate
-    done = (step - config.warmup_steps) / max(1, config.steps - 1 - config.warmup_steps)
+    decay_updates = max(1, config.updates - 1 - config.warmup_steps)
+    done = min(1.0, (update - config.warmup_steps) / decay_updates)
     fall = done if config.schedule == "linear" else (1 - math.cos(math.pi * done)) / 2
     return config.learning_rate * (1 - (1 - config.final_share) * fall)
 

@@ -112,14 +112,16 @@ def train(
     while step < config.steps and not best.enough(config.patience):
         step += 1
         result = trainer.step(step)
-        if result.problem is not None:
+        if result.learned.problem is not None:
             checkpoints.wait()
             trainer.barrier()
             good = checkpoints.steps()
             batch = work / f"diverged_step_{step:06d}.jsonl"
             if chief is not None:
                 chief.keep_batch(batch, result)
-            raise DivergedError(step, result.problem, batch, checkpoints.path(good[-1]) if good else None)
+            raise DivergedError(
+                step, result.learned.problem, batch, checkpoints.path(good[-1]) if good else None
+            )
         metrics, better = dict(result.metrics), False
         if config.validate_every and (step % config.validate_every == 0 or step == config.steps):
             began = time.monotonic()
@@ -176,10 +178,12 @@ class Chief:
         """Continue the logs after step `resumed` (0: begin)."""
         from stages.grpo.loggers import open_loggers
         from stages.grpo.metrics import StepLog, TensorBoard
+        from stages.grpo.records import StepRecords
 
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
+        self.records = StepRecords(context.work, resumed)
         self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
         self.loggers = open_loggers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
@@ -187,10 +191,13 @@ class Chief:
 
     def log(self, step: int, metrics: Mapping[str, float], result: StepResult) -> None:
         """Write one step."""
+        from stages.grpo.records import step_arrays
+
         row = {"step": step, "time_s": time.time(), **metrics}
         self.metrics.append([row])
-        if step % self.config.completions_every == 0:
+        if self.config.logged_completions and step % self.config.completions_every == 0:
             self.completions.append(result.sampled.rows(step, self.config.logged_completions))
+            self.records.write(step, step_arrays(result.sampled, result.learned, result.groups))
         self.board.add(row)
         self.reward = row["reward"]
         self._warn_of_rewards(step, result)
@@ -228,6 +235,7 @@ class Chief:
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)
+        self.records.copy_to(output)
         result = {"steps": last, "final_reward": self.reward, "resumed_from": self.resumed or None}
         result["peak_memory_gib"] = peaks_gib
         if self.config.validate_every:

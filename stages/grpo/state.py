@@ -35,7 +35,7 @@ def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
 def put_back(
     shape: ModelConfig, learner: Learner, path: Path, strategy: Strategy | None, rank: int
 ) -> dict[str, Any]:
-    """Weights, moments and the count of updates from a checkpoint of any layout; returns its state.
+    """Load weights, moments and the counts of updates from a checkpoint of any layout; return its state.
 
     Raises:
         InputError: the checkpoint is damaged.
@@ -47,6 +47,7 @@ def put_back(
         for key, moment in zip(learner.model.names, kept, strict=True):
             moment.set_data(Tensor(fused[key]))
     learner.updates = int(state["updates"])
+    learner.schedule_position = int(state["step"]) * learner.config.updates_per_step
     return state
 
 

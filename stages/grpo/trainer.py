@@ -27,6 +27,7 @@ from stages.grpo.logprobs import LogProbs, everyone
 from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
+from stages.grpo.records import Learned
 from stages.grpo.sampled import Sampled, join, standard_error
 from stages.grpo.scoring import score_shared
 from stages.grpo.setup import RoleModel, build
@@ -85,8 +86,9 @@ class StepResult:
 
     metrics: dict[str, float]
     sampled: Sampled
-    problem: str | None
-    """What shows that training has diverged; None while it has not."""
+    learned: Learned
+    groups: Array
+    """Indices of the sampled groups that the step learned from, ascending."""
 
 
 class Trainer:
@@ -133,9 +135,7 @@ class Trainer:
         self.old_logprobs = self._logprobs(self.policy, "train")
         self.accuracy = None
         if held_out is not None:
-            self.accuracy = GreedyAccuracy(
-                generating, held_out, job.rollout.max_tokens, vocabulary, self.world
-            )
+            self.accuracy = GreedyAccuracy(generating, held_out, job.rollout, vocabulary, self.world)
         self.order = PromptOrder(len(data), job.seed)
         self.position = 0
         """Training prompts used so far."""
@@ -155,17 +155,18 @@ class Trainer:
         """One step of GRPO: P prompts, B completions, train.num_iterations updates."""
         clock, config = Clock(), self.job.train
         sampled = self.sample(step, clock)
-        chosen = sampled
+        groups = np.arange(len(sampled.prompts))
         if config.resample_rounds:
-            chosen = sampled.take(dapo.choose(sampled.grouped_rewards, config.prompts_per_step))
-        update, problem = self.learn(chosen, clock)
+            groups = dapo.choose(sampled.grouped_rewards, config.prompts_per_step)
+        chosen = sampled.take(groups) if config.resample_rounds else sampled
+        learned = self.learn(chosen, clock)
         if config.ref_model_sync_steps and step % config.ref_model_sync_steps == 0:
             self._move_reference()
         tokens = {"rollout": sampled.completions.lengths.sum(), "train": chosen.completions.lengths.sum()}
         step_s = clock.total()
         metrics = {
             **sampled.metrics(),
-            **update,
+            **learned.metrics,
             **clock.seconds(("reshard", "rollout", "reward", "reference", "train")),
             "step_s": step_s,
             "tokens_per_s": float(tokens["rollout"]) / step_s,
@@ -174,7 +175,7 @@ class Trainer:
             "completions_per_s": len(sampled.texts) / step_s,
             "peak_memory_gib": peak_memory_gib(),
         }
-        return StepResult(metrics, sampled, problem)
+        return StepResult(metrics, sampled, learned, groups)
 
     def sample(self, step: int, clock: Clock) -> Sampled:
         """Completions of the current policy, scored; as many rollouts as dynamic sampling needs."""
@@ -198,30 +199,29 @@ class Trainer:
             informative += int(dapo.informative(parts[-1].grouped_rewards).sum())
         return join(parts)
 
-    def learn(self, sampled: Sampled, clock: Clock) -> tuple[dict[str, float], str | None]:
-        """train.num_iterations updates on given completions: their numbers, and what is wrong with them."""
+    def learn(self, sampled: Sampled, clock: Clock) -> Learned:
+        """Take train.num_iterations updates on given completions."""
         config, P = self.job.train, len(sampled.prompts)
-        lengths_PG = sampled.completions.lengths.reshape(P, -1)
         mask_BT = sampled.mask
         if config.mask_truncated_completions:
             mask_BT = dapo.without_cut(mask_BT, sampled.completions.cut)
         advantages_PG = grpo.group_advantages(sampled.grouped_rewards, config.scale_advantages)
+        old_BT = reference_BT = np.zeros_like(mask_BT)
         batch = Batch(
             prompt_PS=sampled.prompts.ids,
             prompt_length_P=sampled.prompts.lengths,
-            completion_PGT=sampled.completions.ids.reshape(*lengths_PG.shape, -1),
+            completion_PGT=sampled.completions.ids.reshape(*advantages_PG.shape, -1),
             weight_BT=token_weights(mask_BT, config.loss_type, self.job.rollout.max_tokens),
             mask_BT=mask_BT,
             advantage_B1=advantages_PG.reshape(-1, 1),
-            old_logprobs_BT=np.zeros_like(mask_BT),
-            ref_logprobs_BT=np.zeros_like(mask_BT),
-            tokens_PG=lengths_PG,
+            tokens_PG=sampled.completions.lengths.reshape(P, -1),
         )
         with clock("reference"):
             if self.reference is not None:
-                batch = replace(batch, ref_logprobs_BT=self.reference_logprobs(batch))
+                reference_BT = self.reference_logprobs(batch)
             if config.num_iterations > 1:
-                batch = replace(batch, old_logprobs_BT=self.old_logprobs(batch))
+                old_BT = self.old_logprobs(batch)
+        batch = replace(batch, old_logprobs_BT=old_BT, ref_logprobs_BT=reference_BT)
         place = self.policy.place
         parts = batch.buckets(place, self.job.layout.train.micro_batch_num)
         with clock("train"):
@@ -229,11 +229,19 @@ class Trainer:
                 update = self.learner.update(batch, parts)
             own_PK = np.stack(list(update.sums.values()), 1)[place.rows(P)]
             sums = dict(zip(update.sums, everyone(self.world, place, own_PK).T, strict=True))
+            policy_PGT = everyone(self.world, place, update.logprobs_PGT[place.rows(P)])
         metrics = update_metrics(sums, mask_BT.reshape(P, -1).sum(1))
         problem = self._problem(metrics["loss"], update.grad_norm, metrics["kl"])
+        metrics |= {"grad_norm": update.grad_norm, "lr": update.learning_rate}
+        policy_BT = policy_PGT.reshape(mask_BT.shape)
+        logprobs = {"sampling": policy_BT if config.num_iterations == 1 else old_BT}
         if self.reference is None:
             del metrics["kl"], metrics["kl_stderr"]
-        return {**metrics, "grad_norm": update.grad_norm, "lr": update.learning_rate}, problem
+        else:
+            logprobs["reference"] = reference_BT
+        if config.num_iterations > 1:
+            logprobs["policy"] = policy_BT
+        return Learned(metrics, problem, advantages_PG.reshape(-1), logprobs)
 
     def _problem(self, loss: float, norm: float, kl: float) -> str | None:
         if not (math.isfinite(loss) and math.isfinite(norm)):

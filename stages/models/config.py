@@ -119,6 +119,9 @@ class ModelConfig:
     """Elements of an attention head; null: hidden_size / num_attention_heads."""
     rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
     """How positions are stretched, of Llama 3.1 and later; null: not."""
+    sliding_window: Annotated[Positive | None, NotInIdentity()] = None
+    """Latest tokens that some layers attend to (config.json); null: all. No engine computes a window, so no
+    sequence may be longer than it."""
 
     qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
     """What a Qwen3 with experts has besides; null for every other family."""

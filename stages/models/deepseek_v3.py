@@ -11,7 +11,7 @@ the shipped files say why.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -187,9 +187,38 @@ _ROPE = {
 def _read(config: Mapping[str, Any]) -> Values | None:
     if "kv_lora_rank" not in config:
         return None
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    rope = rope if isinstance(rope, dict) else {}
     values = {field.name: config.get(field.name) for field in fields(DeepseekV3Config)}
     return values | {name: rope.get(key) for name, key in _ROPE.items()}
+
+
+def _fixed(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    """Return the accepted values of further keys."""
+    nope, rope = config.get("qk_nope_head_dim"), config.get("qk_rope_head_dim")
+    both = nope + rope if isinstance(nope, int) and isinstance(rope, int) else None
+    return {
+        "attention_bias": (False,),
+        "moe_layer_freq": (1,),
+        "norm_topk_prob": (True,),  # mindrlhf's file for generation does not name it
+        "rope_interleave": (True,),
+        "scoring_func": ("sigmoid",),
+        "topk_method": ("noaux_tc",),
+        "num_local_experts": (config.get("n_routed_experts"),),
+        "head_dim": (rope,),
+        "qk_head_dim": (both,),
+    }
+
+
+_HARMLESS = {
+    "auto_map": "names the repository's copy of the same network",
+    "num_nextn_predict_layers": "the layers that predict further tokens are not trained",
+    "ep_size": "a layout of experts on cards; the section layout configures it",
+    "aux_loss_alpha": "a loss of pre-training",
+    "seq_aux": "a loss of pre-training",
+    "pretraining_tp": "splits matrix products without changing their results",
+    "quantization_config": "describes the published FP8 files; engines read a bfloat16 copy",
+}
 
 
 def _hf_config(model: ModelConfig) -> Values:
@@ -342,6 +371,10 @@ DEEPSEEK_V3 = Family(
     weights=functools.partial(weights, names=NAMES, attention=_attention, feed_forward=_feed_forward),
     section=Section("deepseek_v3", DeepseekV3Config, _read),
     own_attention=True,
+    keys=frozenset(field.name for field in fields(DeepseekV3Config)),
+    harmless=_HARMLESS,
+    fixed=_fixed,
+    rope={"yarn": tuple(_ROPE.values())},
     experts=_experts_of,
     heads=_heads,
     untrained=lambda shape: (_last(shape), "the layer that predicts a second token ahead"),

@@ -131,10 +131,25 @@ def _trained(trained: Trained) -> Broken:
     return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={others}"
 
 
-@RULES.row("model.rope_scaling", unless=("trained",))
-def _rope_scaling(trained: Trained) -> Broken:
+def head_dim_fault(trained: Trained) -> Broken:
+    """Check that the engine's files can express the size of attention heads."""
+    model, family = trained.model, family_of(trained.model)
+    named = family.head_dim is not None or family.own_attention
+    if trained.engine == "local" or named or model.head_size * model.num_attention_heads == model.hidden_size:
+        return None
+    usual = model.hidden_size // model.num_attention_heads
+    rule = f"must be hidden_size / num_attention_heads={usual}: engine={trained.engine} knows no other size"
+    return rule, "choose engine=local"
+
+
+def rope_scaling_fault(trained: Trained) -> Broken:
+    """Check that the engine's files can express the scaling of rotary positions."""
     scaling = trained.model.rope_scaling
     if scaling is None or trained.engine == "local":
         return None
     rule = "must be null: engines other than local are not told of it"
     return rule, "choose engine=local", f"{{factor: {scaling.factor:g}, …}}"
+
+
+RULES.must("model.head_dim", lambda value, trained: head_dim_fault(trained), unless=("trained",))
+RULES.must("model.rope_scaling", lambda value, trained: rope_scaling_fault(trained), unless=("trained",))

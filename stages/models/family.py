@@ -267,6 +267,13 @@ class Heads:
     """Whether model_parallel cuts what is kept."""
 
 
+ROPE: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""Kinds of rotary positions that `rotary` computes -> their keys in config.json."""
+
+
 @dataclass(frozen=True)
 class Family:
     """One family. What is None is not known of it, and is refused, skipped or left out with its title."""
@@ -301,6 +308,16 @@ class Family:
     """Elements of an attention head where config.json does not say; None: hidden_size / heads."""
     hf_config: Callable[[ModelConfig], Values] = lambda model: {}
     """Keys of its config.json beyond the usual ones."""
+    keys: frozenset[str] = frozenset()
+    """Further keys of a config.json that `section`, `window` or head_dim is read from."""
+    harmless: Mapping[str, str] = field(default_factory=dict)
+    """Further keys of a config.json without effect on results -> the reason."""
+    fixed: Callable[[Mapping[str, Any]], Mapping[str, Sequence[Any]]] = lambda config: {}
+    """Further keys of a config.json with the values that the networks implement, the usual one first."""
+    rope: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: ROPE)
+    """Kinds of rotary positions -> their keys in config.json."""
+    window: Callable[[Mapping[str, Any]], Any] = lambda config: None
+    """Tokens that a config.json lets some layer attend to; None: all earlier ones in every layer."""
     fuses: bool = True
     """Whether mindformers stores it with qkv_concat."""
     stored_as_float: bool = True

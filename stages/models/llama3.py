@@ -30,5 +30,8 @@ LLAMA3 = Family(
     },
     engines=frozenset({"local"}),
     weights=functools.partial(weights, names=LLAMA),
+    keys=frozenset({"head_dim"}),
+    harmless={"pretraining_tp": "splits matrix products without changing their results"},
+    fixed=lambda config: {"attention_bias": (False,), "mlp_bias": (False,), "sliding_window": (None,)},
     hf_config=lambda model: {"attention_bias": False, "mlp_bias": False, "pretraining_tp": 1},
 )

@@ -8,7 +8,8 @@ mindrlhf e8a8fc1, model_configs/qwen_grpo; Ascend/MindSpeed-RL 05a90d7, configs/
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from stages.models.decoder import LLAMA as NAMES
 from stages.models.decoder import weights
@@ -73,9 +74,41 @@ def _predicting(role: Role, sampling: Values) -> Values:
     }
 
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+WINDOW_KEYS = frozenset({"use_sliding_window", "sliding_window", "max_window_layers", "layer_types"})
+
+
 def sliding_window(model: ModelConfig) -> Values:
-    """What config.json says of attention besides."""
+    """Return the keys of config.json about attention windows."""
     return {"max_window_layers": model.num_hidden_layers, "sliding_window": None, "use_sliding_window": False}
+
+
+def window(config: Mapping[str, Any]) -> Any:
+    """Return the window of the layers that have one; None if every layer attends to all earlier tokens.
+
+    Source: transformers 4.57 and 5.12, models/qwen2/configuration_qwen2.py.
+    """
+    if not config.get("use_sliding_window"):
+        return None
+    layers, first = config.get("layer_types"), config.get("max_window_layers", 28)
+    count = config.get("num_hidden_layers")
+    if isinstance(layers, list):
+        full = SLIDING not in layers
+    else:
+        full = type(first) is int and type(count) is int and first >= count
+    return None if full else config.get("sliding_window", 4096)
+
+
+def attention_values(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    """Return the accepted values of keys about attention."""
+    layers, count = config.get("layer_types"), config.get("num_hidden_layers")
+    kinds = {FULL, SLIDING} if window(config) is not None else {FULL}
+    known = isinstance(layers, list) and len(layers) == count and all(layer in kinds for layer in layers)
+    return {
+        "use_sliding_window": (False, True),
+        "layer_types": (None, *([layers] if known else [])),
+        "use_mrope": (False,),
+    }
 
 
 def megatron(model: ModelConfig) -> Values:
@@ -123,6 +156,9 @@ QWEN2 = Family(
     engines=frozenset({"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}),
     weights=functools.partial(weights, names=NAMES, bias=True),
     hf_config=sliding_window,
+    keys=frozenset({"head_dim"}) | WINDOW_KEYS,
+    fixed=attention_values,
+    window=window,
     network=LLAMA,
     mindrlhf=TUTORIAL,
     megatron=megatron,

@@ -11,11 +11,20 @@ examples/mcore/qwen3 and configs/checkpoint/model_cfg.json.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from stages.models.decoder import MCORE, weights
 from stages.models.family import Converter, Family, TokenIds, Values
-from stages.models.qwen2 import ENDOFTEXT, IM_END, megatron, sliding_window
+from stages.models.qwen2 import (
+    ENDOFTEXT,
+    IM_END,
+    WINDOW_KEYS,
+    attention_values,
+    megatron,
+    sliding_window,
+    window,
+)
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -32,6 +41,11 @@ LAYER_SPEC = ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spe
 def attention_config(model: ModelConfig) -> Values:
     """What config.json says of attention besides."""
     return {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)}
+
+
+def unbiased_attention(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    """Return the accepted values of keys about attention, which has no biases here."""
+    return {**attention_values(config), "attention_bias": (False,)}
 
 
 def normed_heads(model: ModelConfig) -> Values:
@@ -51,6 +65,9 @@ QWEN3 = Family(
     weights=functools.partial(weights, names=MCORE),
     head_dim=128,
     hf_config=attention_config,
+    keys=frozenset({"head_dim"}) | WINDOW_KEYS,
+    fixed=unbiased_attention,
+    window=window,
     fuses=False,
     megatron=normed_heads,
     converter=Converter("qwen3", LAYER_SPEC, ("05a90d7",)),

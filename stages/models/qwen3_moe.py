@@ -11,14 +11,15 @@ a2c0733b9, examples/mcore/qwen3_moe and configs/checkpoint/model_cfg.json.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from stages.base.bounds import Positive
 from stages.models.decoder import MCORE, weights
 from stages.models.family import Converter, Cut, Experts, Family, Section, Shape, Values, Weight
-from stages.models.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads
+from stages.models.qwen2 import WINDOW_KEYS
+from stages.models.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -50,6 +51,8 @@ NAMES = replace(
 )
 
 
+_AUX_LOSS_COEFFICIENT = 0.001
+"""Of the loss that balances the router; MindSpeed-RL's files name it."""
 _EXPERTS_ALONE: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 
@@ -65,13 +68,31 @@ def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
 
 
 def _read(config: Mapping[str, Any]) -> Values | None:
-    """Layers without experts are no Qwen3's, and fit no section; transformers 5 has num_local_experts."""
+    """Return the section's values; transformers 5 calls num_experts num_local_experts."""
     count = config.get("num_experts", config.get("num_local_experts"))
     if count is None:
         return None
-    values = {name: config.get(name) for name in Qwen3MoeConfig.__dataclass_fields__} | {"num_experts": count}
-    dense = {key: config.get(key) or usual for key, usual in _EXPERTS_ALONE.items()}
-    return values if dense == _EXPERTS_ALONE else values | dense
+    return {name: config.get(name) for name in Qwen3MoeConfig.__dataclass_fields__} | {"num_experts": count}
+
+
+def _fixed(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
+    """Return the accepted values of further keys; layers without experts are not implemented."""
+    count = config.get("num_experts", config.get("num_local_experts"))
+    return {
+        **unbiased_attention(config),
+        "num_local_experts": (count,),
+        "mlp_only_layers": ([], None),
+        "decoder_sparse_step": (1,),
+        "router_aux_loss_coef": (_AUX_LOSS_COEFFICIENT,),
+    }
+
+
+def _window(config: Mapping[str, Any]) -> Any:
+    """Return the window, which every layer has.
+
+    Source: transformers 4.57 and 5.12, models/qwen3_moe/modeling_qwen3_moe.py.
+    """
+    return config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 
 
 def _experts(model: ModelConfig) -> Experts:
@@ -92,7 +113,7 @@ def _megatron(model: ModelConfig) -> Values:
         "moe_permutation_async_comm": True,
         "moe_token_dispatcher_type": "alltoall_seq",
         "moe_router_load_balancing_type": "aux_loss",
-        "moe_aux_loss_coeff": 0.001,
+        "moe_aux_loss_coeff": _AUX_LOSS_COEFFICIENT,
     }
 
 
@@ -107,6 +128,10 @@ QWEN3_MOE = Family(
     section=Section("qwen3_moe", Qwen3MoeConfig, _read),
     experts=_experts,
     head_dim=128,
+    keys=frozenset({"head_dim", *WINDOW_KEYS, *Qwen3MoeConfig.__dataclass_fields__}),
+    harmless={"output_router_logits": "selects what transformers returns, not what it computes"},
+    fixed=_fixed,
+    window=_window,
     hf_config=lambda model: attention_config(model) | asdict(_own(model)) | _EXPERTS_ALONE,
     fuses=False,
     megatron=_megatron,

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STAGE_ORDER = (
-    "fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split",
-    "sft", "grpo", "evaluate", "export",
-)  # fmt: skip
+from stages.catalog import STAGES
+
+STAGE_ORDER = tuple(name for name in STAGES if name != "report")
 READS = ("result.json", "metrics.jsonl", "completions.jsonl", "samples.jsonl")
 """All the files of other stages that a report is made from, besides their manifests."""
 # Long runs write gigabytes of completions; the page needs their shape, not all of them.

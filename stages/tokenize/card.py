@@ -32,6 +32,10 @@ class FileCard:
     """Column -> rows cut to its length."""
     duplicates: int = 0
     """Rows whose prompt occurred before in the same file; they are kept."""
+    repeated: int = 0
+    """Test rows whose question is a training row's; they are kept."""
+    repeated_examples: list[dict[str, Any]] = field(default_factory=list)
+    """The first of these: line and question."""
     lengths: dict[str, array[int]] = field(default_factory=dict)
     """Column -> tokens of each row before truncation and padding."""
     samples: list[dict[str, str]] = field(default_factory=list)
@@ -42,7 +46,8 @@ class FileCard:
         self.lengths.setdefault(column, array("I")).append(tokens)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for result.json."""
+        """Return plain data for result.json."""
+        repeated = {"repeated": {"rows": self.repeated, "examples": self.repeated_examples}}
         return {
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
@@ -51,6 +56,7 @@ class FileCard:
             "dropped": dict(self.dropped),
             "truncated": dict(self.truncated),
             "duplicates": self.duplicates,
+            **(repeated if self.repeated else {}),
             "lengths": {column: summary(values) for column, values in self.lengths.items()},
             "samples": self.samples,
         }

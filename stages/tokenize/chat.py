@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from stages.base.errors import InputError
 from stages.base.files import read_text, understood
 from stages.fetch.config import BASE_TEMPLATE, TEMPLATE
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE
+from stages.tokenize.sandbox import Sandbox
 from stages.tokenize.text import Turn
 from stages.tokenize.tokenizer import read_json
 
 GUARD = "\ufdd0"  # a code point that no text means anything by
+QUESTION = "How many are 12 + 30 apples?"
+"""Question that every template must render."""
 GUARDED = re.compile(f"{GUARD}({GUARD}?)")
 
 
@@ -53,33 +55,49 @@ class ChatTemplate:
         """Compile a template.
 
         Raises:
-            InputError: it is malformed.
+            InputError: the template is malformed.
         """
         self.source, self.path = source, path
         self._special, self._told = dict(special), dict(told or {})
         tokens = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
         self._tokens = re.compile(f"({tokens})" if tokens else r"(?!)")
-        environment = ImmutableSandboxedEnvironment(  # not HTML: escaping would change the text
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
+        environment = Sandbox()
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise
         try:
-            self._template = environment.from_string(source)
-        except TemplateError as error:
+            self._template = environment.compile_limited(source)
+        except (TemplateError, ArithmeticError, RecursionError, ValueError) as error:
             raise InputError(path, None, f"its chat template is malformed: {error}") from error
 
     def render(self, turns: Sequence[Turn], generation: bool = False) -> str:
-        """Guarded text of a conversation.
+        """Return the guarded text of a conversation.
 
         Raises:
-            TemplateRefusalError: the template refuses.
+            TemplateRefusalError: the template fails, or takes too many steps.
         """
         messages = [{"role": turn.role, "content": self._guard(turn.content)} for turn in turns]
         try:
             return self._template.render(messages=messages, add_generation_prompt=generation, **self._told)
-        except (TemplateError, TypeError) as error:
-            raise TemplateRefusalError(f"the chat template refuses it: {error}") from error
+        except Exception as error:  # a template's expressions may raise anything
+            reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+            raise TemplateRefusalError(f"the chat template refuses it: {reason}") from error
+
+    def check(self, before: Sequence[Turn] = ()) -> None:
+        """Refuse a template that fails for a plain question, or leaves it out.
+
+        Args:
+            before: turns that precede every question.
+
+        Raises:
+            InputError: naming the template's file.
+        """
+        remedy = "correct it, change tokenize.system_prompt, or set tokenize.chat_template=false"
+        try:
+            text = self.render([*before, Turn("user", QUESTION)], generation=True)
+        except TemplateRefusalError as error:
+            raise InputError(self.path, None, str(error), remedy) from error
+        if QUESTION not in text:
+            raise InputError(self.path, None, "its chat template leaves out the user's question", remedy)
 
     def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
         """A conversation cut at what the assistant says.

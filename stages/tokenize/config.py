@@ -21,15 +21,16 @@ class TokenizeConfig:
     """mindrlhf: records equal to those of its rlhf_data.py: keys question and answer, no template and no
     suffix, merges that begin with '#' left out, everything truncated, loss_mask padded with the pad id."""
     max_prompt_length: Positive
-    """Tokens of prompt_ids."""
+    """Tokens of prompt_ids. A row with a longer prompt is left out and counts against dataset.max_bad_share;
+    it is never cut, except with compat=mindrlhf."""
     seq_length: Positive
-    """Tokens of pretrain_ids (the ground truth) and loss_mask."""
+    """Tokens of pretrain_ids (the ground truth) and loss_mask. Longer ground truths: as longer prompts."""
     sft_length: Positive
     """Tokens of one supervised example: prompt, answer and end token. Rows hold one id more, for mindformers'
     models cut the last id off the inputs and the first off the labels."""
     over_long: Literal["drop", "truncate"]
-    """What to do with a prompt, ground truth or supervised example beyond its length; counted either way.
-    compat=mindrlhf always truncates."""
+    """What to do with a supervised example longer than sft_length; counted either way. Prompts and ground
+    truths are never truncated, except with compat=mindrlhf, which truncates as rlhf_data.py does."""
     chat_template: bool
     """Render questions with the tokenizer's own chat template (instruct models)."""
     system_prompt: str

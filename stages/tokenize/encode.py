@@ -31,7 +31,9 @@ class EncodedRow:
     prompt: list[int]
     solution: list[int]
     answer: list[int]
-    """The whole answer (empty unless asked for)."""
+    """The complete answer; empty unless requested."""
+    question: str
+    """The row's question as text."""
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
@@ -51,7 +53,7 @@ class Encoder:
         config: TokenizeConfig,
         template: ChatTemplate | None = None,
     ) -> None:
-        """Take over the tokenizer.
+        """Set up the tokenizer and check the template.
 
         Args:
             tokenizer: with compat=mindrlhf the one built without '#' merges.
@@ -59,9 +61,14 @@ class Encoder:
             dataset: which part of the answer is the ground truth.
             config: template and lengths.
             template: set where config.chat_template is.
+
+        Raises:
+            InputError: the template fails, or leaves the question out.
         """
         self.tokenizer, self.ids, self.dataset, self.config = tokenizer, ids, dataset, config
         self.template = template
+        if template is not None:
+            template.check(system_turns(config) if config.kind == "grpo" else ())
         self.compat = config.compat == "mindrlhf"
         # A literal "<|endoftext|>" in a text would become the padding id, and end it there for every
         # reader that strips padding; encoded as plain characters it is only text.
@@ -83,17 +90,23 @@ class Encoder:
         return [[i for part in row for i in ([part] if isinstance(part, int) else next(ids))] for row in rows]
 
     def _prompts(self, rows: Sequence[Row]) -> list[list[int]]:
-        """Ids of what the policy is asked."""
-        texts = [user_text(row, self.config) for row in rows]
+        """Encode the prompts.
+
+        Raises:
+            InputError: the chat template fails for a row.
+        """
         if self.template is None:
-            return [[*self.first, *ids] for ids in self.batch(texts)]
+            return [[*self.first, *ids] for ids in self.batch([user_text(row, self.config) for row in rows])]
         first = system_turns(self.config)
-        try:
-            rendered = [self.template.render([*first, Turn("user", text)], generation=True) for text in texts]
-        except TemplateRefusalError as error:  # every row has the same turns: none would do
-            remedy = "change tokenize.system_prompt, or set tokenize.chat_template=false"
-            raise InputError(self.template.path, None, str(error), remedy) from error
-        return self.batch_parts([self.template.split(text) for text in rendered])
+        parts = []
+        for row in rows:
+            turns = [*first, Turn("user", user_text(row, self.config))]
+            try:
+                parts.append(self.template.split(self.template.render(turns, generation=True)))
+            except TemplateRefusalError as error:
+                remedy = "correct the template, or set tokenize.chat_template=false"
+                raise InputError(self.template.path, None, f"{error} (row {row.line})", remedy) from error
+        return self.batch_parts(parts)
 
     def encode(self, rows: Sequence[Row], with_answers: bool) -> tuple[list[EncodedRow], list[BadLine]]:
         """Encode rows, at full length.
@@ -118,7 +131,7 @@ class Encoder:
         prompts, solutions = self._prompts(usable), self.batch(texts)
         answers = self.batch([row.answer for row in usable]) if with_answers else [[] for _ in usable]
         encoded = [
-            EncodedRow(row.line, prompt, solution, answer)
+            EncodedRow(row.line, prompt, solution, answer, row.prompt)
             for row, prompt, solution, answer in zip(usable, prompts, solutions, answers, strict=True)
         ]
         return encoded, dropped

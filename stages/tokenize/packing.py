@@ -47,12 +47,12 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
     """
     length = encoder.config.sft_length + 1
     most = GROWTH * sum(file.stat().st_size for file in sources) + count_rows(sources)
-    rows = Source(sources, read_passages, lambda row: row.text, encoder.dataset.max_bad_share)
+    rows = Source(sources, read_passages, lambda row: row.text)
     with (
         Ledger(target.with_suffix(DROPPED)) as ledger,
         RecordWriter(target, {"input_ids": length}, encoder.config.id_dtype, most // length + 1) as writer,
     ):
-        made = Target(writer, ledger)
+        made = Target(target.name, ledger, writer=writer)
         end = encoder.tokenizer.token_to_id(ENDOFTEXT)
         end = encoder.ids.eos[0] if end is None else end
         rest = np.zeros(0, np.int64)
@@ -75,7 +75,7 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
             made.card.padding = length - len(rest)
             last = np.pad(rest, (0, made.card.padding), constant_values=encoder.ids.pad)
             _write_full(made, last, length, 0)
-        made.require_rows(sources[0])
+        made.check(sources[0], encoder.dataset.max_bad_share)
     return {target.stem: made.card.to_json()}
 
 

@@ -1,8 +1,9 @@
-"""What all kinds of rows share: reading in batches, and a record of each row that is left out."""
+"""Reading of rows in batches, and a record of each row that is left out."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -44,11 +45,11 @@ class Ledger:
         self._file = file
         self._stream: TextIO | None = None
 
-    def add(self, target: Path, source: Path, line: int, reason: str) -> None:
-        """Name a row that `target` lacks."""
+    def add(self, target: str, source: Path, line: int, reason: str) -> None:
+        """Record a row that is left out of the file `target`."""
         if self._stream is None:
             self._stream = self._file.open("w", encoding="utf-8")
-        entry = {"file": target.name, "source": source.name, "line": line, "reason": reason}
+        entry = {"file": target, "source": source.name, "line": line, "reason": reason}
         self._stream.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
     def __enter__(self) -> Ledger:
@@ -59,18 +60,82 @@ class Ledger:
             self._stream.close()
 
 
+@dataclass(frozen=True)
+class TooLong:
+    """A text with more tokens than a key of section tokenize allows."""
+
+    what: str
+    """The text, for messages."""
+    column: str
+    tokens: int
+    key: str
+    limit: int
+
+    @property
+    def reason(self) -> str:
+        """Description without the row's numbers."""
+        return f"{self.column} is longer than {self.key}"
+
+    def __str__(self) -> str:
+        return f"{self.what} has {self.tokens} tokens, more than {self.key}={self.limit}"
+
+
 @dataclass
-class Target:
+class Tally:
+    """Counts of the rows of one file in the making, and the first row that is left out."""
+
+    name: str
+    """File name."""
+    ledger: Ledger | None = None
+    """Takes the rows left out; None: they are only counted."""
+    card: FileCard = field(default_factory=FileCard)
+    first: tuple[str, str] | None = None
+    """Position and reason of the first row left out."""
+    needed: dict[str, int] = field(default_factory=dict)
+    """Key of a limit -> value that would hold every row."""
+
+    def drop(self, source: Path, line: int, fault: str | TooLong, *more: TooLong) -> None:
+        """Leave a row out and record it, counted under its first fault."""
+        reason = fault if isinstance(fault, str) else fault.reason
+        self.card.dropped[reason] += 1
+        if self.ledger is not None:
+            self.ledger.add(self.name, source, line, reason)
+        for long in (fault, *more):
+            if isinstance(long, TooLong):
+                self.needed[long.key] = max(long.tokens, self.needed.get(long.key, 0))
+        self.first = self.first or (place(source, line), str(fault))
+
+    def check(self, source: Path, max_bad_share: float) -> None:
+        """Refuse the file if no row is used or too many are left out.
+
+        Raises:
+            InputError: naming the first row left out, the reasons with their counts, and the keys to change.
+        """
+        dropped, rows = self.card.dropped.total(), self.card.rows_in
+        if self.card.rows_out and dropped / rows <= max_bad_share:
+            return
+        if self.first is None:
+            raise InputError(source, None, "no row is left: it is empty", "check the path")
+        position, fault = self.first
+        counts = "; ".join(f"{reason} ({count} rows)" for reason, count in self.card.dropped.most_common())
+        left = "no row is left" if not self.card.rows_out else f"{dropped} of {rows} rows are unusable"
+        raise InputError(position, None, f"{fault}; {left}: {counts}", self._remedy(dropped / rows))
+
+    def _remedy(self, share: float) -> str:
+        remedies = [f"set {key}={tokens}" for key, tokens in self.needed.items()]
+        if any(not reason.endswith(tuple(self.needed)) for reason in self.card.dropped):
+            remedies.append("correct the rows, dataset.columns or dataset.solution")
+        text = " and ".join(remedies)
+        if not self.card.rows_out:
+            return text
+        return f"{text}, or set dataset.max_bad_share={math.ceil(share * 1000) / 1000} to leave them out"
+
+
+@dataclass(kw_only=True)
+class Target(Tally):
     """One MindRecord file in the making."""
 
     writer: RecordWriter
-    ledger: Ledger
-    card: FileCard = field(default_factory=FileCard)
-
-    def drop(self, source: Path, line: int, reason: str) -> None:
-        """Leave a row out, by name."""
-        self.card.dropped[reason] += 1
-        self.ledger.add(self.writer.file, source, line, reason)
 
     def write(self, columns: dict[str, Array], rows: int) -> None:
         """Write records made of `rows` rows."""
@@ -80,16 +145,8 @@ class Target:
 
     @property
     def samples_wanted(self) -> int:
-        """How many more rows the data card shows."""
+        """Number of rows that the data card still needs as samples."""
         return SAMPLES - len(self.card.samples)
-
-    def require_rows(self, source: Path) -> None:
-        """Raise InputError if no row came through."""
-        if self.card.rows_out:
-            return
-        reasons = "; ".join(f"{reason} ({count} rows)" for reason, count in self.card.dropped.most_common(3))
-        remedy = "check dataset.columns and the lengths in tokenize"
-        raise InputError(source, None, f"no row is left: {reasons or 'it is empty'}", remedy)
 
 
 @dataclass(frozen=True)
@@ -100,8 +157,6 @@ class Source(Generic[R]):
     read: Read[R]
     text: Callable[[R], str]
     """What makes two rows duplicates."""
-    max_bad_share: float
-    """Share of bad rows above which reading ends with an error."""
     limit: int | None = None
     """Good rows to use (the first ones); None: all."""
 
@@ -116,23 +171,20 @@ class Source(Generic[R]):
             size += len(self.text(row))
         return batch
 
-    def batches(self, target: Target) -> Iterator[tuple[Path, list[R]]]:
-        """Good rows with the file that they are from; bad ones are dropped from `target`.
+    def batches(self, target: Tally) -> Iterator[tuple[Path, list[R]]]:
+        """Yield readable rows with the file that they are from; drop the others from `target`.
 
         Raises:
-            InputError: too many rows are bad (the first is named), or a file can't be read.
+            InputError: a file can't be read.
         """
-        left, bad = self.limit, 0
-        first: tuple[Path, BadLine] | None = None
+        left = self.limit
         seen: set[int] = set()
         for file in self.files:
 
             def good(file: Path = file) -> Iterator[R]:
-                nonlocal bad, first
                 for entry in self.read(file):
                     target.card.rows_in += 1
                     if isinstance(entry, BadLine):
-                        bad, first = bad + 1, first or (file, entry)
                         target.drop(file, entry.line, entry.reason)
                         continue
                     key = hash(self.text(entry))
@@ -144,10 +196,6 @@ class Source(Generic[R]):
             while batch := self._batch(rows):
                 left = None if left is None else left - len(batch)
                 yield file, batch
-        if first and bad / target.card.rows_in > self.max_bad_share:
-            rule = f"{first[1].reason} ({bad} bad lines of {target.card.rows_in})"
-            remedy = "mend the lines, set dataset.columns, or raise dataset.max_bad_share"
-            raise InputError(place(first[0], first[1].line), None, rule, remedy)
 
 
 def count_rows(files: Sequence[Path]) -> int:

@@ -17,6 +17,7 @@ from stages.fetch.records import split_sources
 from stages.models.config import ModelConfig
 from stages.tokenize.chat import load_template
 from stages.tokenize.config import RULES, SftDataConfig, TokenizeConfig
+from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.hold_out import HoldOut
 from stages.tokenize.packing import tokenize_text
@@ -33,7 +34,7 @@ OTHER_KINDS = {
 
 
 def run(context: Context) -> None:
-    """Stage entry."""
+    """Run the stage."""
     config = context.section(TokenizeConfig, "tokenize")
     dataset = context.section(DatasetConfig, "dataset")
     model = context.section(ModelConfig, "model")
@@ -43,6 +44,7 @@ def run(context: Context) -> None:
         context.inputs["fetch_dataset"], dataset, encoder.columns
     )
 
+    questions: set[int] = set()
     files = tokenize_file(
         encoder,
         train,
@@ -51,11 +53,14 @@ def run(context: Context) -> None:
         sft=None if examples else context.output / "sft.mindrecord",
         progress=partial(context.progress, unit="rows"),
         read=read_train,
+        questions=questions,
     )
     if examples:
         files |= tokenize_own(context, config, context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
-    files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test)
+    files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test, training=questions)
+    for warning in warnings(files):
+        context.warn(warning)
     size = {"size": encoder.tokenizer.get_vocab_size(), **dataclasses.asdict(encoder.ids)}
     context.write_result({"files": files, "tokenizer": size})
 

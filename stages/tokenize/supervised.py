@@ -15,7 +15,7 @@ from stages.fetch.records import BadLine, encoding_fault, read_records, text_fau
 from stages.tokenize.chat import ChatTemplate, TemplateRefusalError
 from stages.tokenize.encode import IGNORED, Encoder, pad
 from stages.tokenize.records import RecordWriter
-from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows
+from stages.tokenize.source import DROPPED, Ledger, Source, Target, TooLong, count_rows
 from stages.tokenize.text import Turn, system_turns
 from stages.weights.dtypes import Array
 
@@ -53,19 +53,19 @@ def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Pa
     Args, returns and raises: as `stream.tokenize_file`.
     """
     read = partial(read_conversations, kind=encoder.config.kind)
-    rows = Source(sources, read, lambda row: str(row.turns), encoder.dataset.max_bad_share)
+    rows = Source(sources, read, lambda row: str(row.turns))
     columns = dict.fromkeys(("input_ids", "labels"), encoder.config.sft_length + 1)
     with (
         Ledger(target.with_suffix(DROPPED)) as ledger,
         RecordWriter(target, columns, encoder.config.id_dtype, count_rows(sources)) as writer,
     ):
-        made = Target(writer, ledger)
+        made = Target(target.name, ledger, writer=writer)
         for source, batch in rows.batches(made):
             encoded, unusable = encode(encoder, batch)
             for entry in unusable:
                 made.drop(source, entry.line, entry.reason)
             _write(encoder, made, source, encoded)
-        made.require_rows(sources[0])
+        made.check(sources[0], encoder.dataset.max_bad_share)
     return {target.stem: made.card.to_json()}
 
 
@@ -163,7 +163,9 @@ def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) 
     for row in rows:
         card.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
-            target.drop(source, row.line, "the conversation is longer than tokenize.sft_length")
+            what, tokens = "the conversation", len(row.ids) - 1  # a row holds one id more
+            long = TooLong(what, what, tokens, "tokenize.sft_length", config.sft_length)
+            target.drop(source, row.line, long)
         elif max(row.labels[:length]) == IGNORED:
             target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
         else:

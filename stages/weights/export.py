@@ -15,9 +15,10 @@ from stages.models.family import Shape, Weight
 from stages.weights.complete import stored_dtype
 from stages.weights.dtypes import ITEM_BYTES
 from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.index import INDEX_NAME, unused_index
 from stages.weights.names import is_fused, read_shape
 from stages.weights.outputs import OutputFile, OutputFiles, Target, complete_directory
-from stages.weights.sources import INDEX_NAME, Tensor, open_directory, whole
+from stages.weights.sources import Tensor, open_directory, whole
 from stages.weights.transfer import Move, Progress, same_data, transfer
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".gguf", ".onnx")
@@ -162,17 +163,23 @@ def _targets(
 
 
 def _copy_others(reference: Path, out: Path, dtype: Dtype | None) -> None:
+    """Copy what is not a weight; config.json and the index name the dtype and the size written."""
+    unused = {INDEX_NAME} if unused_index(reference) else set()
     for file in sorted(reference.iterdir()):
         if (
             not file.is_file()
             or file.suffix in _WEIGHTS
-            or file.name in ("manifest.json", "result.json")
+            or file.name in {"manifest.json", "result.json", *unused}
             or file.name.startswith(".")
         ):
             continue
         shutil.copyfile(file, out / file.name)
     if dtype is not None:
-        _rewrite(out / "config.json", lambda values: values | {"torch_dtype": dtype})
+        names = ("torch_dtype", "dtype")  # transformers reads the newer one first
+        _rewrite(
+            out / "config.json",
+            lambda values: values | {name: dtype for name in names if name in values or name == names[0]},
+        )
     if (out / INDEX_NAME).is_file() and dtype is not None:
         total = sum(tensor.nbytes for tensor in open_directory(out).values())
         _rewrite(

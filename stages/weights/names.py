@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from stages.base.errors import InputError
+from stages.base.errors import ConfigError, InputError
 from stages.base.files import read_json
 from stages.base.reader import read
+from stages.models.config_keys import refused
 from stages.models.families import family_of, known, recognised, tensor_shapes, weights_of
 from stages.models.family import Shape, Weight
 from stages.models.hf_config import NUMBERS, described, head_size
@@ -34,10 +35,11 @@ class FileShape:
 
 
 def read_shape(directory: Path) -> FileShape:
-    """The shape that a Hugging Face directory's config.json tells.
+    """Return the shape from a Hugging Face directory's config.json.
 
     Raises:
-        InputError: no config.json, or a key is missing.
+        InputError: there is no config.json, or a key is missing.
+        ConfigError: a key is not supported.
     """
     file = directory / "config.json"
     try:
@@ -52,6 +54,8 @@ def read_shape(directory: Path) -> FileShape:
     if family is None:
         rule = f"must be one of a {known()} model (ours: stages/models)"
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
+    if problems := refused(values, family, file):
+        raise ConfigError(problems)
     told = described(values, family)
     arguments = {key: told[key] for key in (*NUMBERS, "tie_word_embeddings")} | {"head_size": head_size(told)}
     for key, value in arguments.items():

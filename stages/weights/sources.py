@@ -10,10 +10,10 @@ from stages.base.errors import InputError
 from stages.base.files import read_json
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.header import Header, StoredTensor, read_header
+from stages.weights.index import INDEX_NAME, SINGLE_NAME
 from stages.weights.prefixes import plain_name, plain_strategy
 from stages.weights.slicing import Strategy, TensorLayout, slice_of
 
-INDEX_NAME = "model.safetensors.index.json"
 PARAM_MAP_NAME = "param_name_map.json"
 _RANK_DIRECTORY = re.compile(r"rank_(\d+)")
 _STEP_FILE = re.compile(
@@ -66,20 +66,24 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def open_directory(path: Path) -> dict[str, StoredTensor]:
-    """The tensors of a weight file or of a complete (not rank-wise) directory.
+    """Return the tensors of a weight file or of a complete (not rank-wise) directory.
 
     Args:
-        path: a .safetensors or .ckpt file; or a directory with model.safetensors.index.json,
-            *.safetensors or *.ckpt.
-            Of several files a param_name_map.json tells which count; beside a single file it is
-            ignored, because mindrlhf leaves one with its own names in directories that it loads.
+        path: a .safetensors or .ckpt file; or a directory with model.safetensors,
+            model.safetensors.index.json, *.safetensors or *.ckpt. The first of these counts, as in
+            transformers. Without an index, a param_name_map.json lists the files that count if there are
+            several; next to a single file it is ignored, because mindrlhf leaves one with its own names in
+            directories that it loads.
 
     Raises:
         InputError: naming file and tensor.
     """
     if path.is_file():
         return dict(read_file(path).tensors)
-    if (path / INDEX_NAME).is_file():
+    indexed, mapped = ((path / name).is_file() for name in (INDEX_NAME, PARAM_MAP_NAME))
+    if (path / SINGLE_NAME).is_file() and (indexed or not mapped):
+        return dict(read_file(path / SINGLE_NAME).tensors)
+    if indexed:
         return _indexed(path / INDEX_NAME)
     files = _weight_files(path)
     if len(files) > 1 and (path / PARAM_MAP_NAME).is_file():

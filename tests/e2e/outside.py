@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,8 +107,18 @@ def by_hand(script: Path, logs: Path) -> str:
     return (logs / "worker_0.log").read_text()
 
 
-def kill_when(store: Path, overrides: list[str], stage: str, line: str, workers: int) -> None:
-    """Begin a run, and kill its orchestrator as soon as so many workers of a stage have logged a line."""
+def kill_when(
+    store: Path,
+    overrides: list[str],
+    stage: str,
+    line: str,
+    workers: int,
+    is_ready: Callable[[], bool] = lambda: True,
+) -> None:
+    """Start a run; kill its orchestrator when `workers` workers have logged `line` and `is_ready()` holds.
+
+    The workers are killed with their orchestrator, so what they are to have done must be awaited.
+    """
 
     def reached() -> int:
         logs = store.glob(f".logs/{stage}-*/attempt_*/worker_*.log")
@@ -117,8 +128,8 @@ def kill_when(store: Path, overrides: list[str], stage: str, line: str, workers:
         luigi(store, *overrides), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=store.parent
     )
     deadline = time.monotonic() + 240
-    while time.monotonic() < deadline and reached() < workers and run.poll() is None:
+    while time.monotonic() < deadline and run.poll() is None and (reached() < workers or not is_ready()):
         time.sleep(0.1)
-    assert reached() == workers
+    assert reached() == workers and is_ready()
     run.send_signal(signal.SIGKILL)
     run.wait()

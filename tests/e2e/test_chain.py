@@ -131,7 +131,7 @@ def test_a_signal_stops_the_whole_tree(without, number, exit_code):
     os.kill(process.pid, number)
     assert process.wait(timeout=60) == exit_code
     stderr = (store.parent / "stderr").read_text()
-    assert "type the same command to go on" in stderr
+    assert "repeat the command to resume" in stderr
     assert "Traceback" not in stderr
     assert crash.jobs_of(store) == set()
 

@@ -71,7 +71,7 @@ def test_a_damaged_input_is_not_computed_with(without):
     assert refused.exit_code == 1
     assert "split failed: its input fetch" in refused.stderr
     assert f"{weights.name} has sha256" in refused.stderr
-    assert "type the same command again" in refused.stderr
+    assert "repeat the command to rebuild" in refused.stderr
     assert not list((store / "split").glob("[0-9a-f]*"))
     again = run(store)
     assert again.exit_code == 0, again.stderr

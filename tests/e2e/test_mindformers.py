@@ -52,7 +52,13 @@ def standin(fault):
 
 def test_a_killed_run_goes_on_and_grpo_starts_from_its_result(tmp_path, alpaca):
     store, run = tmp_path / "store", [*MINDRLHF, *alpaca]
-    kill_when(store, [*run, standin("hang@7")], "sft", f"step:[{1:5d}/{6:5d}], loss: ", 2)
+
+    def saved_step_6():
+        files = store.glob(".work/sft-*/**/meta.json")
+        return [json.loads(file.read_text())["last_epoch"] for file in files] == [6, 6]
+
+    line = f"step:[{1:5d}/{6:5d}], loss: "
+    kill_when(store, [*run, standin("hang@7")], "sft", line, 2, saved_step_6)
     done = run_plain(store, *run, task="Export")  # what it is worth other tests ask
     assert done.exit_code == 0, done.stderr
     assert living(store) == []

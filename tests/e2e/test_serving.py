@@ -52,7 +52,9 @@ def test_only_a_checkpoint_known_to_be_the_best_is_exported_as_such(copy):
     never = asked()
     assert never.returncode == 1 and "train.validate_every=0" in never.stderr
     gone = asked(weights_of_step=4, best_step=2, best_accuracy=0.5)
-    assert gone.returncode == 1 and "was not kept" in gone.stderr and "train.keep_best=true" in gone.stderr
+    assert (
+        gone.returncode == 1 and "was not retained" in gone.stderr and "train.keep_best=true" in gone.stderr
+    )
     kept = asked(weights_of_step=2, best_step=2, best_accuracy=0.5)
     assert kept.returncode == 0 and "step 2, held-out accuracy 0.500" in kept.stderr
     assert Path(kept.stdout.strip()) == next(copy.glob("export/*"))
@@ -71,11 +73,10 @@ def test_the_best_checkpoint_of_a_run_that_broke_off(copy, tmp_path):
     for step in (best, best.with_name("step_000003")):
         step.mkdir(exist_ok=True)
         (step / "state.json").write_text(state)
-    (attempt / "owner-1").touch()
     shutil.rmtree(grpo)
 
     unnamed = typed("export", "last", "--best", f"store={copy}")
-    assert unnamed.returncode == 2 and "name a directory" in unnamed.stderr
+    assert unnamed.returncode == 2 and "OUT: is required" in unnamed.stderr
     done = typed("export", "last", str(tmp_path / "out"), "--best", f"store={copy}")
     assert done.returncode == 0, done.stderr
     assert "step 2, held-out accuracy 0.750, the best so far" in done.stderr

@@ -149,7 +149,7 @@ def test_a_signal_ends_every_point_at_once_and_without_noise(finished, tmp_path)
     began = time.monotonic()
     process.terminate()
     assert process.wait(timeout=30) == 143
-    while crash.jobs_of(store) or "type the same command to go on" not in errors.read_text():
+    while crash.jobs_of(store) or "repeat the command to resume" not in errors.read_text():
         if time.monotonic() - began > 60:
             pytest.fail(f"{crash.jobs_of(store)} {errors.read_text()}")
         time.sleep(0.1)

@@ -224,7 +224,6 @@ def watched(root: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     row = {"step": 1, "time_s": 1.0, "reward": 0.5, "tokens_per_s": 3.0, "step_s": 1.0}
     (work / "metrics.jsonl").write_text("".join(json.dumps({**row, "step": n}) + "\n" for n in range(1, 4)))
-    (work / "owner-1").write_text(json.dumps({"place": "here", "pid": 1, "started": 1, "beats": 0}))
 
 
 def read_watched(root: Path) -> Any:
@@ -233,7 +232,6 @@ def read_watched(root: Path) -> Any:
     from pipeline.ui import watch
     from pipeline.ui.live import overview
 
-    attempt.WATCH_S = 0.0  # an owner on another machine is watched for half a minute
     overview(root)
     for record in history.runs(root).values():
         console().print(watch.view(record, watch.rows(root, record)))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pipeline.errors import REPORTED, StoreError
-from pipeline.store import attempt, collect, history, witness
+from pipeline.store import attempt, checksum, collect, history
 from pipeline.store.store import MANIFEST, Key
 from pipeline.store.verify import artifacts, quarantine, verify
 from tests.fuzz.worlds import DONE, FAILED, KILLED, REFUSED, STEPS, STRANGER, World, files_of, is_right
@@ -41,7 +41,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.lost_history = False
         self.marred: set[int] = set()
         """Directories (by inode) of artifacts whose manifest's own text was changed."""
-        self.watched_s, attempt.WATCH_S = attempt.WATCH_S, 0.2
+        self.patience_s, attempt.PATIENCE_S = attempt.PATIENCE_S, 0.2
 
     @initialize()
     def begin(self) -> None:
@@ -50,7 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Remove everything."""
-        attempt.WATCH_S = self.watched_s
+        attempt.PATIENCE_S = self.patience_s
         shutil.rmtree(self.directory, ignore_errors=True)
 
     # --- what can be seen, apart from the code under test
@@ -223,7 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
     def go_on_without(self) -> None:
         """What gc advises."""
         if self.lost_history:
-            (self.world.store.root / witness.FILE).unlink(missing_ok=True)
+            (self.world.store.root / checksum.FILE).unlink(missing_ok=True)
             self.lost_history = False
 
     @rule()

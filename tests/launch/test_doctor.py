@@ -184,7 +184,7 @@ def test_a_host_whose_door_is_shut(sshd):
     """sshd answers, but this key it does not know."""
     [check] = checks.hosts(["127.0.0.1"], [*sshd[:-1], "IdentityFile=none"])
     assert check.status == "problem"
-    assert "answers, but ssh does not get in" in check.found and "ssh-copy-id" in check.remedy
+    assert "Permission denied" in check.found and "ssh-copy-id" in check.remedy
 
 
 def test_a_host_where_nothing_listens():
@@ -192,6 +192,7 @@ def test_a_host_where_nothing_listens():
         port = server.getsockname()[1]
     [check] = checks.hosts(["127.0.0.1"], ["ssh", "-o", "BatchMode=yes", "-p", str(port)])
     assert check.status == "problem" and f"port {port}: Connection refused" in check.found
+    assert "is sshd running" in check.remedy
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from launch.diagnose.failures import TOLD, failures, fill
+from launch.diagnose.failures import GRPOFLOW_ERROR, failures, fill
 
 
 @pytest.mark.parametrize("failure", failures(), ids=lambda one: one.name)
@@ -12,7 +12,7 @@ def test_an_entry_can_be_shown(failure):
     groups = set(re.compile(failure.pattern).groupindex)
     used = set(re.findall(r"(?<!\{)\{(\w+)\}", failure.cause + failure.remedy))
     assert used <= groups
-    assert failure is TOLD or (failure.sign and failure.cause and failure.remedy)
+    assert failure is GRPOFLOW_ERROR or (failure.sign and failure.cause and failure.remedy)
 
 
 def test_names_are_unique():

@@ -104,13 +104,13 @@ def test_every_machine_is_asked_what_it_lacks(two, tmp_path):
         directory.mkdir()
     (home / "checkout").touch()
     paths = [sys.executable, str(home / "checkout")]
-    assert nodes_run.lacking(launcher(two), 2, paths, store / "to" / "be" / "made") == []
+    assert nodes_run.missing(launcher(two), 2, paths, store / "to" / "be" / "made") == []
     two.own_disk(1, home)
-    told = nodes_run.lacking(launcher(two), 2, paths, store)
+    told = nodes_run.missing(launcher(two), 2, paths, store)
     assert told == [("10.77.0.2", f"{home}/checkout: must exist on every node, at the same path")]
     nobody = replace(launcher(two), hosts=(two.addresses[0], "10.77.0.99"))
     options = ("-o", "ConnectTimeout=2")
-    ((host, what),) = nodes_run.lacking(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
+    ((host, what),) = nodes_run.missing(replace(nobody, ssh=(*nobody.ssh, *options)), 2, [], store)
     assert host == "10.77.0.99" and what.endswith("10.77.0.99 true` must work")
     assert list(store.iterdir()) == []
 

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -84,8 +85,9 @@ def test_an_interrupt_while_the_child_starts_leaves_nothing(tmp_path, monkeypatc
     class Popen(subprocess.Popen[bytes]):
         def __init__(self, *args, **options):
             super().__init__(*args, **options)
-            started.append(self)
-            raise KeyboardInterrupt
+            if "time.sleep(300)" in str(args):  # not the watchdog
+                started.append(self)
+                raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", Popen)
     with pytest.raises(KeyboardInterrupt):
@@ -106,6 +108,47 @@ def test_survivors_of_a_killed_parent_are_found(tmp_path):
     assert living(survivor)
     assert survivor in child.end_job(job, grace_s=0.0)
     assert not living(survivor)
+
+
+STARTER = """
+import os, sys
+from pathlib import Path
+from launch.process import child
+child.run([sys.executable, "-c", os.environ["TREE"], sys.argv[1]], job=sys.argv[2], log=Path(sys.argv[3]))
+"""
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["process", "group"])
+def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, group):
+    """kill -9 of what runs a stage: the trainer and its grandchildren end by themselves."""
+    pid_file, job = tmp_path / "pid", f"test-killed-{tmp_path}"
+    line = [sys.executable, "-c", STARTER, str(pid_file), job, str(tmp_path / "log")]
+    starter = subprocess.Popen(line, env={**os.environ, "TREE": TREE}, start_new_session=True)
+    grandchild = wait_for(pid_file)
+    (trainer,) = (
+        process for process in psutil.Process(starter.pid).children() if str(pid_file) in process.cmdline()
+    )
+    later = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, child.JOB_VARIABLE: job}
+    )
+    try:
+        os.killpg(starter.pid, signal.SIGKILL) if group else starter.kill()
+        starter.wait()
+        deadline = time.monotonic() + 60
+        while living(grandchild) or living(trainer.pid):
+            assert time.monotonic() < deadline, "the trainer outlived the process that started it"
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert living(later.pid)
+    finally:
+        later.kill()
+        later.wait()
+
+
+def test_a_child_that_ends_leaves_no_watchdog(tmp_path):
+    before = {process.pid for process in psutil.Process().children()}
+    child.run([sys.executable, "-c", ""], job="test-watchdog", log=tmp_path / "log")
+    assert {process.pid for process in psutil.Process().children()} <= before
 
 
 def test_other_jobs_are_left_alone(tmp_path):

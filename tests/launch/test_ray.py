@@ -18,8 +18,7 @@ import pytest
 from launch.errors import LaunchError, ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
-from launch.process.child import JOB_VARIABLE
-from launch.process.job import end_leftovers
+from launch.process.child import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import machines
@@ -193,9 +192,9 @@ def test_a_killed_launcher_s_survivors_are_ended_by_the_next(tmp_path):
         first.wait()
         time.sleep(3)
         assert "raylet" in {each.name() for each in in_sessions(session)}
-        assert end_leftovers(str(tmp_path))
+        assert end_job(str(tmp_path), grace_s=0.0)
     finally:
-        end_leftovers(str(tmp_path))
+        end_job(str(tmp_path), grace_s=0.0)
     wait_until(lambda: not in_sessions(session), 20)
     done = counted(tmp_path)
     assert f"begins at {done}\n" in run(tmp_path, start(tmp_path, 1, done + 3), settings)

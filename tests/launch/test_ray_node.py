@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from launch.nodes.ray_node import own as node_own
+from launch.nodes.ray_node import local_ray
 
 
 def node(directory, port, *start, timeout_s=10.0):
     options = [f"--address=127.0.0.1:{port}", f"--log-dir={directory}", "--name=second"]
     options += [f"--wait-timeout-s={timeout_s}", f"--ray-dir={directory / 'ray'}"]
     return subprocess.Popen(
-        [sys.executable, str(Path(node_own.__file__).parent), *options, "--", *start],
+        [sys.executable, str(Path(local_ray.__file__).parent), *options, "--", *start],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "MASTER_PORT": "1"},
     )  # fmt: skip
 
@@ -32,7 +32,7 @@ def first():
 
 def test_it_ends_well_when_the_first_is_gone(first, tmp_path):
     sockets = tmp_path / "ray/ray/session_2026/sockets"
-    waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; touch {sockets}/a {sockets}/b; exec sleep 60"
+    waiting = f"env > {tmp_path}/seen; mkdir -p {sockets}; echo Ray runtime started; exec sleep 60"
     started = node(tmp_path, first.getsockname()[1], "bash", "-c", waiting)
     while not (tmp_path / "seen").exists() or not (tmp_path / "ray").is_dir():
         assert started.poll() is None
@@ -52,20 +52,26 @@ def test_it_fails_when_its_own_ray_ends(first, tmp_path):
     assert (started.returncode, said, log.read_text()) == (1, told, "no port\n")
 
 
-@pytest.mark.parametrize(("said", "starts"), [("", node_own.STARTS), ("Ray runtime started.", 1)])
-def test_one_that_was_too_slow_is_started_again_and_one_that_was_lost_is_not(
-    monkeypatch, tmp_path, said, starts
-):
-    monkeypatch.setattr(node_own, "TOO_SLOW_S", 0.1)
-    log = tmp_path / "log"
-    own = node_own.OwnRay(["bash", "-c", f"echo up; echo {said}; sleep 0.3; exit 1"], "n", tmp_path, log)
-    own.start()
-    own._since -= 200  # the end is noticed late: on a busy machine ray.init waits for a Ray that is gone
-    with pytest.raises(node_own.Failed, match="Ray on node n ended with exit code 1"):
-        while True:
-            own.check()
-            time.sleep(0.1)
-    assert log.read_text().count("up\n") == starts
+@pytest.mark.parametrize(("seconds", "starts"), [(1.3, local_ray.STARTS), (0, 1)])
+def test_a_slow_start_is_repeated_and_a_failed_one_is_not(monkeypatch, tmp_path, seconds, starts):
+    monkeypatch.setattr(local_ray, "SLOW_START_S", 1.0)
+    command = ["bash", "-c", f"echo up; sleep {seconds}; exit 1"]
+    ray = local_ray.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
+    with pytest.raises(local_ray.Failed, match="Ray on node n ended with exit code 1"):
+        ray.start()
+    assert (tmp_path / "saved/ray_start.txt").read_text().count("up\n") == starts
+    ray.end()
+    assert not (tmp_path / "ray").exists()
+
+
+def test_a_ray_that_ends_after_its_start_is_not_started_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(local_ray, "SLOW_START_S", 0.0)
+    command = ["bash", "-c", "echo Ray runtime started.; sleep 1; exit 1"]
+    ray = local_ray.LocalRay(command, "n", tmp_path / "ray", tmp_path / "saved")
+    ray.start()
+    time.sleep(1.5)
+    with pytest.raises(local_ray.Failed, match="Ray on node n ended with exit code 1"):
+        ray.check()
 
 
 def test_it_says_who_does_not_answer(first, tmp_path):

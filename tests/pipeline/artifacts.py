@@ -11,7 +11,7 @@ from safetensors.numpy import save
 from pipeline.plan.graph import StageSpec
 from pipeline.store.attempt import attempt
 from pipeline.store.store import Key, Manifest, Store
-from stages.must_hold import lacking
+from stages.required_files import missing_file
 
 
 def manifest_of(key: Key, **values: Any) -> Manifest:
@@ -26,7 +26,7 @@ def manifest_of(key: Key, **values: Any) -> Manifest:
 def required(stage: str, config: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, bytes]:
     """What `files` lack of an artifact of the stage: files of weights without any, a few bytes elsewhere."""
     more: dict[str, bytes] = {}
-    while (lack := lacking(stage, config, dict.fromkeys([*files, *more], 1))) is not None:
+    while (lack := missing_file(stage, config, dict.fromkeys([*files, *more], 1))) is not None:
         name = lack.partition(" or ")[0].replace("*", "x")
         more[name] = save({}) if name.endswith(".safetensors") else b"{}"
     return more

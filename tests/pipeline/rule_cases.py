@@ -47,6 +47,7 @@ ids.token_id  model.bos_token_id=512  ->  model.bos_token_id=511
 ids.token_id  model.eos_token_id=[0,-1]  ->  model.eos_token_id=[0,511]
 ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
 tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
+run.window  model.sliding_window=59  ->  model.sliding_window=4096
 run.longest  rollout.max_tokens=2025  ->  rollout.max_tokens=2024
 run.kind  tokenize=text
 evaluate.k  evaluate.k=9 evaluate.num_samples=8  ->  evaluate.k=9 evaluate.num_samples=9
@@ -93,12 +94,15 @@ tokenize.chat_template  tokenize.compat=mindrlhf tokenize.chat_template=true  ->
 tokenize.id_dtype  tokenize.compat=mindrlhf tokenize.id_dtype=int32  ->  tokenize.compat=mindrlhf tokenize.id_dtype=int64
 model.path  model.source=local
 model.ignored_path  model=tiny model.path=x  ->  model.path=x model.source=local
+model.ignored_hub  model.hub={base:a/b,instruct:a/b,id:a/b,revision:v1}
 model.hub  model.source=modelscope
 model.id  model=qwen2_5_0_5b model.hub.id=no layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.id=me/mine layout=dp1_mp2_pp1
 model.revision  model=qwen2_5_0_5b model.hub.revision=a..b layout=dp1_mp2_pp1  ->  model=qwen2_5_0_5b model.hub.revision=v1 layout=dp1_mp2_pp1
 fetch.endpoint  fetch.endpoint=http://u:p@example.org  ->  fetch.endpoint=http://example.org
 dataset.arith  dataset.arith=null
 dataset.min_addends  dataset.arith.min_addends=6 dataset.arith.max_addends=5  ->  dataset.arith.min_addends=5 dataset.arith.max_addends=5
+dataset.ignored_files  dataset=arith dataset.hub={id:me/mine,revision:v1}
+dataset.ignored_files  dataset.source=builtin dataset.files={train:{name:x.jsonl,sha256:null},test:null}
 dataset.builtin_rows  dataset.test_rows=null  ->  dataset.test_rows=1000
 dataset.builtin_rows  dataset.train_rows=null  ->  dataset.train_rows=288
 """,
@@ -178,6 +182,7 @@ dataset.files  dataset.source=url dataset.files=null
 dataset.hub  dataset.source=modelscope
 dataset.test_rows  dataset.files.test=null  ->  dataset.files.test=null dataset.test_rows=100
 dataset.ignored  dataset.test_path=x
+dataset.ignored_hub  dataset.source=url dataset.hub={id:me/mine,revision:v1}  ->  dataset.source=modelscope dataset.hub={id:me/mine,revision:v1}
 dataset.sha256  dataset.files.train.sha256=abc  ->  dataset.files.train.sha256=0000000000000000000000000000000000000000000000000000000000000000
 dataset.name  dataset.files.train.name=ftp://example.org/x  ->  dataset.files.train.name=https://example.org/train.jsonl
 dataset.name  dataset.files.train.name='https://example.org/x?token=1'  ->  dataset.files.train.name=https://example.org/train.jsonl
@@ -190,12 +195,16 @@ mindformers.filled  mindformers.batch_size=1  ->  mindformers.batch_size=2
 mindformers.vocab_emb_dp  layout.train.vocab_emb_dp=true
 mindformers.sft_length  layout.train.use_seq_parallel=true tokenize.sft_length=1025  ->  layout.train.use_seq_parallel=true tokenize.sft_length=1028
 mindformers.positions  tokenize.sft_length=32769  ->  tokenize.sft_length=32768
+mindformers.head_dim  model.head_dim=64
+mindformers.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 mindformers.compat  tokenize.compat=mindrlhf
 mindformers.home  mindformers.home=/nowhere
 """,
     MINDSPEED_RL: """
 family.rope_scaling  model.rope_scaling={factor:8.0,low_freq_factor:1.0,high_freq_factor:4.0,original_max_position_embeddings:64}
 family.trained  model=deepseek_v3
+family.head_dim  model.head_dim=64  ->  model.head_dim=128
+mindspeed_rl.rope_theta  model.rope_theta=1000000.5  ->  model.rope_theta=500000.0
 mindspeed_rl.qkv_concat  model.qkv_concat=true
 run.weights_of_sft  sft.enabled=true
 mindspeed_rl.model_parallel  model.vocab_size=152065
@@ -223,7 +232,7 @@ mindspeed_rl.longest_sample  engine.seq_length=4094  ->  engine.seq_length=4096
 mindspeed_rl.max_model_len  engine.max_model_len=4095  ->  engine.max_model_len=4096
 mindspeed_rl.positions  engine.seq_length=32770  ->  engine.seq_length=32768
 mindspeed_rl_recipe.checkpoint_every  train.checkpoint_every=0  ->  train.checkpoint_every=1
-mindspeed_rl_recipe.warmup  train.warmup_steps=500  ->  train.warmup_steps=499
+mindspeed_rl_recipe.warmup  train.warmup_steps=63  ->  train.warmup_steps=62
 mindspeed_rl_recipe.known_verifier  engine.verifier_function=[acc2] engine.verifier_weight=[1.0]
 mindspeed_rl_recipe.some_verifier  engine.verifier_function=[] engine.verifier_weight=[]
 mindspeed_rl_recipe.weights  engine.verifier_weight=[1.0,2.0]  ->  engine.verifier_weight=[2.0]

@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import os
+import sys
+import venv
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +13,14 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError
+from pipeline.plan.target import Target
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
 from stages.base.errors import InputError
 from stages.base.reader import read
 from stages.fetch import arith, tokenizer_files
 from stages.fetch.builtin import write_model
+from stages.fetch.config import external_files
 from stages.fetch.stage import fetch_model
 from stages.grpo.rules import check_resumed
 from stages.models.config import ModelConfig
@@ -108,6 +114,67 @@ def test_a_padding_id_of_the_files(directory):
         special_ids(directory, shape(directory))
 
 
+@pytest.mark.parametrize(("key", "value"), [("hidden_act", "gelu"), ("no_such_key", 1)])
+def test_a_key_of_config_json_that_is_not_implemented(key, value, directory, tmp_path):
+    file, store = directory / "config.json", tmp_path / "store"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: value}))
+    for overrides in (typed(directory), [f"model.path={directory}"]):
+        assert f"{file}: {key}={value}: " in refused(store, *overrides)
+        assert main(["plan", f"store={store}", *overrides]) == 2
+    with pytest.raises(ConfigError, match=f"{key}={value}: "):
+        fetched(directory, tmp_path)
+
+
+@pytest.mark.parametrize("activation", ["silu", "relu"])
+def test_a_model_that_an_earlier_release_fetched_is_checked_again(activation, directory, tmp_path):
+    overrides = [f"store={tmp_path / 'store'}", *typed(directory)]
+    planned, store = prepare_plan(overrides)
+    config = json.loads((directory / "config.json").read_text()) | {"hidden_act": activation}
+    commit_spec(store, planned.spec("fetch"), {"config.json": json.dumps(config)})
+    if activation == "silu":
+        assert prepare_plan(overrides)[1].problem(planned.spec("fetch").key) is None
+        return
+    with pytest.raises(ConfigError, match=r"config\.json: hidden_act=relu: must be silu"):
+        prepare_plan(overrides)
+
+
+def test_a_window_of_a_named_model(directory, tmp_path):
+    file = directory / "config.json"
+    window = {"use_sliding_window": True, "sliding_window": 96, "max_window_layers": 1}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **window}))
+    told = refused(tmp_path / "store", *typed(directory))
+    assert f"model.sliding_window: disagrees with {file}: sliding_window=96" in told
+    prepare_plan([f"store={tmp_path / 'store'}", *typed(directory), "model.sliding_window=96"])
+
+
+def index_of(directory, files):
+    weights = load_file(directory / "model.safetensors")
+    save_file({name: array + 1 for name, array in weights.items()}, directory / "model-1.safetensors")
+    index = {"weight_map": dict.fromkeys(weights, files)}
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def test_an_index_beside_a_single_file(directory, tmp_path, capsys):
+    overrides = [f"store={tmp_path / 'store'}", *typed(directory)]
+    before = prepare_plan(overrides)[0].spec("fetch").key
+    index_of(directory, "model-1.safetensors")
+    assert main(["plan", *overrides]) == 10
+    assert f"warning: model.path={directory}: holds both model.safetensors and" in capsys.readouterr().out
+    assert prepare_plan(overrides)[0].spec("fetch").key == before  # the other weights count for nothing
+    result = fetched(directory, tmp_path)
+    assert sorted(file.name for file in result.glob("model*")) == ["model.safetensors"]
+    assert (result / "model.safetensors").samefile(directory / "model.safetensors")
+
+
+def test_an_index_of_the_single_file_keeps_its_identity(directory, tmp_path, capsys):
+    index_of(directory, "model.safetensors")
+    (directory / "model-1.safetensors").unlink()
+    names = [file.name for file in external_files(shape(directory)) if file.name.startswith("model.")]
+    assert names == ["model.safetensors.index.json", "model.safetensors"]
+    assert main(["plan", f"store={tmp_path / 'store'}", *typed(directory)]) == 10
+    assert "holds both" not in capsys.readouterr().out
+
+
 def test_another_shape(directory, tmp_path):
     told = refused(tmp_path / "store", *typed(directory), "model.hidden_size=32")
     assert "model.hidden_size=32: disagrees with" in told
@@ -192,6 +259,18 @@ def test_rows_that_tokenize_dropped_are_told_before_sft(tmp_path, capsys):
     assert main(["plan", *overrides]) == 2
 
 
+@pytest.mark.parametrize("target", [Target(only=("tokenize",)), Target("tokenize"), Target(only=("split",))])
+def test_rows_are_not_checked_for_stages_that_are_not_requested(target, tmp_path):
+    overrides = [f"store={tmp_path / 'store'}", *FEW]
+    planned, store = prepare_plan(overrides, target=target)
+    result = {"files": {name: {"records": 9} for name in ("train", "sft")}}
+    commit_spec(store, planned.spec("tokenize"), {"result.json": json.dumps(result)})
+    assert prepare_plan(overrides, target=target)[0].requested == planned.requested
+    with pytest.raises(ConfigError, match=r"sft\.batch_size"):
+        prepare_plan(overrides, target=Target(only=("sft",)))
+
+
+DATA = Path(__file__).parents[1] / "data"
 SEVEN = ("experiment=mindrlhf_7b", "dataset=arith")
 RL = ("experiment=mindspeed_rl_7b", "dataset=arith")
 
@@ -240,3 +319,109 @@ def test_without_the_engine_its_interpreter_is_not_looked_for(tmp_path):
     assert (
         main(["plan", f"store={tmp_path}", *SEVEN, "engine.python=/no/python", "--until", "tokenize"]) == 10
     )
+
+
+PROGRAMS = {
+    "MindSpeed-RL": "mindspeed_rl/__init__.py",
+    "MindSpeed-LLM": "mindspeed_llm/__init__.py",
+    "mindrlhf": "mindrlhf/trainer/__init__.py",
+    "mindformers": "mindformers/__init__.py",
+    "verl": "verl/trainer/__init__.py",
+}
+"""Program -> a file of its checkouts."""
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("base", "setting", "expected"),
+    [
+        (SEVEN, "engine.mindrlhf_home", "mindrlhf"),
+        ((*SEVEN, "engine.contract=0cd087455"), "engine.mindrlhf_home", "mindrlhf"),
+        (SEVEN, "engine.mindformers_home", "mindformers"),
+        ((*SEVEN, "engine.sft=mindformers"), "mindformers.home", "mindformers"),
+        (("experiment=mindrlhf_one_stage_7b", "dataset=arith"), "engine.mindrlhf_home", "mindrlhf"),
+        (("experiment=mindrlhf_one_stage_7b", "dataset=arith"), "engine.mindformers_home", "mindformers"),
+        (RL, "engine.mindspeed_rl_home", "MindSpeed-RL"),
+        (RL, "engine.mindspeed_llm_home", "MindSpeed-LLM"),
+    ],
+)
+def test_a_checkout_of_another_program_is_refused_by_its_name(
+    tmp_path, base, setting, expected, program, capsys
+):
+    home = tmp_path / "home"
+    (home / PROGRAMS[program]).parent.mkdir(parents=True)
+    (home / PROGRAMS[program]).touch()
+    (home / "convert_ckpt.py").touch()
+    if program == expected == "MindSpeed-LLM":
+        return
+    assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={home}"]) == 2
+    told = capsys.readouterr().err
+    rule = "must be a checkout of" if program == expected else f"is a checkout of {program}, must be one of"
+    assert f"{setting}={home}: {rule}" in told
+
+
+@pytest.mark.parametrize(
+    ("base", "setting", "home", "contract", "code"),
+    [
+        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/e8a8fc1", "0cd087455", 2),
+        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/0cd087455", "e8a8fc1", 2),
+        (SEVEN, "engine.mindrlhf_home", "mindrlhf_standin/0cd087455", "0cd087455", 10),
+        (RL, "engine.mindspeed_rl_home", "mindspeed_rl_standin/head", "667a547", 2),
+        (RL, "engine.mindspeed_rl_home", "mindspeed_rl_standin/head", "05a90d7", 10),
+    ],
+)
+def test_a_contract_must_be_the_checkouts(tmp_path, base, setting, home, contract, code, capsys):
+    given = [f"{setting}={DATA / home}", f"engine.contract={contract}"]
+    assert main(["plan", f"store={tmp_path / 'store'}", *base, *given]) == code
+    told = f"engine.contract={contract}: contradicts {setting}={DATA / home}"
+    assert (told in capsys.readouterr().err) == (code == 2)
+
+
+@pytest.fixture
+def interpreter(tmp_path, monkeypatch):
+    """An interpreter that appends a line to `queries` whenever it is started."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\necho >> {tmp_path / "queries"}\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("base", "setting", "missing"),
+    [
+        (SEVEN, "engine.python", "mindspore"),
+        (("experiment=mindrlhf_one_stage_7b", "dataset=arith"), "engine.python", "mindspore"),
+        (RL, "engine.python", "ray"),
+        ((*SEVEN, "engine.sft=mindformers"), "mindformers.python", "mindspore"),
+    ],
+)
+def test_an_interpreter_without_the_engines_packages_is_refused(tmp_path, base, setting, missing, capsys):
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    assert main(["plan", f"store={tmp_path / 'store'}", *base, f"{setting}={python}"]) == 2
+    assert f"{setting}={python}: has no {missing}" in capsys.readouterr().err
+
+
+def test_an_interpreter_is_queried_once_until_it_changes(tmp_path, interpreter):
+    typed = ["plan", f"store={tmp_path / 'store'}", *SEVEN, f"engine.python={interpreter}"]
+
+    def queries():
+        assert main(typed) == 10
+        return len((tmp_path / "queries").read_text().splitlines())
+
+    assert (queries(), queries()) == (1, 1)
+    os.utime(interpreter, (1, 1))
+    assert (queries(), queries()) == (2, 2)
+
+
+def test_packages_on_the_engines_python_path_count(tmp_path):
+    venv.create(tmp_path / "venv")
+    python = f"engine.python={tmp_path / 'venv' / 'bin' / 'python'}"
+    (tmp_path / "site" / "mindspore-2.7.0.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "mindspore-2.7.0.dist-info" / "METADATA").write_text(
+        "Name: mindspore\nVersion: 2.7.0\n"
+    )
+    path = f"+engine.env.PYTHONPATH={tmp_path / 'site'}"
+    assert main(["plan", f"store={tmp_path / 'store'}", *SEVEN, python]) == 2
+    assert main(["plan", f"store={tmp_path / 'store'}", *SEVEN, python, path]) == 10

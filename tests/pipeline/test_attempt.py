@@ -1,13 +1,14 @@
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
-from pipeline.store import attempt as attempts
-from pipeline.store.attempt import attempt, is_held
+from pipeline.store.attempt import attempt, find_running, is_held
+from pipeline.store.leases import is_locked
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import manifest_of
 
@@ -15,13 +16,13 @@ KEY = Key("grpo", "ab" * 32)
 
 
 def killed(store):
-    """The seat of a process that was killed while it had a checkpoint and half a file."""
+    """The work directory of a process that was killed while it had a checkpoint and half a file."""
     code = (
         "import os, sys; from pathlib import Path\n"
         "from pipeline.store.attempt import attempt; from pipeline.store.store import Key, Store\n"
-        "with attempt(Store(Path(sys.argv[1])), Key('grpo', 'ab' * 32)) as seat:\n"
-        "    (seat.work / 'checkpoint').write_text('step 3')\n"
-        "    (seat.staging / 'half').write_text('half')\n"
+        "with attempt(Store(Path(sys.argv[1])), Key('grpo', 'ab' * 32)) as slot:\n"
+        "    (slot.work / 'checkpoint').write_text('step 3')\n"
+        "    (slot.staging / 'half').write_text('half')\n"
         "    os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", code, str(store.root)], check=False).returncode == -9
@@ -29,30 +30,31 @@ def killed(store):
     return work
 
 
-def elsewhere(work):
-    """The same owner, as another machine would have written it."""
-    (owner,) = work.glob("owner-*")
-    owner.write_text(json.dumps({**json.loads(owner.read_text()), "place": "node7"}))
-    return owner
-
-
 def test_a_dead_attempt_leaves_its_checkpoints_but_no_files(tmp_path):
     store = Store(tmp_path)
     work = killed(store)
-    assert not is_held(work)
-    with attempt(store, KEY) as seat:
-        assert seat.work == work == store.work_dir(KEY)
-        assert list(seat.staging.iterdir()) == []
-        assert (seat.work / "checkpoint").read_text() == "step 3"
-        assert len(list(seat.work.glob("owner-*"))) == 1
+    assert not is_held(work) and find_running(tmp_path, str(KEY)) is None
+    with attempt(store, KEY) as slot:
+        assert slot.work == work == store.work_dir(KEY)
+        assert list(slot.staging.iterdir()) == []
+        assert (slot.work / "checkpoint").read_text() == "step 3"
+        assert is_held(work) and find_running(tmp_path, str(KEY)) == work
+
+
+def test_an_attempt_of_an_earlier_version_is_continued(tmp_path):
+    store = Store(tmp_path)
+    work = killed(store)
+    (work / "owner-4").write_text(json.dumps({"place": "node7", "pid": 1, "started": 1, "beats": 3}))
+    with attempt(store, KEY) as slot:
+        assert slot.work == work and (slot.work / "checkpoint").exists()
 
 
 def test_a_failed_attempt_leaves_the_same(tmp_path):
     store = Store(tmp_path)
-    with pytest.raises(KeyboardInterrupt), attempt(store, KEY) as seat:
-        (seat.work / "checkpoint").write_text("step 3")
+    with pytest.raises(KeyboardInterrupt), attempt(store, KEY) as slot:
+        (slot.work / "checkpoint").write_text("step 3")
         raise KeyboardInterrupt
-    assert not seat.staging.exists() and not is_held(seat.work)
+    assert not slot.staging.exists() and not is_held(slot.work)
     with attempt(store, KEY) as again:
         assert (again.work / "checkpoint").read_text() == "step 3"
 
@@ -62,78 +64,53 @@ def test_two_living_attempts_share_nothing(tmp_path):
     with attempt(store, KEY) as one, attempt(store, KEY) as two:
         assert is_held(one.work) and is_held(two.work)
         assert {one.work, one.logs, one.staging}.isdisjoint({two.work, two.logs, two.staging})
-        for seat in (one, two):
-            (seat.staging / "result.json").write_text("content")
+        for slot in (one, two):
+            (slot.staging / "result.json").write_text("content")
         store.commit(two.staging, manifest_of(KEY))
         two.done()
         assert (one.staging / "result.json").read_text() == "content"
-        store.commit(one.staging, manifest_of(KEY))  # loses, and finds the other's whole
+        store.commit(one.staging, manifest_of(KEY))  # loses, and finds the other's artifact
         one.done()
     assert store.problem(KEY, deep=True) is None
     assert list((tmp_path / ".work").iterdir()) == []
 
 
-def _sit(root, barrier, seats):
+def _hold(root, barrier, slots):
     barrier.wait()
-    with attempt(Store(root), KEY) as seat:
-        seats.put(seat.work.name)
+    with attempt(Store(root), KEY) as slot:
+        slots.put(slot.work.name)
         barrier.wait()
 
 
-def test_heirs_of_one_dead_attempt_do_not_share_its_seat(tmp_path):
+def test_successors_of_one_dead_attempt_do_not_share_its_slot(tmp_path):
     killed(Store(tmp_path))
     context = multiprocessing.get_context("spawn")
-    barrier, seats = context.Barrier(6), context.Queue()
-    heirs = [context.Process(target=_sit, args=(tmp_path, barrier, seats)) for _ in range(6)]
-    for heir in heirs:
-        heir.start()
-    taken = sorted(seats.get(timeout=60) for _ in heirs)
-    for heir in heirs:
-        heir.join()
-    assert taken == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 6))]
+    barrier, slots = context.Barrier(4), context.Queue()
+    successors = [context.Process(target=_hold, args=(tmp_path, barrier, slots)) for _ in range(4)]
+    for successor in successors:
+        successor.start()
+    taken = sorted(slots.get(timeout=60) for _ in successors)
+    for successor in successors:
+        successor.join()
+    assert taken == [KEY.flat, *(f"{KEY.flat}+{number}" for number in range(1, 4))]
 
 
-def test_a_number_that_another_process_has_now_is_not_its_owner(tmp_path):
-    work = killed(Store(tmp_path))
-    (owner,) = work.glob("owner-*")
-    owner.write_text(json.dumps({**json.loads(owner.read_text()), "pid": os.getpid()}))
-    assert not is_held(work)
-
-
-def test_an_owner_elsewhere_is_alive_while_it_beats(tmp_path, monkeypatch):
-    owner = elsewhere(killed(Store(tmp_path)))
-    monkeypatch.setattr(attempts, "WATCH_S", 4.0)
-
-    def beat(seconds):
-        owner.write_text(json.dumps({**json.loads(owner.read_text()), "beats": 1}))
-
-    monkeypatch.setattr(attempts.time, "sleep", beat)
-    assert is_held(owner.parent)
-
-
-def test_an_owner_elsewhere_that_beats_no_more_is_dead(tmp_path, monkeypatch):
+def test_looking_at_a_slot_does_not_make_an_attempt_lose_its_checkpoints(tmp_path):
     store = Store(tmp_path)
-    work = elsewhere(killed(store)).parent
-    monkeypatch.setattr(attempts, "WATCH_S", 0.01)
-    with attempt(store, KEY) as seat:
-        assert seat.work == work
+    work, ended = killed(store), threading.Event()
+    lock = tmp_path / ".locks" / f"{KEY.flat}.attempt.lock"
 
+    def look():
+        while not ended.is_set():
+            is_locked(lock)
+            time.sleep(0.001)
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}"])
-def test_an_owner_that_was_cut_short_is_dead(tmp_path, monkeypatch, content):
-    work = killed(Store(tmp_path))
-    next(work.glob("owner-*")).write_text(content)
-    monkeypatch.setattr(attempts, "WATCH_S", 0.01)
-    assert not is_held(work)
-
-
-def test_a_beat_is_written_no_more_often_than_needed(tmp_path, monkeypatch):
-    with attempt(Store(tmp_path), KEY) as seat:
-        (owner,) = seat.work.glob("owner-*")
-        seat.beat()
-        first = owner.read_text()
-        seat.beat()
-        assert owner.read_text() == first
-        monkeypatch.setattr(attempts, "BEAT_S", 0.0)
-        seat.beat()
-        assert owner.read_text() != first
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(20):
+            with attempt(store, KEY) as slot:
+                assert slot.work == work
+    finally:
+        ended.set()
+        watcher.join()

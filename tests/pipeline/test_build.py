@@ -106,7 +106,7 @@ def test_an_artifact_without_its_result_is_found_and_built_again(data, monkeypat
     """Committed by an earlier version, which looked at the exit code alone."""
     spec, store = planned(data)
     with monkeypatch.context() as careless:
-        careless.setattr("pipeline.store.store.lacking", lambda *found: None)
+        careless.setattr("pipeline.store.store.missing_file", lambda *found: None)
         with attempt(store, spec.key) as seat:
             (seat.staging / "train.jsonl").write_text(ROW)
             store.commit(seat.staging, manifest_of(spec.key, config=dict(spec.config)))

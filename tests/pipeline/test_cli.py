@@ -268,7 +268,7 @@ def test_tokenize_makes_instructions_of_a_json_array(tmp_path, capsys):
     assert (card["rows_in"], card["rows_out"]) == (2, 1)
     assert check_pair(tmp_path / "out" / "rows.mindrecord") == 1
     assert main(["tokenize", *paths, "--sft", "tokenize=alpaca"]) == 2
-    assert "--sft: is for questions" in capsys.readouterr().err
+    assert "--sft: requires tokenize.kind=grpo" in capsys.readouterr().err
 
 
 def test_overrides_may_follow_an_option(tmp_path, capsys):

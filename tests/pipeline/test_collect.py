@@ -6,8 +6,8 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import StoreError
+from pipeline.store import checksum, history, leases, rehearsals
 from pipeline.store import collect as module
-from pipeline.store import history, leases, rehearsals, witness
 from pipeline.store.attempt import attempt
 from pipeline.store.collect import collect
 from pipeline.store.store import Key, Store
@@ -127,7 +127,7 @@ def test_a_history_that_lost_lines_removes_nothing(tmp_path, damage, later):
 def test_in_a_store_of_old_too_nothing_goes_that_no_line_tells_of(tmp_path, capsys):
     store = Store(tmp_path)
     lost, old, new = (run(store, name, "fetch", "grpo") for name in ("lost", "old", "new"))
-    (tmp_path / witness.FILE).unlink()  # which older versions did not write
+    (tmp_path / checksum.FILE).unlink()  # which older versions did not write
     rewrite(store, slice(1, None))
     for place in (".work", ".logs"):
         (tmp_path / place / f"grpo-{lost['grpo'].name}").mkdir(parents=True, exist_ok=True)
@@ -168,8 +168,8 @@ def test_a_living_lease_wins_over_a_history_that_does_not_know_it(tmp_path):
     assert not exists(path)
 
 
-def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path):
-    """On some NFS mounts locks are nobody's; the run seems dead, and its attempt shows life."""
+def test_a_living_attempt_wins_where_no_run_has_a_lease(tmp_path):
+    """An attempt holds a lock of its own: its artifacts stay even if no run has a lease."""
     store = Store(tmp_path)
     made = run(store, "building", "fetch")
     key = Key("grpo", "b" * 64)
@@ -184,7 +184,7 @@ def test_a_living_seat_wins_where_the_lease_does_not_hold(tmp_path):
         assert exists(made) and seat.staging.exists()
         assert (seat.work / "checkpoint").exists() and (seat.logs / "log").exists()
         rewrite(store, slice(1))
-        (tmp_path / witness.FILE).unlink()
+        (tmp_path / checksum.FILE).unlink()
         with pytest.raises(StoreError, match=f"does not know who builds {key.flat}"):
             collect(store, keep=0, delete=True)
     assert exists(made)
@@ -237,7 +237,7 @@ def test_what_rehearsals_left_goes_but_not_from_under_one(tmp_path):
         (place / "scratch").mkdir(parents=True)
         (place / "scratch" / "log").write_text("x" * 1000)
         (place / rehearsals.REPORT).write_text("{}")
-    with rehearsals.alone(living):
+    with rehearsals.exclusive(living):
         assert [(item.path, item.kind) for item in collect(store, keep=1, delete=True)] == [
             (left / "scratch", "rehearsal")
         ]

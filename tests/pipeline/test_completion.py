@@ -65,5 +65,5 @@ def test_each_shell_gets_code_that_it_can_read(shell, capsys):
 def test_every_completer_is_of_an_option_that_there_is():
     parser = make_parser()
     text = "".join(command.format_help() for command in parser._subparsers._group_actions[0].choices.values())  # type: ignore
-    for option in ("--until", "--only", "--force", "--again", "--explain", "--pin", "STAGE", "RUN"):
+    for option in ("--until", "--only", "--force", "--explain", "--pin", "STAGE", "RUN"):
         assert option in text

@@ -1,6 +1,6 @@
 import pytest
 
-from pipeline.config.load import load, without_places
+from pipeline.config.load import load, without_locations
 from pipeline.errors import ConfigError
 
 
@@ -72,7 +72,7 @@ def test_generate_and_reference_follow_from_train():
         (["model.path=x"], "model.path=x: must be a Hugging Face directory with a config.json"),
         (["fetch.endpoint=http://u:p@h"], "fetch.endpoint=…@h: must not hold a user or password"),
         (["engine.device_target=TPU"], "engine.device_target=TPU: must be one of CPU, Ascend, GPU"),
-        (["engine.name=ppo"], "engine.name=ppo: must be one of local, mindrlhf"),
+        (["engine.name=ppo"], "engine.name=ppo: is the label of the chosen engine"),
         (["launcher.master_port=80"], "launcher.master_port=80: must be at least 1024"),
     ],
 )
@@ -127,5 +127,5 @@ def test_a_published_command_has_no_places_of_a_machine():
         "mindformers.env.TOKEN=secret", "model.path=/home/me/model", "dataset.path=/home/me/rows",
         "fetch.retries=3",
     ]  # fmt: skip
-    assert without_places([*private, *told], "mindrlhf") == told
-    assert without_places(private, "") == []
+    assert without_locations([*private, *told], "mindrlhf") == told
+    assert without_locations(private, "") == []

@@ -1,6 +1,7 @@
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pipeline.fingerprint
 from pipeline.config.load import Config, load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
+from pipeline.plan import graph
 from pipeline.plan.graph import plan
 from stages.base.identity import identity
 from tests.pipeline.stage_digests import LEARNING_RATE, WEIGHTS
@@ -25,6 +27,38 @@ def test_artifacts_of_stores_in_use_are_found(line):
     recipe = () if "experiment" in line else ("train.steps=40", f"train.learning_rate={LEARNING_RATE}")
     specs = plan(load(["sft.stop_accuracy=0.5", *recipe, *line.split(), *tiny]), lambda path: "x").specs
     assert {spec.name: spec.key.fingerprint[:16] for spec in specs} == GOLDEN[line]
+
+
+FALLING = ("train.num_iterations=2", "train.schedule=linear")
+CORRECTED = {
+    "": False,
+    "train.num_iterations=2 train.schedule=constant": False,
+    " ".join(FALLING): True,
+    "rollout.num_generations=4": False,
+    "rollout.num_generations=10": True,
+    "rollout.min_tokens=2 rollout.repetition_penalty=1.2": False,
+    "train.validate_every=4": False,
+    "train.validate_every=4 rollout.min_tokens=2": True,
+    "train.validate_every=4 rollout.repetition_penalty=1.2": True,
+    "engine=mindrlhf model=qwen2_5_7b model.path=/nowhere layout=dp1_mp4_pp2": False,
+    "engine=mindrlhf model=qwen2_5_7b model.path=/nowhere layout=dp1_mp4_pp2 " + " ".join(FALLING): True,
+    "experiment=mindspeed_rl_7b model.path=/nowhere dataset.path=/nowhere": False,
+    "experiment=mindspeed_rl_7b model.path=/nowhere dataset.path=/nowhere train.warmup_steps=3": True,
+}
+"""Overrides -> whether earlier versions trained such a configuration wrongly."""
+
+
+@pytest.mark.parametrize("line", CORRECTED, ids=lambda line: line or "defaults")
+def test_only_artifacts_that_were_wrong_are_computed_again(line, monkeypatch):
+    config = load(line.split())
+    now = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
+    without = graph.stages(config)
+    monkeypatch.setattr(
+        graph, "stages", lambda config: tuple(replace(one, corrections=()) for one in without)
+    )
+    before = {spec.name: spec.key for spec in plan(config, lambda path: "x").specs}
+    changed = {name for name in now if now[name] != before[name]}
+    assert changed == ({"grpo", "evaluate", "export", "report"} if CORRECTED[line] else set())
 
 
 def test_every_value_counts_but_those_that_say_they_do_not():

@@ -73,3 +73,53 @@ def test_the_plan_tells_it(tmp_path, capsys):
     assert main(["plan", "--json", "train.steps=3", f"store={tmp_path}"]) == 10
     told = "train.warmup_steps=5 gives way to train.steps=3: 3 is taken"
     assert told in json.loads(capsys.readouterr().out)["notes"]
+
+
+def dataset_at(directory, *splits):
+    for split in splits:
+        rows = [json.dumps({"question": f"{i}?", "answer": f"#### {i}"}) for i in range(40)]
+        (directory / f"{split}.jsonl").write_text("\n".join(rows))
+    return directory
+
+
+def test_a_path_alone_is_the_dataset(tmp_path):
+    at = dataset_at(tmp_path, "train", "test")
+    for path in (at, at / "train.jsonl"):
+        config, notes = load_noted([f"dataset.path={path}"])
+        dataset = config.dataset
+        assert (dataset.source, dataset.name, dataset.arith) == ("local", "local", None)
+        assert (dataset.train_rows, dataset.test_rows) == (None, None)
+        assert notes[0].startswith(f"dataset.source=builtin gives way to dataset.path={path}")
+    assert load([f"dataset.path={at}", "dataset.train_rows=35", "sft.batch_size=8"]).dataset.train_rows == 35
+
+
+def test_a_file_alone_gives_up_test_rows(tmp_path):
+    at = dataset_at(tmp_path, "train") / "train.jsonl"
+    assert load([f"dataset.path={at}"]).dataset.test_rows == 1024
+    assert load([f"dataset.path={at}", "dataset.test_rows=5"]).dataset.test_rows == 5
+    assert load([f"dataset.path={at}", f"dataset.test_path={at}"]).dataset.test_rows is None
+
+
+def test_files_at_a_hub_or_url_are_the_dataset():
+    files = "dataset.files={train: {name: %s, sha256: null}, test: null}"
+    hub = load(["dataset.hub={id: me/mine, revision: v1}", files % "x.jsonl"]).dataset
+    assert (hub.source, hub.name) == ("modelscope", "custom")
+    assert load([files % "'https://example.org/x.jsonl'"]).dataset.source == "url"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "dataset.source=builtin dataset.path=/data",
+        "dataset.source=url dataset.path=/data",
+        "dataset=arith dataset.path=/data",
+        "dataset.path=/data dataset.arith.min_addends=3",
+        "dataset=gsm8k dataset.source=url dataset.path=/data",
+        "dataset=arith dataset.hub={id:a/b,revision:v1}",
+        "dataset.test_path=/data/test.jsonl",
+        "model=tiny model.path=/model",
+    ],
+)
+def test_sources_that_contradict_each_other_are_refused(typed):
+    with pytest.raises(ConfigError, match=r"is ignored when|is required"):
+        load(typed.split())

@@ -6,11 +6,10 @@ import pytest
 from pipeline.config.load import load
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.plan import graph
 from pipeline.plan.graph import plan
 from pipeline.plan.process import disk_shortage
-from pipeline.run.run import prepare_plan
 from pipeline.store.store import Store
+from stages.catalog import GRPO
 
 CHAIN = ["fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft", "grpo"]
 CHAIN += ["evaluate", "export", "report"]
@@ -192,24 +191,10 @@ def test_own_examples_for_sft_rerun_tokenize_and_what_follows(tmp_path):
 def test_a_change_of_the_local_trainer_reruns_no_outside_program(monkeypatch):
     runs = {"mindrlhf": ("engine=mindrlhf", "layout=dp1_mp2_pp1"), "local": ("layout=dp1_mp2_pp1",)}
     before = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
-    monkeypatch.setitem(graph.VERSIONS, "grpo", 1000)
+    monkeypatch.setattr("stages.grpo.engine.GRPO", replace(GRPO, version=1000))
     after = {name: {spec.name: spec.key for spec in planned(*run).specs} for name, run in runs.items()}
     assert after["mindrlhf"] == before["mindrlhf"]
     assert after["local"]["grpo"] != before["local"]["grpo"]
-
-
-def test_names_are_labels(tmp_path):
-    """Another name reruns nothing, and the fingerprints of stores in use are those without one."""
-    store = f"store={tmp_path}"
-    usual, _ = prepare_plan([store])
-    assert [spec.key for spec in usual.specs] == [spec.key for spec in planned().specs]
-    for labels in (["model.name=mine"], ["dataset.name=ours"], ["model.name=mine", "++dataset.name=ours"]):
-        named, _ = prepare_plan([store, *labels])
-        assert [spec.key for spec in named.specs] == [spec.key for spec in usual.specs]
-        assert "mine" in (named.config.model.name, *labels) or "ours" in named.config.dataset.name
-    other, _ = prepare_plan([store, "model.name=mine", "model.hidden_size=64"])
-    alone, _ = prepare_plan([store, "model.hidden_size=64"])
-    assert [spec.key for spec in other.specs] == [spec.key for spec in alone.specs]
 
 
 def test_a_small_shortage_of_disk_is_told_in_its_own_unit(tmp_path, monkeypatch):

@@ -59,7 +59,7 @@ def test_a_line_cut_short_by_a_crash_costs_that_line_only(tmp_path):
         file.write('{"run": "one", "event": "fini')
     start(tmp_path, "two")
     assert list(history.runs(tmp_path)) == ["one", "two"]
-    assert history.doubt(tmp_path, history.runs(tmp_path)) is None
+    assert history.find_gap(tmp_path, history.runs(tmp_path)) is None
 
 
 def test_a_run_is_found_by_id_beginning_name_and_last(tmp_path):
@@ -119,7 +119,6 @@ def commands(store, *runs):
     lines = [["runs"], ["runs", "--json"], ["gc"], ["show", "last"], ["watch", "--once"], ["report"]]
     lines += [[word, run] for run in runs for word in ("show", "report", "export", "serve-check")]
     lines += [[word, run, "--json"] for run in runs for word in ("show", "watch")]
-    lines += [["config", "--again", run] for run in runs]
     lines += [["logs", run] for run in runs] + [["diff", run, "last", "--json"] for run in runs]
     lines += [["diff", run, "last"] for run in runs] + [["watch", run, "--once"] for run in runs]
     assert live.overview(store)

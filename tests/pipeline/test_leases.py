@@ -21,11 +21,11 @@ def file(tmp_path):
 
 def test_a_lock_is_had_once_also_beside_earlier_versions(file):
     with leases.locked(file, file.parent):
-        with pytest.raises(leases.Taken):
+        with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
         with pytest.raises(Timeout):
             FileLock(file).acquire(timeout=0)
-    with FileLock(file), pytest.raises(leases.Taken):
+    with FileLock(file), pytest.raises(leases.AlreadyLocked):
         leases.locked(file, file.parent, wait=False)
     with leases.locked(file, file.parent, wait=False):
         pass
@@ -56,7 +56,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_taken_anew(file):
     file.unlink()
     removed.release()
     waiter.join()
-    with pytest.raises(leases.Taken):
+    with pytest.raises(leases.AlreadyLocked):
         leases.locked(file, file.parent, wait=False)
     del got[:]
     with leases.locked(file, file.parent, wait=False):
@@ -89,7 +89,7 @@ def test_without_flock_the_file_itself_is_the_lock(file, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", none)
     with leases.locked(file, file.parent):
         assert file.exists()
-        with pytest.raises(leases.Taken):
+        with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
     with leases.locked(file, file.parent, wait=False):
         pass
@@ -115,7 +115,7 @@ def test_a_lock_is_given_back_though_a_forked_process_has_its_file_open(file):
             held.__del__()  # as at the end of a process
             os._exit(0)
         os.waitpid(second, 0)
-        with pytest.raises(leases.Taken):
+        with pytest.raises(leases.AlreadyLocked):
             leases.locked(file, file.parent, wait=False)
     os.close(theirs)
     os.waitpid(child, 0)

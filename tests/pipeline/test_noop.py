@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pipeline.plan.target import WHOLE
+from pipeline.plan.target import ALL_STAGES
 from pipeline.run.run import begin, prepare_plan
 from pipeline.store import history
 from tests.pipeline.artifacts import commit_spec
@@ -51,7 +51,7 @@ def test_it_loads_what_it_needs_and_tells_what_luigi_would(store):
 
 
 def test_what_goes_away_after_it_was_planned_is_missed(store):
-    run = begin([f"store={store.root}"], None, WHOLE)
+    run = begin([f"store={store.root}"], None, ALL_STAGES)
     assert run.is_done()
     store.quarantine(run.plan.spec("split").key)
     assert not run.is_done()

@@ -78,9 +78,9 @@ def test_a_webhook_that_refuses_is_a_warning(hook, monkeypatch, capsys):
     hook.status = 403
     for address, said in ((hook.url, "HTTP status 403"), (f"http://127.0.0.1:9/{SECRET}", "ConnectionError")):
         monkeypatch.setattr(notify, "_address", address)
-        notify.tell("run", "x", "failed")
+        notify.notify("run", "x", "failed")
         told = capsys.readouterr().err
-        assert f"was not told: {said}" in told and SECRET not in told
+        assert f"was not notified: {said}" in told and SECRET not in told
 
 
 def test_the_body_may_be_shaped(monkeypatch):

@@ -12,7 +12,7 @@ OVERRIDES = [
     "train.beta=0", "train.beta=0.0", "train.beta=-0.0", "train.beta=1", "train.beta=true",
     "train.learning_rate=1e-5", "train.steps=3", "train.steps=${seed}", "train.keep_best=true",
     "rollout.max_tokens=5", "rollout.max_tokens=7", "evaluate.k=8", "evaluate.num_samples=2",
-    "dataset.train_rows=40", "dataset.arith.min_addends=6", "dataset.name=mine", "model.name=tiny",
+    "dataset.train_rows=40", "dataset.arith.min_addends=6", "model.name=tiny",
     "model.name=mine", "model.hidden_size=65", "sft.enabled=false", "tokenize.compat=mindrlhf",
     "reward.functions=[accuracy],reward.weights=[1]", "reward.functions=[accuracy],reward.weights=[1.0]",
     "cards=1", "cards=4", "layout=dp1_mp1_pp1", "layout=dp1_mp3_pp1", "layout.train.model_parallel=1",

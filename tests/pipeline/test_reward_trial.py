@@ -45,7 +45,7 @@ def test_one_that_works_is_tried_once(place, monkeypatch, capsys):
     assert tried(place, source)
     assert "fails for a completion without any text: ZeroDivisionError" in capsys.readouterr().err
     runs: list[object] = []
-    monkeypatch.setattr(reward_trial, "_tried", lambda *given: runs.append(given) or [])
+    monkeypatch.setattr(reward_trial, "_score_samples", lambda *given: runs.append(given) or [])
     assert tried(place, source) and not runs
     assert tried(place, source + " + 0.0") and len(runs) == 1
     assert tried(place, source, "seed=1") and len(runs) == 2
@@ -62,5 +62,5 @@ def test_a_dataset_that_is_not_fetched_yet_is_waited_for(place):
 
 
 def test_built_in_rewards_start_no_process(place, monkeypatch):
-    monkeypatch.setattr(reward_trial, "_tried", None)
+    monkeypatch.setattr(reward_trial, "_score_samples", None)
     assert try_rewards(*prepare_plan([f"store={place / 'store'}"]))

@@ -1,18 +1,25 @@
 import csv
 import io
 import json
+import os
+import resource
 import signal
+import time
+from pathlib import Path
 
+import luigi
 import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
 from hydra_plugins.grpoflow.luigi_launcher import LuigiLauncher
+from launch.errors import EnvironmentProblem
+from pipeline import tasks
 from pipeline.cli import main
 from pipeline.run import build, signals
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
-from pipeline.sweep.build import Asked, Sweep
+from pipeline.sweep.build import Sweep, SweepOptions, replace_file
 from pipeline.sweep.points import Point, describe, show, table, varied
 
 POINTS = [
@@ -43,7 +50,7 @@ def test_the_best_is_shown_first():
     assert text.index("0.700") < text.index("0.500") < text.index("stage grpo failed")
 
 
-PLAN = Asked(plan_only=True)
+PLAN = SweepOptions(plan_only=True)
 
 
 def test_the_same_command_is_the_same_sweep():
@@ -170,7 +177,7 @@ def test_what_failed_is_told_by_the_run(bad_data, place, capsys):
 
 def settled(tmp_path, event):
     """Two points of a sweep whose first was building fetch when `event` came."""
-    sweep = Sweep(["seed=0,1"], Asked())
+    sweep = Sweep(["seed=0,1"], SweepOptions())
     points = [Point(number, [f"store={tmp_path}", f"seed={number}"]) for number in (0, 1)]
     plans = {point.number: plan for point in points if (plan := sweep._planned(point)) is not None}
     for point in points:
@@ -225,7 +232,92 @@ def test_a_warning_is_told_once_with_the_points_that_it_is_true_of(tmp_path, pla
     main(["plan", *lists[1]])
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
     assert told
-    Sweep(["x"], Asked(plan_only=plan_only)).run(lists)
+    Sweep(["x"], SweepOptions(plan_only=plan_only)).run(lists)
     errors = capsys.readouterr().err
     text = told[0].removeprefix("warning: ").split("\n")[0][:60]
     assert errors.count(text) == 1 and f"warning: points 1, 2: {text}" in errors
+
+
+def test_a_point_that_cannot_begin_is_left_out_and_stops_no_other(place, monkeypatch, capsys):
+    begun = []
+
+    class Refusing(Run):
+        def __init__(self, plan, *more):
+            if plan.config.seed == 1:
+                raise EnvironmentProblem("no such package")
+            super().__init__(plan, *more)
+            begun.append(self)
+
+    monkeypatch.setattr("pipeline.sweep.build.Run", Refusing)
+    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    assert main(["sweep", "store=s", "seed=0,1,2"]) == 1  # nothing was built of the others either
+    (written,) = place.glob("s/sweeps/*/sweep.json")
+    points = json.loads(written.read_text())["points"]
+    assert [point["state"] for point in points] == ["pending", "invalid", "pending"]
+    assert points[1]["message"] == "no such package" and len(begun) == 2
+    assert "left out seed=1: no such package" in capsys.readouterr().err
+
+
+def test_hundreds_of_points_need_few_files_and_their_runs_have_ids_of_their_own(place, monkeypatch):
+    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    plans = {}
+    first, store = prepare_plan(["store=s"])
+    sweep = Sweep(["x"], SweepOptions())
+    sweep._store = store
+    points = [Point(number, ["store=s", f"seed={number}"]) for number in range(300)]
+    plans = dict.fromkeys(range(300), first)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+    try:
+        sweep._build(points, plans)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert {point.message for point in points} == {""}
+    assert len(history.runs(place / "s")) == 300
+    assert {run.state for run in history.runs(place / "s").values()} == {"running"}
+
+
+def test_ids_of_runs_differ_though_they_begin_in_one_second(monkeypatch):
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-000000")
+    assert len({history.new_run_id() for _ in range(5000)}) == 5000
+
+
+def test_equal_sweeps_do_not_write_the_same_temporary_file(place, monkeypatch):
+    names = set()
+    real = Path.replace
+
+    def replace(file, target):
+        names.add(file.name)
+        return real(file, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    for _ in range(2):
+        replace_file(place / "sweep.json", "{}")
+    assert len(names) == 2 and [file.name for file in place.iterdir()] == ["sweep.json"]
+
+
+SECRET_URL = "https://host/rows.jsonl?sig=SECRET"
+
+
+def test_no_secret_of_a_point_is_stored_or_shown(place, monkeypatch, capsys):
+    """Refused by its plan, by its run, or not at all."""
+    overrides = ["store=s", "+engine.env.PROXY='http://me:SECRET@proxy'", "engine=mindrlhf", "seed=0,1"]
+    monkeypatch.setattr(luigi, "build", lambda *_, **__: None)
+    for typed in ([f"reward.functions=[{SECRET_URL}]", "store=s", "seed=0,1"], overrides):
+        for options in ([], ["--plan"], ["--plan", "--json"]):
+            main(["sweep", *options, *typed])
+    run = Run(*prepare_plan(["store=s", "report.title='s3://KEY:SEC/RET-SECRET@b/y'"]),
+              ["store=s", "report.title='s3://KEY:SEC/RET-SECRET@b/y'"])  # fmt: skip
+    run._report_failure("fetch", "cannot read https://user:SECRET@host/x")
+    for words in (["runs"], ["runs", "--json"], ["show", "last"], ["show", "last", "--json"]):
+        main([*words, "store=s"])
+    monkeypatch.setattr(tasks, "_runs", {})  # runs of the sweeps above, as in another process
+    main(["run", "remote=s3://KEY:SEC/RET-SECRET@b/y"])
+    main(["run", f"no.such.key={SECRET_URL}"])
+    shown = capsys.readouterr()
+    assert "SECRET" not in shown.out
+    assert "SECRET" not in shown.err
+    files = [file for file in place.rglob("*") if file.is_file()]
+    assert {file.name for file in files} >= {"runs.jsonl"}
+    assert [str(file) for file in files if b"SECRET" in file.read_bytes()] == []

@@ -1,7 +1,6 @@
-"""A part of the graph, stages anew, and artifacts brought along."""
+"""Tests of --until, --only and --force."""
 
 import json
-from dataclasses import replace
 
 import luigi
 import pytest
@@ -9,13 +8,12 @@ import pytest
 from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StageFailed
-from pipeline.plan.graph import anew
 from pipeline.plan.target import Target
 from pipeline.run import build as building
 from pipeline.run import run as running
 from pipeline.run.run import Run, prepare_plan
-from pipeline.store import collect, history
-from pipeline.store.store import Key, Store
+from pipeline.store import history
+from pipeline.store.store import Store
 from stages.base.graph import Stage
 from tests.pipeline.artifacts import commit_spec
 
@@ -33,13 +31,13 @@ GRAPH = [
 def fresh(monkeypatch):
     """As in a process of their own; called, once more."""
 
-    def anew():
+    def renew():
         monkeypatch.setattr(tasks, "_runs", {})
         luigi.task_register.Register.clear_instance_cache()
-        running._next.cache_clear()
+        running._replaced.cache_clear()
 
-    anew()
-    return anew
+    renew()
+    return renew
 
 
 @pytest.mark.parametrize(
@@ -53,7 +51,7 @@ def fresh(monkeypatch):
     ],
 )
 def test_until_follows_the_order_and_only_the_inputs(target, asked):
-    assert target.asked(GRAPH) == set(asked.split())
+    assert target.requested(GRAPH) == set(asked.split())
 
 
 @pytest.mark.parametrize(
@@ -71,7 +69,7 @@ def test_until_follows_the_order_and_only_the_inputs(target, asked):
 )
 def test_what_cannot_be_built_is_refused_with_the_reason(target, told):
     with pytest.raises(ConfigError) as error:
-        target.asked(GRAPH)
+        target.requested(GRAPH)
     assert str(error.value.problems[0]).startswith(told)
 
 
@@ -108,18 +106,18 @@ def test_a_plan_has_only_what_is_asked_for(tmp_path, capsys):
     assert "grpo starts from split's weights; choose another stage: split" in capsys.readouterr().err
 
 
-def test_forced_stages_and_what_reads_them_get_another_place_and_nothing_else_does(tmp_path, capsys):
+def test_plan_shows_forced_stages_and_everything_downstream_as_rebuilt(tmp_path, capsys):
     store = Store(tmp_path)
     made(store)
-    found = rows(capsys, "--force", "grpo", f"store={tmp_path}")
-    assert found["grpo"] == ("RUN", "built anew (--force)")
-    assert found["evaluate"] == ("RUN", "input changed: after")
-    cached = {name for name, (state, _) in found.items() if state == "CACHED"}
+    shown = rows(capsys, "--force", "grpo", f"store={tmp_path}")
+    rebuilt = {name for name, row in shown.items() if row == ("RUN", "rebuilt (--force)")}
+    assert rebuilt == {"grpo", "evaluate", "export", "report"}
+    cached = {name for name, (state, _) in shown.items() if state == "CACHED"}
     assert cached == {"fetch", "fetch_dataset", "convert", "tokenize", "strategy", "split", "sft"}
-    assert main(["plan", f"store={tmp_path}"]) == 0  # nothing was built anew yet
+    assert main(["plan", f"store={tmp_path}"]) == 0  # planning rebuilds nothing
 
 
-def test_what_the_store_lacks_is_forced_under_its_own_name(tmp_path):
+def test_force_keeps_fingerprints(tmp_path):
     forced, usual = (
         prepare_plan([f"store={tmp_path}"], target=target)[0] for target in (Target(force=("split",)), None)
     )
@@ -130,21 +128,20 @@ def run(tmp_path, *arguments):
     return main(["run", *arguments, f"store={tmp_path}"])
 
 
-def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(tmp_path, capsys, fresh):
+def test_a_rebuilt_artifact_replaces_the_earlier_one_which_moves_to_quarantine(tmp_path, capsys, fresh):
     assert run(tmp_path, "--only", "strategy") == 0
     (first,) = history.runs(tmp_path).values()
-    place = tmp_path / first.artifact("strategy")
-    assert capsys.readouterr().out.endswith(f"\ndone run={first.id} strategy={place}\n")
-    assert (first.state, first.target, list(first.artifacts)) == ("finished", "--only strategy", ["strategy"])
+    artifact = tmp_path / first.artifact("strategy")
+    assert capsys.readouterr().out.endswith(f"\ndone run={first.id} strategy={artifact}\n")
+    manifest = (artifact / "manifest.json").read_bytes()
     fresh()
     assert run(tmp_path, "--only", "strategy", "--force", "strategy") == 0
     second = history.find(tmp_path, "last")
-    assert second.artifact("strategy") != first.artifact("strategy")
-    planned, store = prepare_plan([f"store={tmp_path}"])
-    assert str(planned.spec("strategy").key) == second.artifact("strategy")
-    for artifact in (first, second):
-        assert (tmp_path / artifact.artifact("strategy") / "manifest.json").exists()
-    assert {item.path.name for item in collect.collect(store, keep=1, delete=False)} >= {place.name}
+    assert second.artifact("strategy") == first.artifact("strategy")
+    assert (artifact / "manifest.json").read_bytes() != manifest
+    (moved,) = (tmp_path / ".quarantine").iterdir()
+    assert (moved / "manifest.json").read_bytes() == manifest
+    assert main(["plan", "--only", "strategy", f"store={tmp_path}"]) == 0
     capsys.readouterr()
     assert main(["runs", f"store={tmp_path}"]) == 0
     assert capsys.readouterr().out.count("--only strategy --force strategy") == 1
@@ -152,7 +149,9 @@ def test_built_anew_it_counts_for_later_runs_and_the_earlier_one_stays(tmp_path,
     assert "\noptions    --only strategy --force strategy\n" in capsys.readouterr().out
 
 
-def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(tmp_path, monkeypatch, capsys):
+def test_a_failure_after_a_rebuilt_stage_names_the_stages_to_continue_with(
+    tmp_path, monkeypatch, capsys, fresh
+):
     store, overrides, target = Store(tmp_path), [f"store={tmp_path}"], Target(force=("strategy",))
 
     def fails(spec, *_, **__):
@@ -165,14 +164,22 @@ def test_what_fails_after_a_forced_stage_says_that_this_one_is_done(tmp_path, mo
     run = Run(planned, store, overrides)
     with pytest.raises(StageFailed):
         run.build("strategy")
-    assert "without --force" not in capsys.readouterr().err
+    assert "continue with" not in capsys.readouterr().err
+    store.quarantine(planned.spec("strategy").key)
     commit_spec(store, planned.spec("strategy"), {"file": "x"})
     with pytest.raises(StageFailed):
         run.build("split")
-    assert "note: strategy: built anew, and counts; go on without --force\n" in capsys.readouterr().err
+    assert "note: strategy was rebuilt; continue with --force split\n" in capsys.readouterr().err
 
 
-def test_an_attempt_anew_that_fails_loses_nothing(tmp_path, monkeypatch):
+def test_stages_that_a_rebuild_leaves_out_are_named(tmp_path, capsys, fresh):
+    made(Store(tmp_path))
+    assert run(tmp_path, "--only", "strategy", "--force", "strategy") == 0
+    note = "note: split, sft, grpo, evaluate, export, report: built from the replaced artifact of strategy"
+    assert f"{note}; rebuild with --force split\n" in capsys.readouterr().err
+
+
+def test_a_rebuild_that_fails_loses_nothing(tmp_path, monkeypatch, fresh):
     store, overrides = Store(tmp_path), [f"store={tmp_path}"]
     made(store)
     before, _ = prepare_plan(overrides)
@@ -189,99 +196,23 @@ def test_an_attempt_anew_that_fails_loses_nothing(tmp_path, monkeypatch):
     assert after.specs == before.specs and all(store.problem(spec.key) is None for spec in after.specs)
 
 
-def test_two_that_force_the_same_share_one_attempt_and_the_next_one_makes_another(tmp_path, fresh):
+def test_two_runs_that_force_the_same_stage_rebuild_it_once(tmp_path, fresh):
     store, target = Store(tmp_path), Target(force=("split",))
     made(store)
-    places = []
-    for done in (False, True, False):
-        fresh()  # another process
-        planned, _ = prepare_plan([f"store={tmp_path}"], target=target)
-        places.append(planned.spec("split").key)
-        if done:
-            made(store, target=target)
-            Run(planned, store, [])
-    assert places[0] == places[1] != places[2]
-
-
-def test_an_artifact_is_brought_along(tmp_path, capsys, fresh):
-    there, here = Store(tmp_path / "there"), tmp_path / "here"
-    planned, _ = prepare_plan([f"store={there.root}"])
-    place = commit_spec(there, planned.spec("strategy"), {"more/notes": "text"})
-    options = ["--only", "strategy", "--from", str(place)]
-    assert rows(capsys, *options, f"store={here}") == {"strategy": ("RUN", f"taken from {place}")}
-    assert not here.exists() or not list(here.glob("strategy/*"))
-    assert run(here, *options) == 0
-    told = capsys.readouterr()
-    assert f"strategy: taken from {place}" in told.err and told.out.count("done run=") == 1
-    taken = here / "strategy" / place.name
-    assert (taken / "more" / "notes").read_text() == "text" and Store(here).problem(
-        planned.spec("strategy").key
-    ) is None
-    fresh()
-    assert run(here, *options) == 0
-    assert "strategy: is in the store already" in capsys.readouterr().err
-
-
-def test_what_does_not_belong_to_the_plan_is_refused_with_both_fingerprints(tmp_path, capsys):
-    there = Store(tmp_path / "there")
-    planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
-    place = commit_spec(there, planned.spec("strategy"), {"file": "x" * 70_000})
-    here = f"store={tmp_path / 'here'}"
-    mine = prepare_plan([here])[0].spec("strategy").key.fingerprint[:16]
-    assert main(["run", "--from", str(place), here]) == 2
-    told = capsys.readouterr().err
-    assert f"is strategy {place.name}, and this plan's is {mine} (layout." in told
-    assert main(["plan", "--only", "tokenize", "--from", str(place), here]) == 2
-    assert "which is not asked for" in capsys.readouterr().err
-    assert main(["plan", "--from", str(tmp_path), here]) == 2
-    assert "is no artifact: manifest missing" in capsys.readouterr().err
-    file = place / "file"
-    file.chmod(0o644)
-    file.write_text("y" * 70_000)
-    assert main(["run", "--only", "strategy", "layout=dp2_mp1_pp1", "--from", str(place), here]) == 2
-    assert "is damaged: output corrupt: file has sha256" in capsys.readouterr().err
-    assert not (tmp_path / "here" / "strategy").exists()
-
-
-def test_what_was_built_anew_elsewhere_is_refused_with_what_can_be_brought(tmp_path, capsys):
-    there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
-    spec = prepare_plan([f"store={there.root}"])[0].spec("strategy")
-    place = commit_spec(there, replace(spec, key=anew(spec.key, 2)), {})
-    asked = ["plan", "--only", "strategy", "--from"]
-    assert main([*asked, str(place), here]) == 2
-    assert (
-        "built anew (--force) there" in (told := capsys.readouterr().err) and "leave this --from out" in told
-    )
-    first = commit_spec(there, spec, {})
-    assert main([*asked, str(place), here]) == 2
-    assert f"give {first}" in capsys.readouterr().err
-    assert main([*asked, str(first), here]) == 10
-
-
-def test_what_was_made_from_something_built_anew_elsewhere_is_refused_with_what_can_be_done(tmp_path, capsys):
-    there, here = Store(tmp_path / "there"), f"store={tmp_path / 'here'}"
-    usual, _ = prepare_plan([here])
-    fetch = usual.spec("fetch")
-    commit_spec(there, replace(fetch, key=(second := anew(fetch.key, 2))), {})
-    convert = replace(usual.spec("convert"), key=Key("convert", "c" * 64), inputs={"fetch": second})
-    commit_spec(there, convert, {})
-    split = replace(usual.spec("split"), inputs={**usual.spec("split").inputs, "convert": convert.key})
-    place = commit_spec(there, replace(split, key=Key("split", "d" * 64)), {})
-    assert main(["plan", "--only", "split", "--from", str(place), here]) == 2
-    told = capsys.readouterr().err
-    assert "made from fetch, which was built anew (--force) there" in told
-    assert "leave this --from out" in told and "type the configuration" not in told
+    planned, _ = prepare_plan([f"store={tmp_path}"], target=target)
+    first, second = (Run(planned, store, []) for _ in range(2))
+    assert not first.is_complete("split") and not second.is_complete("split")
+    store.quarantine(planned.spec("split").key)
+    commit_spec(store, planned.spec("split"), {"file": "x"})
+    assert first.is_complete("split") and second.is_complete("split")
+    fresh()  # another process
+    assert not Run(planned, store, []).is_complete("split")
 
 
 def test_points_of_a_sweep_are_built_as_far_as_is_asked(tmp_path, capsys):
-    there = Store(tmp_path / "there")
-    planned, _ = prepare_plan([f"store={there.root}", "layout=dp2_mp1_pp1"])
-    place = commit_spec(there, planned.spec("strategy"), {})
     points = ["-m", f"store={tmp_path / 'here'}", "layout=dp2_mp1_pp1", "seed=0,1", "--only", "strategy"]
-    points += ["--from", str(place)]
     assert main(["sweep", "--plan", *points]) == 0
-    told = capsys.readouterr()
-    assert "1 stages to run; 2 if each" in told.out and f"strategy: would be taken from {place}" in told.err
+    assert "1 stages to run; 2 if each" in capsys.readouterr().out
     assert main(["sweep", *points]) == 0
     assert "2 points (2 finished)" in capsys.readouterr().out
     (page,) = (tmp_path / "here" / "sweeps").glob("*/index.html")

@@ -29,7 +29,7 @@ PRINTED = {
     "runs": ["20261122-080000-aaaa", "20261122-090000-bbbb", "finished", "0.250 → 0.500"],
     "diff 20261122-08 20261122-09": ["train.learning_rate", "0.001", "0.002"],
     "watch last --once": ["fetch_dataset", "cached"],
-    "remote status": ["fetch_dataset", "whole"],
+    "remote status": ["fetch_dataset", "complete"],
     "sweep --plan seed=0,1": ["fetch_dataset", "points"],
 }
 """Command -> words of its table that stay whole in 40 columns."""

@@ -50,7 +50,14 @@ def training(store):
     told = {"time_s": now, "step": 5, "total": 25, "unit": "step", "message": "reward 0.500, length 9.1"}
     lines(logs / "progress.jsonl", told)
     (logs / "spec.json").write_text("{}")
-    (work / "owner-2").touch()
+
+
+@pytest.fixture
+def training_lock(store):
+    """The lock of the living attempt at grpo."""
+    lock = leases.locked(store / ".locks" / f"grpo-{DIGITS}.attempt.lock", store).__enter__()
+    yield lock
+    lock.release()
 
 
 @pytest.fixture
@@ -69,22 +76,19 @@ def store(tmp_path):
     return root
 
 
-def test_a_clock_that_was_put_back_hides_no_running_stage(store, monkeypatch):
-    monkeypatch.setattr("pipeline.store.attempt.WATCH_S", 0.0)  # of an owner elsewhere
-    with attempt(Store(store), Key("grpo", DIGITS * 4)) as seat:
-        owner = next(seat.work.glob("owner-3"))
-        for one in seat.work.glob("owner-*"):
-            os.utime(one, (0, 0))
+def test_no_clock_hides_a_running_stage(store, training_lock):
+    training_lock.release()
+    with attempt(Store(store), Key("grpo", DIGITS * 4)) as slot:
+        for file in (slot.work, *slot.work.iterdir()):
+            os.utime(file, (0, 0))
         held = leases.take(store, RUN)
         states = {row.stage: row.state for row in rows(store, choose(store, None))}
         assert states["grpo"] == "running"
-        owner.write_text("{}")  # of nobody here
-        os.utime(owner, (0, 0))
-        assert {row.stage: row.state for row in rows(store, choose(store, None))}["grpo"] == "waiting"
-        held.release()
+    assert {row.stage: row.state for row in rows(store, choose(store, None))}["grpo"] == "waiting"
+    held.release()
 
 
-def test_a_living_run_stage_by_stage(store):
+def test_a_living_run_stage_by_stage(store, training_lock):
     held = leases.take(store, RUN)
     fetch, sft, grpo, report = rows(store, choose(store, None))
     assert (fetch.state, sft.state, grpo.state, report.state) == ("cached", "done", "running", "waiting")
@@ -99,8 +103,6 @@ def test_a_living_run_stage_by_stage(store):
 
 def test_what_a_dead_attempt_left_is_not_running(store):
     held = leases.take(store, RUN)
-    long_ago = time.time() - 3600
-    os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (long_ago, long_ago))
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["waiting", "waiting"]
     held.release()
     assert [row.state for row in rows(store, choose(store, None))][2:] == ["not run", "not run"]
@@ -115,19 +117,19 @@ def test_the_newest_living_run_is_shown_before_newer_dead_ones(store):
     assert choose(store, None).id == "20260102-000000-bbbb"
 
 
-def test_of_living_runs_the_one_that_works_is_shown(store):
+def test_of_living_runs_the_one_that_works_is_shown(store, training_lock):
     """As in a sweep, whose runs begin together and wait for one another."""
     history.record(store, "20260103-000000-cccc", "started", overrides=[], config={},
                    artifacts={"grpo": "grpo/fedcba9876543210"})  # fmt: skip
     held = [leases.take(store, run) for run in (RUN, "20260103-000000-cccc")]
     assert choose(store, None).id == RUN
-    os.utime(store / ".work" / f"grpo-{DIGITS}" / "owner-2", (1, 1))
+    training_lock.release()
     assert choose(store, None).id == "20260103-000000-cccc"
     for lease in held:
         lease.release()
 
 
-def test_a_step_that_progress_has_not_told_yet_and_odd_files(store):
+def test_a_step_that_progress_has_not_told_yet_and_odd_files(store, training_lock):
     held = leases.take(store, RUN)
     logs, work = store / ".logs" / f"grpo-{DIGITS}", store / ".work" / f"grpo-{DIGITS}"
     (logs / "progress.jsonl").write_text("")
@@ -136,11 +138,11 @@ def test_a_step_that_progress_has_not_told_yet_and_odd_files(store):
     hostile = {"time_s": 0, "step": 1, "total": 2, "unit": "", "message": "[red]\x1b[2Jbye"}
     lines(logs / "progress.jsonl", hostile)
     grpo = rows(store, choose(store, None))[2]
-    assert (grpo.step, grpo.reward, grpo.left, grpo.message) == ("1/2", "", "", "[red]\u241b[2Jbye")
+    assert (grpo.step, grpo.reward, grpo.left, grpo.message) == ("1/2", "", "", "[red]\x1b[2Jbye")
     held.release()
 
 
-def test_once_is_plain_text_and_ends(store, capsys):
+def test_once_is_plain_text_and_ends(store, training_lock, capsys):
     held = leases.take(store, RUN)
     assert main(["watch", "--once", f"store={store}"]) == 0
     text = capsys.readouterr().out
@@ -156,7 +158,7 @@ def watching(store, **streams):
 
 
 @pytest.mark.parametrize(("event", "code"), [("finished", 0), ("failed", 1)])
-def test_it_follows_a_run_to_its_end(store, event, code):
+def test_it_follows_a_run_to_its_end(store, training_lock, event, code):
     held = leases.take(store, RUN)
     process = watching(store, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -170,7 +172,7 @@ def test_it_follows_a_run_to_its_end(store, event, code):
     assert ("grpo: exit code 1" in rest) == (event == "failed")
 
 
-def test_a_terminal_is_refreshed(store):
+def test_a_terminal_is_refreshed(store, training_lock):
     held = leases.take(store, RUN)
     ours, theirs = pty.openpty()
     process = watching(store, stdout=theirs)

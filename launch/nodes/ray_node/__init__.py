@@ -1,8 +1,8 @@
-"""One node's part of a run on Ray: `python ray_node OPTIONS -- ray start ... -- PROGRAM...`.
+"""Part of a Ray run on one node: `python ray_node OPTIONS -- ray start ... -- PROGRAM...`.
 
-Start scripts end in it. It runs on the node, by the engine's interpreter with the engine's own ray, and
-needs nothing of grpoflow: a copy lies beside the scripts. The first node's waits until all NPUs are
-registered, runs PROGRAM with RAY_ADDRESS set, and fails when a node is lost; the others' (without PROGRAM)
-end with 0 once the first node's Ray is gone. Each ends the Ray that it started and no other: no `ray stop`,
-which ends every Ray of the machine. Without `ray start ...` a cluster that is there already is used.
+Start scripts end in this program. It runs on the node with the engine's interpreter and needs nothing of
+grpoflow; a copy is next to the scripts. Every node starts its own Ray process (local_ray.py); without
+`ray start ...` an existing cluster is used. The first node waits until all NPUs are registered, runs PROGRAM
+with RAY_ADDRESS set, and fails when a node is lost (cluster.py). The other nodes have no PROGRAM
+and exit with 0 when the first node's Ray has ended. `ray stop` is not used: it ends every Ray of a machine.
 """

@@ -1,4 +1,4 @@
-"""Run this node's part; the room is found where it lies, a copy or not."""
+"""Entry point; imports the package from the directory that contains it, a copy or not."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from ray_node.node import main  # noqa: E402
 
-del sys.path[0]  # what else lies there is no module of a program's
+del sys.path[0]  # the directory contains no modules of the program
 
 if __name__ == "__main__":
     try:
@@ -15,4 +15,4 @@ if __name__ == "__main__":
     except SystemExit as stopped:
         CODE = int(stopped.code or 0)
     sys.stdout.flush()
-    os._exit(CODE)  # ray's own end at exit waits a minute for a cluster that is gone
+    os._exit(CODE)  # ray's exit handler waits a minute for a cluster that has ended

@@ -1,12 +1,16 @@
-"""A store that others share: artifacts by fingerprint below a URL, and the records of runs.
+"""A remote: a plain copy of artifacts and run records below a URL, shared by several stores.
 
-    URL/artifacts/STAGE/FINGERPRINT/COPY.json         manifest of a whole copy; written last, removed first
-    URL/artifacts/STAGE/FINGERPRINT/COPY.condemned    gc will remove this copy; nobody begins to rely on it
-    URL/artifacts/STAGE/FINGERPRINT/COPY/00000000     its files one after another, in parts of 8 MiB
-    URL/artifacts/STAGE/FINGERPRINT/COPY/pushing      somebody has begun to push it
-    URL/runs/RUN.jsonl                                the events of one run; RUN+….jsonl: others' of it
+    URL/STAGE/FINGERPRINT-MANIFEST8/    the files of one artifact under their own names; manifest.json last
+    URL/runs/RUN.jsonl                  the events of one run, written by its store
+    URL/runs/RUN+ID.jsonl               an event of that run (pinned, named, …) added by another store
+    URL/.gc/ID                          exists while `gc --remote` deletes
+    URL/.tmp/ID                         a file being written (file:// and sftp:// only)
 
-COPY is the digest of the manifest, so that an object's name tells its content: whoever pushes the same copy
-writes the same bytes, other bytes are another copy, and nothing is ever replaced by something else. Names of
-files stand in the manifest alone. A condemned copy is never taken back, hence gc and a push cannot cross.
+MANIFEST8 is the first 8 digits of the SHA-256 of manifest.json, so stores that built one fingerprint with
+different bytes write to different directories. A directory without manifest.json is incomplete and ignored.
+Every function that makes requests raises RemoteError if the remote does not answer.
 """
+
+RUNS, GC, TEMPORARY = "runs", ".gc", ".tmp"
+OLD_FORMAT = "artifacts"
+"""The directory in which earlier versions kept artifacts."""

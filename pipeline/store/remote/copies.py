@@ -1,193 +1,127 @@
-"""Copies of artifacts on a remote: which there are, and where each file of one lies in its parts."""
+"""Artifacts on a remote: their directories, and manifests that can be trusted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
-from pipeline.errors import NotThere, RemoteError, StoreError
-from pipeline.store.remote.place import Place
-from pipeline.store.store import DIGITS, MANIFEST, Key, Manifest, Store
+from pipeline.errors import NotThere, Refused, StoreError
+from pipeline.store.remote.remote import Remote
+from pipeline.store.store import MANIFEST, Key, Manifest, Store
+from stages.required_files import missing_file
 
-PART_BYTES = 8 << 20
-ROOM = "artifacts"
-CONDEMNED, WHOLE = ".condemned", ".json"
-PUSHING = "pushing"
+DIRECTORY = re.compile(r"([0-9a-f]{64})-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A whole copy of an artifact."""
+    """One artifact on a remote."""
 
     path: str
-    """Below the remote's URL; its parts lie in it."""
+    """Its directory below the remote's URL."""
     manifest: Manifest
 
     @property
     def bytes(self) -> int:
-        """Of its content."""
+        """Size of its files."""
         return sum(entry["size"] for entry in self.manifest.files.values())
 
 
-@dataclass(frozen=True)
-class Span:
-    """Bytes `start` to `end` of one part."""
-
-    part: int
-    start: int
-    end: int
-
-
-def directory(key: Key) -> str:
-    """Where the copies of an artifact lie."""
-    return f"{ROOM}/{key.stage}/{key.fingerprint}"
+def from_store(store: Store, key: Key) -> tuple[Copy, bytes]:
+    """Return the copy that a push makes, with links replaced by files, and its manifest's content."""
+    problem = store.problem(key)
+    if problem is not None:
+        raise StoreError(f"{store.path(key)}: {problem}; only complete artifacts are pushed")
+    manifest = store.manifest(key)
+    files = {name: {"size": e["size"], "sha256": e["sha256"]} for name, e in manifest.files.items()}
+    manifest = replace(manifest, files=files)
+    content = json.dumps(asdict(manifest), indent=1, sort_keys=True).encode()
+    return Copy(f"{key.stage}/{key.fingerprint}-{_short_digest(content)}", manifest), content
 
 
-def part_name(path: str, number: int) -> str:
-    """The object of one part of a copy."""
-    return f"{path}/{number:08d}"
+def directories(remote: Remote, stages: Iterable[str] | None = None) -> dict[Key, list[str]]:
+    """Return by artifact all its directories, complete or not; of some stages only, or of all."""
+    names = [name for name in sorted(stages or remote.list("")) if re.fullmatch(r"\w+", name)]
+    listed: dict[Key, list[str]] = {}
+    for stage, entries in zip(names, remote.map(remote.list, names), strict=True):
+        for match in filter(None, map(DIRECTORY.fullmatch, sorted(entries))):
+            listed.setdefault(Key(stage, match[1]), []).append(f"{stage}/{match[0]}")
+    return listed
 
 
-def find(place: Place, key: Key) -> list[Copy]:
-    """The whole copies of an artifact, those first that gc does not want.
+def find(
+    remote: Remote, keys: Iterable[Key], on_refused: Callable[[Refused], object]
+) -> dict[Key, list[Copy]]:
+    """Return the copies of artifacts without checking their files; report refused manifests."""
+    keys = list(keys)
+    listed = directories(remote, {key.stage for key in keys}) if keys else {}
 
-    Raises:
-        RemoteError: the remote does not answer, or a manifest there is refused.
-    """
-    listed = place.list(directory(key))
-    names = [name.removesuffix(WHOLE) for name in listed if name.endswith(WHOLE)]
-    copies, refused = [], None
-    for name in sorted(names, key=lambda n: (f"{n}{CONDEMNED}" in listed, n)):
-        path = f"{directory(key)}/{name}"
-        try:
-            copies.append(Copy(path, read_manifest(place, path, key)))
-        except NotThere:  # gc has removed it since it was listed
-            continue
-        except RemoteError as error:
-            if error.refused is None:
-                raise
-            refused = error
-    if refused is not None and not copies:
-        raise refused
-    return copies
+    def read(key: Key) -> list[Copy]:
+        copies = []
+        for path in listed.get(key, ()):
+            try:
+                copies.append(Copy(path, read_manifest(remote, path, key)))
+            except NotThere:  # not complete yet, or being deleted
+                continue
+            except Refused as error:
+                on_refused(error)
+        return copies
+
+    return dict(zip(keys, remote.map(read, keys), strict=True))
 
 
-def read_manifest(place: Place, path: str, key: Key) -> Manifest:
-    """The manifest of a copy.
-
-    Raises:
-        RemoteError: it is not there, malformed, names files outside its artifact, or is another artifact's.
-    """
-    where = f"{place.url}/{path}{WHOLE}"
+def read_manifest(remote: Remote, path: str, key: Key) -> Manifest:
+    """Return the manifest of a directory; raise NotThere if there is none, and Refused if it is not right."""
+    content = remote.read(f"{path}/{MANIFEST}")
+    if not path.endswith(_short_digest(content)):
+        content = remote.read(f"{path}/{MANIFEST}")  # it may have been changed on the way
+    where = f"{remote.url}/{path}/{MANIFEST}"
     try:
-        content = place.read(path + WHOLE)
-        if not _is_named(path, content):
-            content = place.read(path + WHOLE)  # it may have been changed on the way
         manifest = Manifest.of(json.loads(content))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RemoteError.of_copy(path, f"{where}: is no manifest ({error})") from error
+        raise Refused(f"{where} is refused: malformed manifest ({error})") from error
     if (manifest.stage, manifest.fingerprint) != (key.stage, key.fingerprint):
-        claimed = f"{manifest.stage}/{manifest.fingerprint[:DIGITS]}"
-        reason = f"{where}: is refused, for it claims to be {claimed} and {key} was asked for"
-        raise RemoteError.of_copy(path, reason)
-    problem = _first_flaw(manifest) or _clash(manifest.files)
-    if problem is None and not _is_named(path, content):
-        problem = "it is not the manifest that its name tells"
+        claimed = f"{manifest.stage}/{manifest.fingerprint}"
+        raise Refused(f"{where} is refused: it claims to be {claimed:.100}")
+    problem = next(filter(None, (_problem(manifest, name) for name in manifest.files)), None)
+    if problem is None and not path.endswith(_short_digest(content)):
+        problem = "its digest differs from the one in the directory's name"
     if problem is not None:
-        raise RemoteError.of_copy(path, f"{where}: is refused: {problem}")
+        raise Refused(f"{where} is refused: {problem}")
     return manifest
 
 
-def published(store: Store, key: Key) -> tuple[bytes, Manifest]:
-    """A local artifact's manifest as the remote has it: a link counts as the file that it leads to."""
-    manifest = store.manifest(key)
-    files = {
-        name: {"size": entry["size"], "sha256": entry["sha256"]} for name, entry in manifest.files.items()
-    }
-    changed = replace(manifest, files=files)
-    return json.dumps(asdict(changed), indent=1, sort_keys=True).encode(), changed
+def missing(remote: Remote, copy: Copy) -> list[str]:
+    """Return the files of a copy that are absent or of another size, and the manifest if it is absent."""
+    listed = {name: entry.size for name, entry in remote.files(copy.path).items()}
+    names = [name for name, entry in copy.manifest.files.items() if listed.get(name) != entry["size"]]
+    return names if MANIFEST in listed else [*names, MANIFEST]
 
 
-def copy_name(content: bytes) -> str:
-    """The name of the copy with this manifest."""
-    return hashlib.sha256(content).hexdigest()[:32]
+def check(remote: Remote, copy: Copy) -> None:
+    """Raise Refused unless all files are there and have the right sizes."""
+    sizes = {name: entry["size"] for name, entry in copy.manifest.files.items()}
+    required = missing_file(copy.manifest.stage, copy.manifest.config, sizes)
+    absent = [required] if required else missing(remote, copy)
+    if absent:
+        raise Refused(f"{remote.url}/{copy.path} is refused: {absent[0]} is missing or has another size")
 
 
-def _is_named(path: str, content: bytes) -> bool:
-    return path.rpartition("/")[2].partition("-")[0] == copy_name(content)
+def _short_digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:8]
 
 
-def lacking(place: Place, copy: Copy) -> str | None:
-    """What of a copy's content is not there, by the sizes of its parts; None where it is complete.
-
-    Raises:
-        RemoteError: the remote does not answer.
-    """
-    there = place.list(copy.path)
-    for number in range(-(-copy.bytes // PART_BYTES)):
-        size = min(PART_BYTES, copy.bytes - number * PART_BYTES)
-        entry = there.get(f"{number:08d}")
-        if entry is None or entry.size != size:
-            held = "missing" if entry is None else f"{entry.size} bytes long"
-            return f"part {number} of {copy.path} is {held}, must have {size} bytes"
-    return None
-
-
-def offsets(manifest: Manifest) -> dict[str, int]:
-    """Where each file begins in the content, in the order in which they lie there."""
-    places, offset = {}, 0
-    for name in sorted(manifest.files):
-        places[name] = offset
-        offset += manifest.files[name]["size"]
-    return places
-
-
-def spans(ranges: Iterable[tuple[int, int]]) -> Iterator[Span]:
-    """Ascending ranges (begin, end) of the content as pieces of parts; what touches is one piece."""
-    begun: Span | None = None
-    for begin, end in ranges:
-        while begin < end:
-            number, start = divmod(begin, PART_BYTES)
-            stop = min(PART_BYTES, start + end - begin)
-            if begun is not None and (begun.part, begun.end) == (number, start):
-                begun = replace(begun, end=stop)
-            else:
-                yield from () if begun is None else (begun,)
-                begun = Span(number, start, stop)
-            begin = number * PART_BYTES + stop
-    yield from () if begun is None else (begun,)
-
-
-def _first_flaw(manifest: Manifest) -> str | None:
-    flaws = (_flaw(name, entry["size"]) for name, entry in manifest.files.items())
-    return next(filter(None, flaws), None)
-
-
-def _flaw(name: str, size: int) -> str | None:
-    """Why a file is refused; Manifest has refused what leads out of the artifact."""
-    path = PurePosixPath(name)
+def _problem(manifest: Manifest, name: str) -> str | None:
+    """Return why a file is refused; `Manifest.of` refuses absolute names and `..`."""
+    path, size = PurePosixPath(name), manifest.files[name]["size"]
     if path.as_posix() != name or name in (".", MANIFEST) or not name.isprintable():
-        return f"a file of it is called {name!r:.100}"
+        return f"{name!r:.100} is not allowed as a file name"
     if any(len(part.encode()) > 255 for part in path.parts) or size < 0:
-        return f"it has a file {name[:100]} of {size} bytes"
+        return f"{name[:100]} with {size} bytes cannot be a file"
+    if any(str(parent) in manifest.files for parent in path.parents):
+        return f"{name[:100]} is below a name that is a file"
     return None
-
-
-def _clash(names: Mapping[str, Any]) -> str | None:
-    """A name that is a file and a directory."""
-    for name in names:
-        for parent in PurePosixPath(name).parents:
-            if str(parent) in names:
-                return f"{parent} is a file and a directory"
-    return None
-
-
-def whole(store: Store, key: Key) -> None:
-    """Raise StoreError unless the local artifact is whole."""
-    problem = store.problem(key)
-    if problem is not None:
-        raise StoreError(f"{store.path(key)}: {problem}; only what is whole is pushed")

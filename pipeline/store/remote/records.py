@@ -1,88 +1,61 @@
-"""Records of runs on a remote: one object per run, which only its store writes and which only grows.
-
-What others tell of a run, that it is pinned for example, is an object of its own: nobody overwrites
-another's.
-"""
+"""Records of runs on a remote: one file per run, written by its store, and one per event added by others."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 import uuid
 
-from pipeline.errors import StoreError
 from pipeline.store import history
 from pipeline.store.history import Record
-from pipeline.store.leases import locked
-from pipeline.store.remote.place import Entry, Place
+from pipeline.store.remote import RUNS
+from pipeline.store.remote.remote import Remote
 from pipeline.store.store import Store
 
-ROOM, KIND = "runs", ".jsonl"
-OBJECT = re.compile(r"[\w-]+(\+[0-9a-f]+)?\.jsonl")
+FILE = re.compile(r"([\w-]+)(\+[0-9a-f]+)?\.jsonl")
+RUNNING_S = 14 * 86_400.0
+"""A run without an end counts as running for this time after its last event."""
 
 
-def publish(place: Place, store: Store, run: str) -> None:
-    """Write what the store's history tells of a run, after what the remote has known of it.
-
-    Raises:
-        RemoteError: the remote does not answer.
-        StoreError: the history cannot be read.
-    """
-    try:
-        with locked(store.root / ".locks" / "records.lock", store.root):  # the last to write has read last
-            name = f"{run}{KIND}"
-            known = _read(place, name) if name in place.list(ROOM) else []
-            lines = dict.fromkeys([*known, *history.events_of(store.root, run)])
-            ordered = sorted(lines, key=lambda line: float(json.loads(line)["time_s"]))
-            if ordered and ordered != known:
-                place.put(f"{ROOM}/{name}", "".join(f"{line}\n" for line in ordered).encode())
-    except OSError as error:
-        raise StoreError.of(error, store.root) from error
+def publish(remote: Remote, store: Store, run: str) -> None:
+    """Add the local events of a run to its record; lines that the local history has lost stay there."""
+    name = f"{run}.jsonl"
+    published = _read(remote, name) if name in remote.list(RUNS) else []
+    lines = list(dict.fromkeys([*published, *history.events_of(store.root, run)]))
+    if lines != published:
+        remote.write(f"{RUNS}/{name}", "".join(f"{line}\n" for line in lines).encode())
 
 
-def add(place: Place, run: str, event: str, **values: str) -> None:
-    """Tell an event of a run that another store has made, in an object of its own.
-
-    Raises:
-        RemoteError: the remote does not answer.
-    """
+def add(remote: Remote, run: str, event: str, **values: str) -> None:
+    """Add an event of a run that another store made."""
     line = {"run": run, "event": event, "time_s": time.time(), **values}
-    place.put(f"{ROOM}/{run}+{uuid.uuid4().hex}{KIND}", f"{json.dumps(line)}\n".encode())
+    remote.write(f"{RUNS}/{run}+{uuid.uuid4().hex}.jsonl", f"{json.dumps(line)}\n".encode())
 
 
-def runs(place: Place) -> dict[str, Record]:
-    """Everybody's runs by id, oldest first; one without an end has died, or goes on.
+def runs(remote: Remote, now: float = math.inf) -> dict[str, Record]:
+    """Return all recorded runs by id, oldest first by the remote's clock.
 
-    Raises:
-        RemoteError: the remote does not answer.
+    A run without an end counts as died, or as running if its last event is recent at the remote's time `now`.
     """
-    lines = [line for told in place.map(lambda name: _read(place, name), _objects(place)) for line in told]
-    ordered = sorted(lines, key=lambda line: float(json.loads(line)["time_s"]))
-    return dict(sorted(history.parse(ordered).items(), key=lambda item: item[1].started))
+    files = {name: entry for name, entry in remote.list(RUNS).items() if FILE.fullmatch(name)}
+    by_age = sorted(files, key=lambda name: ("+" in name, files[name].modified))
+    lines = [line for part in remote.map(lambda name: _read(remote, name), by_age) for line in part]
+    known = history.parse(lines)
+    for name, entry in files.items():
+        run = known.get(_run(name))
+        if run is not None and run.state == "died" and entry.modified > now - RUNNING_S:
+            run.state = "running"
+    return known
 
 
-def last_told(place: Place) -> dict[str, float]:
-    """When something was last told of each run, by the remote's clock.
-
-    Raises:
-        RemoteError: the remote does not answer.
-    """
-    told: dict[str, float] = {}
-    for name, entry in _objects(place).items():
-        run = _run_of(name)
-        told[run] = max(told.get(run, 0.0), entry.modified)
-    return told
+def _run(name: str) -> str:
+    return name.removesuffix(".jsonl").partition("+")[0]
 
 
-def _objects(place: Place) -> dict[str, Entry]:
-    return {name: entry for name, entry in place.list(ROOM).items() if OBJECT.fullmatch(name)}
-
-
-def _run_of(name: str) -> str:
-    return name.removesuffix(KIND).partition("+")[0]
-
-
-def _read(place: Place, name: str) -> list[str]:
-    """The lines that are events of the run that the object's name says; nobody else's are taken from it."""
-    return history.told_of(_run_of(name), place.read(f"{ROOM}/{name}").decode("utf-8", "replace").split("\n"))
+def _read(remote: Remote, name: str) -> list[str]:
+    """Return the lines of a file that are events of the run in its name."""
+    return history.filter_events(
+        _run(name), remote.read(f"{RUNS}/{name}").decode("utf-8", "replace").split("\n")
+    )

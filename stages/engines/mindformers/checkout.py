@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion, Version
 from stages.base.engine import Checkout, Known, Window
 from stages.base.errors import ConfigError, Problem
 from stages.base.rules import Broken
+from stages.engines.programs import mismatch
 
 NUMPY: Window = ("numpy", "<2", "with numpy 2 single MindSpore operators fail with SystemError")
 SAFETENSORS: Window = (
@@ -39,50 +40,57 @@ _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 def checkout(
     setting: str, wanted: str, window: str = VERSIONS, package: str | None = "mindformers"
 ) -> Checkout:
-    """A checkout of mindformers, or its distribution.
+    """Describe a checkout of mindformers.
 
     Args:
         setting: the key that names it.
         wanted: what it should be.
         window: versions that work.
-        package: the distribution that stands for it; None: none does.
+        package: the distribution that can replace it; None: there is none.
     """
-    judge = functools.partial(_judge, window)
+    judge = functools.partial(_judge, setting, window)
     return Checkout("mindformers", setting, judge, wanted, package, window if package else "")
 
 
 def fits(version: str, window: str) -> bool:
-    """Whether a version lies in a window; what is no version does not."""
+    """Return True if `version` is valid and lies in `window`."""
     try:
         return SpecifierSet(window).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
 
 
-def _judge(window: str, home: str) -> str:
-    """By run_mindformer.py's arguments, and by the version in setup.py where there is one."""
-    if fault := home_fault(home):
-        raise ConfigError([Problem("mindformers.home", home, *fault[:2])])
-    setup = Path(home) / "setup.py"
-    text = setup.read_text("utf-8", errors="replace") if setup.is_file() else ""
-    declared = _VERSION.search(text)
-    if declared is None:
-        return "a run_mindformer.py with the arguments of 1.6"
-    if not fits(declared[1], window):
-        rule = f"setup.py says {declared[1]}: must be {window}"
-        raise ConfigError([Problem("mindformers.home", home, rule)])
-    return declared[1]
+def _judge(setting: str, window: str, home: str) -> str:
+    """Return the version of a checkout.
+
+    Raises:
+        ConfigError: `home_fault` refuses it.
+    """
+    if fault := home_fault(home, window):
+        raise ConfigError([Problem(setting, home, *fault[:2])])
+    return _declared(home) or "a run_mindformer.py with the arguments of 1.6"
 
 
-def home_fault(home: str) -> Broken:
-    """Whether a directory is a checkout whose run_mindformer.py takes our arguments."""
+def home_fault(home: str, window: str = VERSIONS) -> Broken:
+    """Check the arguments of run_mindformer.py, and the version in setup.py if there is one."""
     try:
         declared = set(ARGUMENT.findall((Path(home) / MAIN).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of mindformers: {MAIN} must be readable ({error})"
+        rule = mismatch(home, "mindformers", f"{MAIN} must be readable ({error})")
         return rule, "clone it and give its directory"
     missing = sorted(set(ARGUMENTS) - declared)
-    if not missing:
-        return None
-    rule = f"its {MAIN} lacks {', '.join(f'--{name}' for name in missing)}"
-    return rule, "check out 051d65f or v1.6.0"
+    if missing:
+        rule = f"its {MAIN} lacks {', '.join(f'--{name}' for name in missing)}"
+        return rule, "check out 051d65f or v1.6.0"
+    version = _declared(home)
+    if version is not None and not fits(version, window):
+        return f"setup.py says {version}: must be {window}", "check out a version that fits"
+    return None
+
+
+def _declared(home: str) -> str | None:
+    """Return the version that setup.py declares."""
+    setup = Path(home) / "setup.py"
+    text = setup.read_text("utf-8", errors="replace") if setup.is_file() else ""
+    declared = _VERSION.search(text)
+    return declared[1] if declared else None

@@ -6,8 +6,10 @@ Its result is a Hugging Face directory, which every later stage reads in the pla
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stages import catalog
 from stages.base.engine import Engine
 from stages.base.graph import Program, Stage, growth
 from stages.engines.mindformers.checkout import KNOWN, checkout
@@ -22,15 +24,15 @@ SFT = Program("mindformers", "stages.engines.mindformers.stage", version=3)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """What takes the place of an engine's own sft stage."""
+    """Return the stage that replaces an engine's own sft stage."""
     size = run.model.weight_bytes
     # Per checkpoint weights and both Adam moments on each replica; one more while it is written. The result,
     # and the weights that mindformers starts from.
     checkpoint = 3 * size * run.layout.train.data_parallel * growth(run)
-    sft = Stage(
-        "sft",
-        ("model", "layout", "tokenize", "mindformers", "seed"),
-        {"tokenize": "tokenize", "fetch": "fetch"},
+    sft = replace(
+        catalog.SFT,
+        sections=("model", "layout", "tokenize", "mindformers", "seed"),
+        inputs={"tokenize": "tokenize", "fetch": "fetch"},
         workers=run.layout.train.cards,
         computes=True,
         bytes_written=2 * size + checkpoint * (1 + run.mindformers.keep_checkpoints),
@@ -68,6 +70,7 @@ ENGINE = Engine(
     programs=(SFT,),
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},
+    imports=("mindspore",),
     derive=derive,
     notes=notes,
 )

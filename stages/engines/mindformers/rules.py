@@ -6,7 +6,7 @@ from stages.engines.mindformers import layout_rules
 from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.layout_rules import sequence_parts
-from stages.models.families import family_of, trained_by
+from stages.models.families import Trained, family_of, head_dim_fault, rope_scaling_fault, trained_by
 
 RULES = Rules[Job]("mindformers")
 RULES.must(
@@ -55,6 +55,12 @@ def _family(job: Job) -> Broken:
     return rule, "set engine.sft=off", "mindformers"
 
 
+for _key, _fault in (("head_dim", head_dim_fault), ("rope_scaling", rope_scaling_fault)):
+    RULES.must(
+        f"model.{_key}",
+        lambda value, job, fault=_fault: fault(Trained(job.model, "mindformers")),
+        "models/llama/llama_config.py",
+    )
 RULES.must(
     "tokenize.compat",
     be("none", "with engine.sft=mindformers: its ids of answers are not Qwen2.5's"),

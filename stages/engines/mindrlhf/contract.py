@@ -13,6 +13,7 @@ from pathlib import Path
 from stages.base.errors import ConfigError, Problem
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
+from stages.engines.programs import mismatch
 from stages.models.family import Mindrlhf
 from stages.models.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 
@@ -125,7 +126,7 @@ def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
         declared = ARGUMENT.findall((root / main).read_text(encoding="utf-8"))
         fields = _fields((root / CONFIGS).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        rule = f"must be a checkout of mindspore-ai/mindrlhf: {main} and {CONFIGS} must be readable ({error})"
+        rule = mismatch(home, "mindspore-ai/mindrlhf", f"{main} and {CONFIGS} must be readable ({error})")
         raise ConfigError([Problem("engine.mindrlhf_home", home, rule)]) from None
     versions = [version for version in VERSIONS if version in (tutorial.contracts or VERSIONS)]
     unknown = {version: _unknown(version, frozenset(declared), fields) for version in versions}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stages import catalog
 from stages.base.engine import Checkout, Engine, Known, Load, Window
 from stages.base.errors import ConfigError
-from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.graph import Program, Stage, growth, rank_bytes
 from stages.base.layout import ROLES
 from stages.base.reader import part
 from stages.base.rules import Broken, Rules
@@ -19,6 +21,7 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
 from stages.fetch.config import licence_files
+from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.weights.config import SPLIT
 
@@ -31,7 +34,7 @@ MOST_SEQUENCES = 1024
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """What mindrlhf does itself is skipped; which that is depends on what it loads."""
+    """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
     assert run.engine.name == "mindrlhf"
     form = run.engine.load_ckpt_format
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
@@ -45,48 +48,40 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
     evaluated = "local" in family.engines
-    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
-        Stage(
-            "convert",
-            ("model", "convert"),
-            {"fetch": "fetch"},
-            bytes_written=size,
-            skipped=uncut if huggingface or foreign else None,
-        ),
-        TOKENIZE,
-        Stage("strategy", ("model", "layout"), skipped=None if ranked else uncut),
-        Stage(
-            "split",
-            ("model", "layout", "split"),
-            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
-            bytes_written=sum(ranks.values()),
-            skipped=None if ranked else uncut,
-        ),
-        Stage("sft", (), skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
-        Stage(
-            "grpo",
-            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
-            {**weights, "tokenize": "tokenize", "fetch": "fetch"},
+        replace(catalog.CONVERT, bytes_written=size, skipped=uncut if huggingface or foreign else None),
+        catalog.TOKENIZE,
+        replace(catalog.STRATEGY, skipped=None if ranked else uncut),
+        replace(catalog.SPLIT, bytes_written=sum(ranks.values()), skipped=None if ranked else uncut),
+        replace(catalog.SFT, skipped="sft.enabled=false: mindrlhf starts from the fetched weights"),
+        replace(
+            catalog.GRPO,
+            sections=("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            inputs={**weights, "tokenize": "tokenize", "fetch": "fetch"},
             workers=run.layout.train.cards,
             # Per checkpoint weights, both Adam moments and the reference; one more while it is written.
             bytes_written=(3 * ranks["train"] + ranks["reference"])
             * (1 + run.train.keep_checkpoints)
             * growth(run),
             computes=True,
+            corrections=decay_corrections(run.train),
             program=GRPO,
         ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
-            {"before": "fetch", "after": "grpo", **after},
+        replace(
+            catalog.EVALUATE,
+            inputs={**catalog.EVALUATE.inputs, "before": "fetch", "strategy": "grpo"},
             computes=True,
             skipped=None if evaluated else f"{family.title}: only {trained_by('local')} is evaluated",
         ),
-        Stage(
-            "export",
-            EXPORT_SECTIONS,
-            {"grpo": "grpo", **({"evaluate": "evaluate"} if evaluated else {}), **after},
+        replace(
+            catalog.EXPORT,
+            inputs={
+                "grpo": "grpo",
+                **({"evaluate": "evaluate"} if evaluated else {}),
+                "strategy": "grpo",
+                "tokenize": "tokenize",
+                "fetch": "fetch",
+            },
             external=licence_files(run.model),
             bytes_written=size,
             skipped=f"{family.title}: model.path is no Hugging Face directory; use grpoflow merge and export"
@@ -183,6 +178,7 @@ ENGINE = Engine(
         ),
     ),
     known={"": KNOWN},
+    imports=("mindspore",),
     also=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
     only_910=True,
     derive=derive,

@@ -153,7 +153,7 @@ def _actor(job: Job, places: Places) -> Values:
             "lr": train.learning_rate,
             "min_lr": train.learning_rate * (1.0 if train.schedule == "constant" else train.final_share),
             "warmup_step": train.warmup_steps,
-            "decay_steps": train.steps,
+            "decay_steps": train.updates,  # its schedule counts updates
             "lr_decay_style": "cosine" if train.schedule == "cosine" else "linear",
         },
     }

@@ -8,6 +8,7 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.job import Job
 from stages.models.config import ModelConfig
 from stages.models.layouts import warnings
+from stages.weights.index import INDEX_NAME, SINGLE_NAME
 
 SHARD_BYTES = 4 * 10**9
 """Qwen2.5 0.5B and 1.5B are published as one file; 3B (6.2 GB) and above in parts of at most this."""
@@ -26,6 +27,7 @@ def notes(job: Job) -> list[str]:
     found.append(
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay"
+        f"{_updates(job)}"
     )
     if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
         found.append(
@@ -41,6 +43,14 @@ def notes(job: Job) -> list[str]:
             "(utils/configs.py, set_weight_decay)"
         )
     return [*found, *_generation(job)]
+
+
+def _updates(job: Job) -> str:
+    """Return how the learning rate's decay relates to steps where a step has several updates."""
+    updates = max(1, job.packs // job.packs_per_update) * job.train.num_iterations
+    if updates == 1:
+        return ""
+    return f": {job.train.updates} updates (decay_steps), about {updates} in each step"
 
 
 def _generation(job: Job) -> Iterator[str]:
@@ -71,7 +81,8 @@ def _generation(job: Job) -> Iterator[str]:
 
 
 def is_single_file(model: ModelConfig) -> bool:
-    """Whether the Hugging Face directory has no index; of one that is not here, as published."""
+    """Return True if the Hugging Face directory needs no index; judged by size if it is not here."""
     if model.path is not None and Path(model.path).is_dir():
-        return not (Path(model.path) / "model.safetensors.index.json").exists()
+        directory = Path(model.path)
+        return (directory / SINGLE_NAME).exists() or not (directory / INDEX_NAME).exists()
     return model.source == "modelscope" and model.weight_bytes < SHARD_BYTES

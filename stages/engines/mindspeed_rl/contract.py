@@ -17,6 +17,7 @@ from typing import Any
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines.mindspeed_rl.config import VERSIONS, MindspeedRlEngine, Version
+from stages.engines.programs import mismatch, program_in
 
 TRAIN = Path("cli/train_grpo.py")
 PREPROCESS = Path("cli/preprocess_data.py")
@@ -112,7 +113,8 @@ def of(home: str | None) -> Version:
     root = Path(home)
     lacking = [name for name in (TRAIN, PREPROCESS) if not (root / name).is_file()]
     if lacking:
-        rule = f"must be a checkout of Ascend/MindSpeed-RL: it has no {' and no '.join(map(str, lacking))}"
+        fault = f"it has no {' and no '.join(map(str, lacking))}"
+        rule = mismatch(home, "Ascend/MindSpeed-RL", fault)
         raise _refused(home, rule, "clone it and give its directory")
     declared = {section: _attributes(home, *place) for section, place in _CLASSES.items()}
     _require_mindspore(home, declared["megatron"])
@@ -146,14 +148,16 @@ def judge(home: str) -> Version:
 
 
 def judge_converter(home: str) -> str:
-    """Whether a checkout of MindSpeed-LLM can convert weights.
+    """Check that a directory is a checkout of MindSpeed-LLM with its converter.
 
     Raises:
-        ConfigError: it has no converter.
+        ConfigError: it is another program's checkout, or has no converter.
     """
-    if (Path(home) / LLM_CONVERT).is_file():
+    is_other = program_in(home) not in (None, "MindSpeed-LLM")
+    if (Path(home) / LLM_CONVERT).is_file() and not is_other:
         return f"has {LLM_CONVERT}"
-    rule = f"has no {LLM_CONVERT}: it was removed from Ascend/MindSpeed-LLM on 2026-08-03"
+    fault = f"it has no {LLM_CONVERT}, which was removed from Ascend/MindSpeed-LLM on 2026-08-03"
+    rule = mismatch(home, "Ascend/MindSpeed-LLM", fault)
     raise ConfigError([Problem("engine.mindspeed_llm_home", home, rule, LLM_REMEDY)])
 
 

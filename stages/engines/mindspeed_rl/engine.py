@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from stages import catalog
 from stages.base.engine import Checkout, Engine, Known, Load, Window
 from stages.base.graph import EXPORT_SECTIONS, Program, Stage
 from stages.base.layout import ROLES
@@ -29,43 +30,42 @@ EXPORT = Program("mindspeed_rl_export", "stages.engines.mindspeed_rl.export", ve
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """Its own data and weights, there and back; evaluate reads what comes back."""
+    """Return the graph after fetch: MindSpeed-RL's own data and weights; evaluate reads the export."""
     this, size = job(run), run.model.weight_bytes
-    own = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
+    reason = "engine=mindspeed_rl: its converter cuts the weights, and Megatron needs no strategy files"
     return (
-        Stage(
-            "convert",
-            ("model", "layout", "engine"),
-            {"fetch": "fetch"},
+        replace(
+            catalog.CONVERT,
+            sections=("model", "layout", "engine"),
             bytes_written=size,
             unread=_reads("contract") | {("layout", key) for key in ("name", "generate", "reference")},
             program=CONVERT,
         ),
-        Stage(
-            "tokenize",
-            ("model", "dataset", "tokenize", "engine"),
-            {"fetch": "fetch", "fetch_dataset": "fetch_dataset"},
+        replace(
+            catalog.TOKENIZE,
+            sections=("model", "dataset", "tokenize", "engine"),
             external=contract.files_read(this.engine.mindspeed_rl_home),
             unread=_reads("contract", "prompt_type", "sft"),
             program=TOKENIZE,
         ),
-        Stage("strategy", (), skipped=own),
-        Stage("split", (), skipped=own),
-        Stage("sft", (), skipped="sft.enabled=false: mindspeed_rl starts from the fetched weights"),
-        Stage(
-            "grpo",
-            ("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
-            {"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
+        replace(catalog.STRATEGY, skipped=reason),
+        replace(catalog.SPLIT, skipped=reason),
+        replace(catalog.SFT, skipped="sft.enabled=false: mindspeed_rl starts from the fetched weights"),
+        replace(
+            catalog.GRPO,
+            sections=("model", "layout", "tokenize", "rollout", "train", "engine", "seed"),
+            inputs={"weights": "convert", "tokenize": "tokenize", "fetch": "fetch"},
             workers=this.npus,
             # Per checkpoint weights, and float32 weights with both moments; one more while it is written.
             bytes_written=7 * size * (1 + run.train.keep_checkpoints),
             computes=True,
+            corrections=("warm-up over fewer updates",) if run.train.warmup_steps else (),
             program=GRPO,
         ),
-        Stage(
-            "export",
-            (*(name for name in EXPORT_SECTIONS if name != "reward"), "layout", "engine"),
-            {"grpo": "grpo", "fetch": "fetch"},
+        replace(
+            catalog.EXPORT,
+            sections=(*(name for name in EXPORT_SECTIONS if name != "reward"), "layout", "engine"),
+            inputs={"grpo": "grpo", "fetch": "fetch"},
             external=(*contract.files_read(this.engine.mindspeed_rl_home), *licence_files(run.model)),
             bytes_written=3 * size,  # the converter's result, the artifact, and a copy of the fetched weights
             unread=_reads("contract", "prompt_type", "verifier_function", "verifier_weight")
@@ -75,10 +75,9 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             },
             program=EXPORT,
         ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
-            {"before": "fetch", "after": "export", "tokenize": "tokenize", "fetch": "fetch"},
+        replace(
+            catalog.EVALUATE,
+            inputs={**catalog.EVALUATE.inputs, "before": "fetch", "after": "export"},
             computes=True,
         ),
     )
@@ -180,6 +179,7 @@ ENGINE = Engine(
         ),
     ),
     known=KNOWN,
+    imports=("ray", "hydra-core", "transformers"),
     derive=derive,
     needs=lambda run: contract.converter(job(run).engine),
     cards=lambda run: job(run).npus,

@@ -64,6 +64,22 @@ class Job(GrpoJob):
         return self.engine.mini_batch_size or self.train.prompts_per_step
 
     @property
+    def warmup_fraction(self) -> float:
+        """Share of the learning-rate schedule in which the rate rises over train.warmup_steps updates.
+
+        The schedule has train.steps x train.prompts_per_step units, and each update advances it by its
+        completions (megatron/training/training.py, get_optimizer_param_scheduler; MindSpeed-RL's
+        base_training_engine.py, update).
+        """
+        per_update = self.mini_batch_size * self.rollout.num_generations
+        return self.train.warmup_steps * per_update / (self.train.steps * self.train.prompts_per_step)
+
+    @property
+    def decay_steps(self) -> float:
+        """Steps after which a falling learning rate has reached its last value."""
+        return self.train.steps / (self.rollout.num_generations * self.train.num_iterations)
+
+    @property
     def seq_length(self) -> int:
         """Longest sequence of training."""
         return self.engine.seq_length or whole_row(self.sample_length)

@@ -53,10 +53,17 @@ RULES.must(
 
 @RULES.row("train.warmup_steps", "megatron/core/optimizer_param_scheduler.py")
 def _warmup(job: Job) -> Broken:
-    steps = job.train.steps
-    if job.train.warmup_steps < steps:
+    """Check that the warm-up ends before the schedule does, which Megatron asserts."""
+    if job.warmup_fraction < 1:
         return None
-    return f"must be below train.steps={steps}", f"use at most {steps - 1}"
+    per_update = job.mini_batch_size * job.rollout.num_generations
+    units = job.train.steps * job.train.prompts_per_step
+    rule = (
+        f"is too long: each update takes {per_update} of the {units} units of MindSpeed-RL's schedule "
+        "(train.steps x train.prompts_per_step)"
+    )
+    most = (units - 1) // per_update
+    return rule, f"use at most {most}, or raise train.steps"
 
 
 @RULES.row(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.layout import ROLES, Role
-from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, multiple_of
+from stages.base.rules import Broken, Rules, at_least, at_most, be, divide, hold, multiple_of
 from stages.engines import layout_rules
 from stages.engines.layout_rules import Laid
 from stages.engines.mindspeed_rl import contract, recipe
@@ -68,6 +68,12 @@ def notes(job: Job) -> list[str]:
             f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
             "micro-batch (grpo_actor_loss_func.py); train.loss_type=grpo holds exactly with 1"
         )
+    if job.train.schedule != "constant" and job.decay_steps < job.train.steps:
+        found.append(
+            f"train.schedule={job.train.schedule}: the rate reaches train.final_share after about "
+            f"{job.decay_steps:g} of {job.train.steps} steps, for MindSpeed-RL's schedule counts completions "
+            "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
+        )
     found.append(
         f"Ray reserves {engine.cpus_per_npu} CPUs beside each card (engine.cpus_per_npu); on a machine "
         "with fewer the run waits for ever"
@@ -76,6 +82,11 @@ def notes(job: Job) -> list[str]:
 
 
 RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")
+RULES.must(
+    "model.rope_theta",
+    hold(lambda job: float(job.model.rope_theta).is_integer(), "must be an integer", "choose engine=local"),
+    "megatron/training/arguments.py: --rotary-base",
+)
 RULES.must(
     "layout.train.model_parallel",
     divide("model.vocab_size", "vocab_size"),

@@ -1,7 +1,8 @@
 """tokenize of engine=mindspeed_rl: its preprocess_data.py makes the training data; the test's stays ours.
 
 The rows that it reads are ours, {"problem", "answer"} with the bare ground truth as answer (its verifiers
-compare with the whole of it), without held-out rows and without prompts beyond tokenize.max_prompt_length.
+compare with all of it), without held-out rows. Unusable rows (no ground truth, or a prompt longer than
+tokenize.max_prompt_length) are left out and count against dataset.max_bad_share.
 test.mindrecord holds the same template's prompts, so that evaluate asks what training asked.
 Source: Ascend/MindSpeed-RL 05a90d7, cli/preprocess_data.py, mindspeed_rl/datasets/data_handler.py
 (R1AlpacaStyleInstructionHandler), templates.py and indexed_dataset.py.
@@ -11,7 +12,6 @@ import json
 import shutil
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,15 @@ from stages.engines.mindspeed_rl.watch import watch_tool
 from stages.engines.outside import begun, dump, write_start
 from stages.fetch.config import DatasetConfig
 from stages.fetch.jsonl import Row
-from stages.fetch.records import BadLine
 from stages.models.config import ModelConfig
+from stages.tokenize.card import FileCard
 from stages.tokenize.chat import ChatTemplate
 from stages.tokenize.config import TokenizeConfig
+from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
-from stages.tokenize.source import Read
+from stages.tokenize.source import Read, Source, Tally
 from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
-from stages.tokenize.stream import tokenize_file
+from stages.tokenize.stream import question_keys, tokenize_file, too_long
 from stages.tokenize.text import ground_truth
 from stages.tokenize.tokenizer import special_tokens
 
@@ -43,7 +44,6 @@ REASONING = "ReasoningTemplate"
 """template_class of qwen3, whose handler R1AlpacaStyleInstructionHandler leaves enable_thinking at false."""
 NO_THOUGHT = "<think>\n\n</think>\n\n"
 _MAGIC = b"MMIDIDX\x00\x00"
-_BATCH = 1024
 watch = watch_tool
 
 
@@ -87,7 +87,11 @@ def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Pat
 
 
 def prepare(context: Context) -> None:
-    """Write rows and YAML."""
+    """Write rows and YAML.
+
+    Raises:
+        InputError: no row is left, or more rows than dataset.max_bad_share are unusable.
+    """
     config, work = context.config, context.work
     for name in ("out", "run"):  # a dead attempt's files
         shutil.rmtree(work / name, ignore_errors=True)
@@ -100,10 +104,10 @@ def prepare(context: Context) -> None:
     dataset = context.section(DatasetConfig, "dataset")
     encoder = encoder_of(context, dataset)
     files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
-    kept, left_out, shortest = _write_rows(encoder, dataset, files, read_train, work / "train.json")
-    if not kept:
-        rule = f"no row is left of {left_out}; in its template the shortest prompt has {shortest} tokens"
-        raise InputError(files[0], None, rule, "raise tokenize.max_prompt_length")
+    card = _write_rows(encoder, files, read_train, work / "train.json")
+    kept, left_out = card.rows_out, card.dropped.total()
+    for warning in warnings({"train": card.to_json()}):
+        context.warn(warning)
     write_start(work, start, rows=kept, left_out=left_out)
     context.progress(0, kept, f"{kept} rows, {left_out} left out", "rows")
 
@@ -124,7 +128,11 @@ def collect(context: Context) -> None:
         context.inputs["fetch_dataset"], dataset, encoder.columns
     )
     target = context.output / "test.mindrecord"
-    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test)
+    training = question_keys(train, read_train, dataset.train_rows)
+    cards = tokenize_file(encoder, tests, target, dataset.test_rows, read=read_test, training=training)
+    for warning in warnings(cards):
+        context.warn(warning)
+    cards["test"].pop("repeated", None)  # as in artifacts of earlier versions
     if engine_of(context.config).sft == "mindformers":
         cards |= _examples(context, encoder, train, read_train)
     result = {
@@ -217,35 +225,35 @@ def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
     return Encoder(plain.tokenizer, plain.ids, dataset, config, asking)
 
 
-def _write_rows(
-    encoder: Encoder, dataset: DatasetConfig, files: Sequence[Path], read_train: Read[Row], target: Path
-) -> tuple[int, int, int | None]:
-    """One JSON array of the usable rows; how many, how many were left out, tokens of the shortest prompt."""
-    kept = left_out = 0
-    shortest: int | None = None
+def _write_rows(encoder: Encoder, files: Sequence[Path], read_train: Read[Row], target: Path) -> FileCard:
+    """Write the usable rows as one JSON array; return the counts."""
+    dataset = encoder.dataset
+    source = Source(files, read_train, lambda row: row.prompt, dataset.train_rows)
+    tally = Tally(target.name)
+    card = tally.card
     with target.open("w", encoding="utf-8") as out:
-        for batch in _batches(files, read_train):
-            rows = [row for row in batch if isinstance(row, Row)]
-            encoded, _ = encoder.encode(rows, with_answers=False)
-            fitting = {row.line for row in encoded if len(row.prompt) <= encoder.config.max_prompt_length}
-            shortest = min((len(row.prompt) for row in encoded), default=shortest)
-            before = kept
-            for row in rows:
-                if row.line in fitting and (dataset.train_rows is None or kept < dataset.train_rows):
-                    answer = ground_truth(row, dataset, encoder.config)
-                    text = json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
-                    out.write(("[" if kept == 0 else ",\n") + text)
-                    kept += 1
-            left_out += len(batch) - (kept - before)
-            if dataset.train_rows is not None and kept >= dataset.train_rows:
-                break
-        out.write("]\n" if kept else "[]\n")
-    return kept, left_out, shortest
+        for file, rows in source.batches(tally):
+            for row in usable_rows(encoder, tally, file, rows):
+                answer = ground_truth(row, dataset, encoder.config)
+                text = json.dumps({"problem": row.prompt, "answer": answer}, ensure_ascii=False)
+                out.write((",\n" if card.rows_out else "[") + text)
+                card.rows_out += 1
+        out.write("]\n" if card.rows_out else "[]\n")
+    tally.check(files[0], dataset.max_bad_share)
+    return card
 
 
-def _batches(files: Sequence[Path], read_rows: Read[Row]) -> Iterator[list[Row | BadLine]]:
-    """Rows of each file apart: line numbers repeat from file to file."""
-    for file in files:
-        rows = read_rows(file)
-        while batch := list(islice(rows, _BATCH)):
-            yield batch
+def usable_rows(encoder: Encoder, tally: Tally, file: Path, rows: Sequence[Row]) -> Iterator[Row]:
+    """Yield the rows with a ground truth whose prompt fits; drop the others from `tally`."""
+    encoded, unusable = encoder.encode(rows, with_answers=False)
+    for bad in unusable:
+        tally.drop(file, bad.line, bad.reason)
+    by_line = {row.line: row for row in rows}
+    for entry in encoded:
+        tally.card.add_length("prompt_ids", len(entry.prompt))
+        # the ground truth stays text, of any length
+        long = [part for part in too_long(encoder, entry) if part.column == "prompt_ids"]
+        if long:
+            tally.drop(file, entry.line, *long)
+        else:
+            yield by_line[entry.line]

@@ -154,7 +154,7 @@ def _actor(job: Job, places: Places, resume: bool) -> Values:
         "lr_decay_style": train.schedule,
         "min_lr": 0.0 if train.schedule == "constant" else train.learning_rate * train.final_share,
         "weight_decay": train.weight_decay,
-        "lr_warmup_fraction": train.warmup_steps / train.steps,
+        "lr_warmup_fraction": job.warmup_fraction,
         "clip_grad": train.max_grad_norm or 0.0,
         "adam_beta1": train.adam_beta1,
         "adam_beta2": train.adam_beta2,

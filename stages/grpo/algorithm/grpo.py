@@ -18,7 +18,10 @@ EPSILON = 1e-4  # added to the deviation, as in TRL's GRPOTrainer
 
 
 def group_advantages(rewards: Array, scale: bool) -> NDArray[np.float32]:
-    """How much better a completion is than the others of its group: rewards minus their group's mean.
+    """Return how much better a completion is than its group: rewards minus the group's mean.
+
+    Groups with equal rewards get exactly 0, whatever their size: everything is computed in float64 from
+    differences to the group's first reward.
 
     Args:
         rewards: [P, G], one row per prompt.
@@ -29,11 +32,12 @@ def group_advantages(rewards: Array, scale: bool) -> NDArray[np.float32]:
 
     Source: section 4.1.2.
     """
-    centred = rewards - rewards.mean(1, keepdims=True)
-    deviation = rewards.std(1, ddof=1, keepdims=True)
-    advantages: NDArray[np.float32] = (centred / (deviation + EPSILON) if scale else centred).astype(
-        np.float32
-    )
+    differences = rewards.astype(np.float64)
+    differences = differences - differences[:, :1]
+    centred = differences - differences.mean(1, keepdims=True)
+    if scale:
+        centred = centred / (differences.std(1, ddof=1, keepdims=True) + EPSILON)
+    advantages: NDArray[np.float32] = centred.astype(np.float32)
     return advantages
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pipeline.config.load import Config
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
-from pipeline.rehearsal import Tell
+from pipeline.rehearsal import Report
 from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
 
@@ -25,7 +25,7 @@ def refusals(plan: Plan) -> list[Problem]:
     return refused
 
 
-def rehearse(plan: Plan, scratch: Path, tell: Tell) -> Iterator[Proof]:
+def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     assert list(scratch.iterdir()) == []
     (scratch / "left").touch()
     for proof in proofs:

@@ -98,7 +98,7 @@ def test_what_cannot_be_rehearsed_says_why(tmp_path, capsys, monkeypatch, overri
 def test_a_second_one_of_the_same_kind_does_not_disturb_the_first(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fake, "proofs", [LOST])
     assert _rehearse(tmp_path) == 1
-    with rehearsals.alone(_place(tmp_path)):
+    with rehearsals.exclusive(_place(tmp_path)):
         assert _rehearse(tmp_path) == 1
         assert "is being rehearsed by another process" in capsys.readouterr().err
         assert (_place(tmp_path) / "scratch" / "local" / "left").exists()

@@ -1,36 +1,49 @@
-"""A place of each kind, and stores to push from and pull into."""
+"""A remote of each kind, and stores to push from and pull into."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from pipeline.store.remote import asking, copies
-from pipeline.store.remote.place import Place
+from pipeline.store.remote import remote
+from pipeline.store.remote.copies import find
+from pipeline.store.remote.remote import Remote
 from pipeline.store.store import Key, Store
 from tests.pipeline.artifacts import commit
 from tests.pipeline.remote import servers
 
 KEY = Key("convert", "ab" * 32)
-PART_BYTES = 1 << 16
+LARGE = 300_000
 
 
 @dataclass
 class Team:
     """Two people with a store each, and their remote."""
 
-    place: Place
+    remote: Remote
     mine: Store
     theirs: Store
 
+    @property
+    def root(self):
+        """The directory of a remote with file://."""
+        return Path(self.remote.url.removeprefix("file://"))
+
+    def copies(self, key=KEY):
+        """The copies of an artifact; none may be refused."""
+        refused = []
+        copies = find(self.remote, [key], refused.append)[key]
+        assert not refused
+        return copies
+
 
 @pytest.fixture(autouse=True)
-def _small_and_quick(monkeypatch):
-    """Parts of 64 KiB instead of 8 MiB, and no pause before trying again."""
-    monkeypatch.setattr(copies, "PART_BYTES", PART_BYTES)
-    monkeypatch.setattr(asking, "PAUSE_S", 0.0)
+def _quick(monkeypatch):
+    """No pause before trying again."""
+    monkeypatch.setattr(remote, "PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +57,7 @@ def file_team(tmp_path):
     return team_at(f"file://{tmp_path}/remote", tmp_path)
 
 
-@pytest.fixture(params=["file", "moto", pytest.param("rclone"), "sftp"])
+@pytest.fixture(params=["file", "moto", "rclone", "sftp"])
 def team(request, tmp_path, monkeypatch, moto):
     """The same on each kind of server."""
     for name, value in servers.CREDENTIALS.items():
@@ -57,7 +70,7 @@ def team(request, tmp_path, monkeypatch, moto):
     elif request.param == "rclone":
         (tmp_path / "served").mkdir()
         with servers.rclone(tmp_path / "served") as address:
-            monkeypatch.setenv("AWS_ENDPOINT_URL", address)  # for processes of their own
+            monkeypatch.setenv("AWS_ENDPOINT_URL", address)  # for other processes
             yield team_at(url, tmp_path, address)
     else:
         with servers.sshd(tmp_path) as (host, home):
@@ -69,13 +82,15 @@ def team_at(url, directory, endpoint=None):
     stores = [Store(directory / name) for name in ("mine", "theirs")]
     for store in stores:
         store.open()
-    return Team(Place(url, endpoint, timeout_s=20.0), *stores)
+    return Team(Remote(url, endpoint, timeout_s=20.0), *stores)
 
 
 def some_artifact(store, key=KEY):
-    """Files smaller and larger than a part, an empty one, directories, odd names."""
-    odd = "deep/er/file with spaces ünd umlauts"
+    """Files of several sizes, an empty one, directories, unusual names."""
+    unusual = "deep/er/file with spaces ünd umlauts"
     many = {f"many/{n}": os.urandom(n) for n in range(1, 9)}
-    return commit(
-        store, key, {"large.bin": os.urandom(3 * PART_BYTES), "empty": b"", odd: b"x" * 1000, **many}
-    )
+    return commit(store, key, {"large.bin": os.urandom(LARGE), "empty": b"", unusual: b"x" * 1000, **many})
+
+
+def contents(directory):
+    return {str(f.relative_to(directory)): f.read_bytes() for f in directory.rglob("*") if f.is_file()}

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from pipeline import tasks
 from pipeline.cli import main
 from pipeline.errors import NotThere, RemoteError
 from pipeline.run import build as building
-from pipeline.run import pushing
 from pipeline.run import run as running
+from pipeline.run import sharing
 from pipeline.run.run import prepare_plan
-from pipeline.store.remote import copies
-from pipeline.store.remote.place import Place
+from pipeline.store.remote.copies import directories
+from pipeline.store.remote.remote import Remote
 from stages.report import artifacts
 from stages.report.artifacts import READS
 from tests.pipeline.artifacts import manifest_of, required
@@ -151,13 +152,12 @@ def test_a_damaged_copy_is_told_and_built_instead(run, tmp_path):
     run("mine")
     push(tmp_path, *PREPARED)
     plan, _ = prepare_plan([f"store={tmp_path / 'mine'}"])
-    split = tmp_path / "remote" / "artifacts" / "split" / plan.spec("split").key.fingerprint
-    part = next(split.rglob("00000000"))
-    part.write_bytes(b"!" + part.read_bytes()[1:])
+    (split,) = (tmp_path / "remote" / "split").glob(f"{plan.spec('split').key.fingerprint}-*")
+    (split / "weights.bin").write_bytes(b"!" + WEIGHTS[1:])
     names, states, told = run("theirs")
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["convert"] == "remote" or states["convert"] == "pulled"
-    assert "is not what its manifest says; it is refused; it is built here" in told
+    assert "does not have its manifest's digest; it is built here" in told
     assert has(tmp_path, "theirs", "split") and has(tmp_path, "theirs", "convert")  # which split reads
 
 
@@ -165,10 +165,10 @@ def test_a_remote_that_breaks_off_is_told_once_and_done_without(run, tmp_path, m
     run("mine")
     push(tmp_path, *PREPARED, "grpo")
 
-    def down(place, *ignored):
-        raise RemoteError(f"{place.url}: Connection refused")
+    def down(remote, *ignored):
+        raise RemoteError(f"{remote.url}: Connection refused")
 
-    monkeypatch.setattr(Place, "get", down)
+    monkeypatch.setattr(Remote, "download", down)
     names, _, told = run("theirs")
     assert sorted(names) == sorted(ALL)
     assert told.count("Connection refused; this run goes on without it") == 1
@@ -182,7 +182,6 @@ def test_a_remote_that_is_not_there_is_told_once(run, tmp_path, monkeypatch):
 
 
 def test_a_server_that_takes_the_call_and_never_answers_is_told_once(run, monkeypatch):
-    """Asked twice at first, and as often when all is built; each time as long as is said."""
     for name, value in servers.CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
@@ -190,7 +189,7 @@ def test_a_server_that_takes_the_call_and_never_answers_is_told_once(run, monkey
         names, _, told = run("mine", "remote=s3://team/x", endpoint, "remote.timeout_s=0.3")
     assert sorted(names) == sorted(ALL)
     assert told.count("imeout") == 1 and told.count("this run goes on without it") == 1, told
-    assert re.search(r"push: not at s3://team/x: fetch/.*`grpoflow push [\w-]+` brings it later", told)
+    assert re.search(r"push: not at s3://team/x: fetch/.*push later: `grpoflow push [\w-]+`", told)
 
 
 def test_what_is_forced_is_not_pulled(run, tmp_path):
@@ -209,32 +208,47 @@ def test_the_report_names_all_that_it_reads():
     assert len(read) >= 3 and set(read) <= set(READS)
 
 
-def test_what_a_run_commits_is_pushed_beside_it(run, tmp_path, monkeypatch):
-    """Whole before the run has ended, with its record, by a process of its own."""
-    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as that process has it
+def test_what_a_run_commits_is_pushed_while_it_goes_on(run, tmp_path):
     _, _, told = run("mine", "remote.push=stages", "remote.stages=[strategy]", "--until", "strategy")
-    assert "strategy: pushed, " in told and "convert: pushed" not in told
+    assert re.search(r"pushed to file://.*: strategy/[0-9a-f]{16}$", told, re.MULTILINE)
     names, states, _ = run("theirs", "remote.push=off", "--only", "strategy")
     assert names == [] and states == {"strategy": "pulled"}
     (record,) = (tmp_path / "remote" / "runs").glob("*.jsonl")
     assert [json.loads(line)["event"] for line in record.read_text().splitlines()] == ["started", "finished"]
 
 
+def test_a_push_begins_when_its_stage_has_ended(run, tmp_path, monkeypatch):
+    commands: list[list[str]] = []
+    real = sharing.subprocess.Popen
+    monkeypatch.setattr(
+        sharing.subprocess, "Popen", lambda line, **more: commands.append(line) or real(line, **more)
+    )
+    monkeypatch.setattr(sharing.Sharing, "end", lambda *values, **more: None)
+    run("mine", "remote.push=stages", "remote.stages=[fetch,strategy]", "--until", "strategy")
+    words = [word for line in commands for word in line if re.match("fetch/|strategy/", word)]
+    assert sorted(word.partition("/")[0] for word in words) == ["fetch", "strategy"]
+    remote = Remote(f"file://{tmp_path}/remote")
+    for _ in range(600):
+        if len(directories(remote)) == 2:
+            break
+        time.sleep(0.1)
+    assert {key.stage for key in directories(remote)} == {"fetch", "strategy"}
+
+
 def test_a_remote_that_takes_nothing_is_told_once(run, tmp_path):
     (tmp_path / "remote").mkdir()
-    (tmp_path / "remote" / "artifacts").mkdir()
-    (tmp_path / "remote" / "artifacts" / "strategy").write_text("in the way")
+    (tmp_path / "remote" / "strategy").write_text("in the way")
     _, _, told = run("mine", "--until", "strategy", "remote.push=stages", "remote.stages=[strategy]")
-    assert told.count("warning: remote: ") == 1 and told.count("run goes on") == 1, told
     assert re.search(
-        r"push: not at file://.*: strategy/[0-9a-f]{16}; `grpoflow push [\w-]+` brings it later", told
+        r"push: not at file://.*: strategy/[0-9a-f]{16}.*; push later: `grpoflow push [\w-]+`", told
     )
+    assert told.count("warning: ") == 1, told
 
 
 def test_a_manifest_that_is_refused_makes_no_other_unusable(run, tmp_path, capsys):
     run("mine")
     push(tmp_path, *PREPARED)
-    (manifest,) = (tmp_path / "remote" / "artifacts" / "split").rglob("*.json")
+    (manifest,) = (tmp_path / "remote" / "split").glob("*/manifest.json")
     manifest.write_text(manifest.read_text().replace('"stage": "split"', '"stage": "fetch"'))
     where = [f"store={tmp_path / 'theirs'}", f"remote=file://{tmp_path}/remote"]
     capsys.readouterr()
@@ -245,29 +259,23 @@ def test_a_manifest_that_is_refused_makes_no_other_unusable(run, tmp_path, capsy
     names, states, told = run("theirs", "remote.push=stages", "remote.stages=[split]")
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["tokenize"] == "pulled" and re.search("is refused.*; it is built here", told)
-    assert len(list(manifest.parent.glob("*.json"))) == 2, "another copy stands beside it"
+    assert '"stage": "split"' in manifest.read_text(), "the same bytes were built, and replace it"
 
 
 def test_what_gc_removes_while_it_is_pulled_is_built(run, tmp_path, monkeypatch):
     run("mine")
     push(tmp_path, *PREPARED)
-    real = Place.get
+    real = Remote.download
 
-    def gone(place, path, *span):
-        if "/split/" in path:
-            raise NotThere(f"{place.url}/{path}: is not there")
-        return real(place, path, *span)
+    def gone(remote, path, *values):
+        if path.startswith("split/"):
+            raise NotThere(f"{remote.url}/{path}: does not exist")
+        return real(remote, path, *values)
 
-    monkeypatch.setattr(Place, "get", gone)
+    monkeypatch.setattr(Remote, "download", gone)
     names, states, told = run("theirs")
     assert sorted(names) == sorted(["split", "sft", "grpo", "evaluate", "export", "report"])
     assert states["tokenize"] == "pulled" and "goes on without" not in told
-
-
-def wait_for_pushes():
-    """With several workers, a run's process waits for them when it ends, which this one does not."""
-    for one in pushing._pushing.values():
-        one.finish()
 
 
 @pytest.fixture
@@ -281,9 +289,7 @@ def only_from_there(monkeypatch):
 
 
 def test_stages_that_run_at_once_push_and_pull_at_once(run, tmp_path, monkeypatch, only_from_there):
-    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)  # as the process that pushes has it
     run("mine", "--workers", "3", "remote.push=on")
-    wait_for_pushes()
     only_from_there()
     wanted = ["tokenize", "split", "grpo"]
     run("theirs", "--workers", "3", "--only", ",".join(wanted), "remote.push=off")
@@ -291,10 +297,9 @@ def test_stages_that_run_at_once_push_and_pull_at_once(run, tmp_path, monkeypatc
 
 
 def test_points_of_a_sweep_come_from_the_remote(built, tmp_path, monkeypatch, only_from_there, capfd):
-    monkeypatch.setattr(copies, "PART_BYTES", 8 << 20)
     asked: list[str] = []
-    real = Place.list
-    monkeypatch.setattr(Place, "list", lambda place, path: asked.append(path) or real(place, path))
+    real = Remote.read
+    monkeypatch.setattr(Remote, "read", lambda remote, path: asked.append(path) or real(remote, path))
     points = ["--until", "split", "seed=1,2", f"remote=file://{tmp_path / 'a remote, geteilt für alle'}"]
 
     def sweep(store, *more):
@@ -303,27 +308,26 @@ def test_points_of_a_sweep_come_from_the_remote(built, tmp_path, monkeypatch, on
         return main(["sweep", f"store={tmp_path / store}", *points, *more])
 
     assert sweep("mine") == 0
-    wait_for_pushes()
     told = capfd.readouterr().err
-    assert [told.count(f"[{point}] split: pushed") for point in (0, 1)] == [1, 1]
+    assert [len(re.findall(rf"\[{point}\] pushed to .*split/", told)) for point in (0, 1)] == [1, 1]
     only_from_there()
     asked.clear()
     assert sweep("theirs", "remote.push=off") == 0, capfd.readouterr().err
     manifests = sorted(file.parent.name for file in (tmp_path / "theirs").glob("*/*/manifest.json"))
     assert manifests == sorted(file.parent.name for file in (tmp_path / "mine").glob("*/*/manifest.json"))
-    of_artifacts = [path for path in asked if path.count("/") == 2]
-    assert len(of_artifacts) == len(set(of_artifacts)) == len(manifests)
+    before_pulling = asked[: len(manifests)]
+    assert len(set(before_pulling)) == len(manifests), "once for each artifact, though points share them"
 
 
 def test_points_of_a_sweep_wait_once_for_a_remote_that_is_silent(built, tmp_path, monkeypatch, capfd):
     asked: list[str] = []
 
-    def silent(place, path):
+    def silent(remote, path):
         asked.append(path)
-        raise RemoteError(f"{place.url}: Read timeout")
+        raise RemoteError(f"{remote.url}: Read timeout")
 
-    monkeypatch.setattr(Place, "list", silent)
+    monkeypatch.setattr(Remote, "list", silent)
     remote = [f"remote=file://{tmp_path}/remote", "remote.push=off"]
     assert main(["sweep", f"store={tmp_path / 'mine'}", "--until", "strategy", "seed=1,2,3", *remote]) == 0
     assert capfd.readouterr().err.count("this run goes on without it") == 1
-    assert len(asked) <= Place("file:///x").workers
+    assert len(asked) == 1

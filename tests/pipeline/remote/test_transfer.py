@@ -1,5 +1,6 @@
-"""Artifacts go to a remote and come back as what they were; whatever else is there is refused."""
+"""Artifacts go to a remote and come back as what they were; everything else is refused."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -7,238 +8,244 @@ from typing import Any
 
 import pytest
 
-from pipeline.errors import RemoteError, StoreError
-from pipeline.store.remote import copies
-from pipeline.store.remote.copies import find, spans
-from pipeline.store.remote.place import Place
-from pipeline.store.remote.pull import fill, pull
-from pipeline.store.remote.push import is_there, push
-from pipeline.store.store import Key, Store
-from tests.pipeline.artifacts import commit
-from tests.pipeline.remote.conftest import KEY, PART_BYTES, some_artifact
-
-
-def contents(directory):
-    return {
-        str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()
-    }
-
-
-def objects(team):
-    return contents(Path(team.place.url.removeprefix("file://")))
+from pipeline.errors import Refused, RemoteError, StoreError
+from pipeline.store.attempt import attempt
+from pipeline.store.remote import remote as requests
+from pipeline.store.remote.copies import from_store, missing
+from pipeline.store.remote.remote import Remote
+from pipeline.store.remote.transfer import download, pull, push
+from pipeline.store.store import MANIFEST, Key, Store
+from tests.pipeline.artifacts import commit, manifest_of, required
+from tests.pipeline.remote.conftest import KEY, LARGE, contents, some_artifact
 
 
 def test_there_and_back_on_every_kind_of_server(team):
     some_artifact(team.mine)
-    assert not is_there(team.place, KEY) and not pull(team.place, team.theirs, KEY)
+    assert not team.copies() and not pull(team.remote, team.theirs, KEY)
     moved: list[int] = []
-    assert push(team.place, team.mine, KEY, moved.append) > 3 * PART_BYTES
-    assert sum(moved) == find(team.place, KEY)[0].bytes
-    assert is_there(team.place, KEY) and push(team.place, team.mine, KEY) == 0
-    assert pull(team.place, team.theirs, KEY) and not pull(team.place, team.theirs, KEY)
+    assert push(team.remote, team.mine, KEY, moved.extend) > LARGE
+    assert sum(moved) == team.copies()[0].bytes
+    assert push(team.remote, team.mine, KEY) == 0
+    assert pull(team.remote, team.theirs, KEY) and not pull(team.remote, team.theirs, KEY)
     assert team.theirs.problem(KEY, deep=True) is None
     assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
     assert not list(team.theirs.root.glob(".work/*"))
 
 
-def test_only_what_is_missing_is_sent_again(file_team, monkeypatch):
+def test_the_layout_is_the_store_s_with_the_manifest_s_digest(file_team):
+    path = some_artifact(file_team.mine)
+    push(file_team.remote, file_team.mine, KEY)
+    digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()[:8]
+    assert contents(file_team.root / KEY.stage / f"{KEY.fingerprint}-{digest}") == contents(path)
+    assert {file.name for file in file_team.root.iterdir()} <= {KEY.stage, ".tmp"}
+    assert not list((file_team.root / ".tmp").iterdir())
+
+
+def test_large_files_go_to_s3_in_parts(moto, tmp_path, monkeypatch):
+    from tests.pipeline.remote import servers
+    from tests.pipeline.remote.conftest import team_at
+
+    for name, value in servers.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(requests, "CHUNK_BYTES", 5 << 20)  # the smallest part that S3 takes
+    team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, moto)
+    commit(team.mine, KEY, {"large.bin": os.urandom(11 << 20)})
+    push(team.remote, team.mine, KEY)
+    assert pull(team.remote, team.theirs, KEY)
+    assert contents(team.theirs.path(KEY)) == contents(team.mine.path(KEY))
+
+
+def test_only_missing_files_are_sent_again(file_team, monkeypatch):
     some_artifact(file_team.mine)
-    real, sent = Place.put, []
+    real, sent = Remote.upload, []
 
-    def breaks(place, path, content):
-        if path.endswith("00000002"):
+    def fail(remote, source, path):
+        if path.endswith("many/8"):
             raise RemoteError("cut")
-        real(place, path, content)
+        real(remote, source, path)
 
-    monkeypatch.setattr(Place, "put", breaks)
-    with pytest.raises(RemoteError, match="cut"):
-        push(file_team.place, file_team.mine, KEY)
-    assert not find(file_team.place, KEY)
-
-    def listens(place, path, content):
-        sent.append(path.rpartition("/")[2])
-        real(place, path, content)
-
-    monkeypatch.setattr(Place, "put", listens)
-    push(file_team.place, file_team.mine, KEY)
-    again = {name for name in sent if name.isdecimal()}
-    assert "00000002" in again and not again & {"00000000", "00000001"}
+    with monkeypatch.context() as broken:
+        broken.setattr(Remote, "upload", fail)
+        with pytest.raises(RemoteError, match="cut"):
+            push(file_team.remote, file_team.mine, KEY)
+    assert not file_team.copies()
+    monkeypatch.setattr(Remote, "upload", lambda *values: (sent.append(values[2]), real(*values)))
+    push(file_team.remote, file_team.mine, KEY)
+    assert any(path.endswith("many/8") for path in sent) and len(sent) < 11
+    assert pull(file_team.remote, file_team.theirs, KEY)
 
 
-def test_a_pull_goes_on_where_it_was_cut(file_team, monkeypatch):
+def test_an_interrupted_pull_reuses_complete_files(file_team, monkeypatch):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    real, asked = Place.get, []
+    push(file_team.remote, file_team.mine, KEY)
+    real, fetched = Remote.download, []
 
-    def breaks(place, path, start, end):
-        if path.endswith("00000002"):
+    def fail(remote, path, target, size):
+        if path.endswith("many/8"):
             raise RemoteError("cut")
-        return real(place, path, start, end)
+        fetched.append(path)
+        real(remote, path, target, size)
 
-    def listens(place, path, start, end):
-        asked.append(path.rpartition("/")[2])
-        return real(place, path, start, end)
-
-    monkeypatch.setattr(Place, "get", breaks)
-    with pytest.raises(RemoteError, match="cut"):
-        pull(file_team.place, file_team.theirs, KEY)
+    with monkeypatch.context() as broken:
+        broken.setattr(Remote, "download", fail)
+        with pytest.raises(RemoteError, match="cut"):
+            pull(file_team.remote, file_team.theirs, KEY)
     assert file_team.theirs.problem(KEY) == "never run"
-    monkeypatch.setattr(Place, "get", listens)
-    assert pull(file_team.place, file_team.theirs, KEY)
-    assert "00000002" in asked and not {"00000000", "00000001"} & set(asked)
+    first = set(fetched)
+    monkeypatch.setattr(Remote, "download", lambda *values: (fetched.append(values[1]), real(*values)))
+    fetched.clear()
+    assert pull(file_team.remote, file_team.theirs, KEY)
+    assert any(path.endswith("many/8") for path in fetched) and first and not first & set(fetched)
     assert contents(file_team.theirs.path(KEY)) == contents(file_team.mine.path(KEY))
 
 
-@pytest.mark.parametrize("left", ["flipped", "longer", "link", "shorter", "zeros"])
-def test_what_a_killed_pull_has_left_is_compared_too(left, file_team, tmp_path):
+@pytest.mark.parametrize("leftover", ["flipped", "longer", "link", "shorter", "zeros"])
+def test_leftovers_of_a_killed_pull_are_checked(leftover, file_team, tmp_path):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    copy, begun, whole = find(file_team.place, KEY)[0], tmp_path / "begun", contents(file_team.mine.path(KEY))
-    content = whole["large.bin"]
-    begun.mkdir()
+    push(file_team.remote, file_team.mine, KEY)
+    directory, artifact = tmp_path / "pulled", contents(file_team.mine.path(KEY))
+    content = artifact["large.bin"]
+    directory.mkdir()
     outside = tmp_path / "outside"
     outside.write_bytes(b"not theirs")
-    if left == "link":
-        (begun / "large.bin").symlink_to(outside)
+    if leftover == "link":
+        (directory / "large.bin").symlink_to(outside)
     else:
         texts = {
             "flipped": bytes([content[0] ^ 1]) + content[1:], "longer": content + b"!",
-            "shorter": content[:500], "zeros": b"\0" * 500,
+            "shorter": content[:500], "zeros": b"\0" * len(content),
         }  # fmt: skip
-        (begun / "large.bin").write_bytes(texts[left])
-    fill(file_team.place, copy, begun)
-    assert contents(begun) == {name: text for name, text in whole.items() if name != "manifest.json"}
+        (directory / "large.bin").write_bytes(texts[leftover])
+    (copy,) = file_team.copies()
+    download(file_team.remote, copy, directory, copy.manifest.files)
+    assert contents(directory) == {name: text for name, text in artifact.items() if name != MANIFEST}
     assert outside.read_bytes() == b"not theirs"
 
 
-def edited(team, edit):
-    """Somebody who may write there changes the manifest."""
-    file = next(Path(team.place.url.removeprefix("file://")).rglob("*.json"))
+def edited(team, edit, rename):
+    """Change the manifest; `rename` the directory after its digest, as a person with write access can."""
+    (file,) = team.root.rglob(MANIFEST)
     values = json.loads(file.read_bytes())
     edit(values)
     file.write_text(json.dumps(values))
+    if rename:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+        file.parent.rename(file.parent.with_name(f"{KEY.fingerprint}-{digest}"))
 
 
 ENTRY = {"size": 3, "sha256": "0" * 64}
 REFUSED: dict[str, tuple[Any, str]] = {
     "another fingerprint": (lambda m: m.update(fingerprint="cd" * 32), "claims to be"),
     "another stage": (lambda m: m.update(stage="split"), "claims to be"),
-    "another content": (
-        lambda m: m["files"]["large.bin"].update(sha256="0" * 64),
-        "not the manifest that its name tells",
-    ),
-    "a name above": (lambda m: m["files"].update({"../x": ENTRY}), "is no manifest"),
-    "a name above, hidden": (lambda m: m["files"].update({"a/../../x": ENTRY}), "is no manifest"),
-    "an absolute name": (lambda m: m["files"].update({"/etc/x": ENTRY}), "is no manifest"),
-    "a name twice": (lambda m: m["files"].update({"many//1": ENTRY}), "is called"),
-    "no name": (lambda m: m["files"].update({"": ENTRY}), "is called"),
-    "the store's own name": (lambda m: m["files"].update({"manifest.json": ENTRY}), "is called"),
-    "a name with control characters": (lambda m: m["files"].update({"a\x1b[2J": ENTRY}), "is called"),
-    "a file that is a directory": (lambda m: m["files"].update({"many": ENTRY}), "a file and a directory"),
-    "a file below a file": (lambda m: m["files"].update({"empty/x": ENTRY}), "a file and a directory"),
-    "a name that no file system takes": (lambda m: m["files"].update({"x" * 300: ENTRY}), "has a file xxx"),
-    "a negative size": (lambda m: m["files"]["large.bin"].update(size=-5), "of -5 bytes"),
-    "a larger size": (lambda m: m["files"]["empty"].update(size=10**15), "not the manifest"),
-    "no files": (lambda m: m.update(files={}), "is no manifest"),
-    "another format": (lambda m: m.update(format=99), "is no manifest"),
+    "another content": (lambda m: m["files"]["large.bin"].update(sha256="0" * 64), "digest"),
+    "a name above": (lambda m: m["files"].update({"../x": ENTRY}), "malformed"),
+    "a name above, hidden": (lambda m: m["files"].update({"a/../../x": ENTRY}), "malformed"),
+    "an absolute name": (lambda m: m["files"].update({"/etc/x": ENTRY}), "malformed"),
+    "a name twice": (lambda m: m["files"].update({"many//1": ENTRY}), "not allowed"),
+    "no name": (lambda m: m["files"].update({"": ENTRY}), "not allowed"),
+    "the manifest's name": (lambda m: m["files"].update({"manifest.json": ENTRY}), "not allowed"),
+    "a name with control characters": (lambda m: m["files"].update({"a\x1b[2J": ENTRY}), "not allowed"),
+    "a file that is a directory": (lambda m: m["files"].update({"many": ENTRY}), "below a name"),
+    "a file below a file": (lambda m: m["files"].update({"empty/x": ENTRY}), "below a name"),
+    "a name that no file system takes": (lambda m: m["files"].update({"x" * 300: ENTRY}), "cannot be a file"),
+    "a negative size": (lambda m: m["files"]["large.bin"].update(size=-5), "-5 bytes"),
+    "a huge size": (lambda m: m["files"]["empty"].update(size=10**15), "digest|another size"),
+    "a file that is absent": (lambda m: m["files"].update({"absent": ENTRY}), "digest|missing"),
+    "no files": (lambda m: m.update(files={}), "malformed"),
+    "another format": (lambda m: m.update(format=99), "malformed"),
 }
 
 
+@pytest.mark.parametrize("rename", [False, True])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_manifest_must_not_say(name, file_team, tmp_path):
+def test_malicious_manifests_are_refused(name, rename, file_team, tmp_path):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
+    push(file_team.remote, file_team.mine, KEY)
     edit, reason = REFUSED[name]
-    edited(file_team, edit)
+    edited(file_team, edit, rename)
     before = set(tmp_path.iterdir())
-    with pytest.raises(StoreError, match=f"(?i){reason}"):
-        pull(file_team.place, file_team.theirs, KEY)
+    with pytest.raises(Refused, match=f"(?i){reason}"):
+        pull(file_team.remote, file_team.theirs, KEY)
     assert file_team.theirs.problem(KEY) == "never run"
     assert set(tmp_path.iterdir()) == before and not (file_team.theirs.root / "x").exists()
 
 
-def test_a_manifest_that_is_no_json_is_refused(file_team):
+@pytest.mark.parametrize("text", ['{"stage": ', "[" * 100_000, "[]", "\udcff"])
+def test_a_manifest_that_is_no_json_is_refused(text, file_team):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    next(Path(file_team.place.url.removeprefix("file://")).rglob("*.json")).write_text('{"stage": ')
-    with pytest.raises(RemoteError, match="is no manifest"):
-        pull(file_team.place, file_team.theirs, KEY)
+    push(file_team.remote, file_team.mine, KEY)
+    next(file_team.root.rglob(MANIFEST)).write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(RemoteError, match="malformed"):
+        pull(file_team.remote, file_team.theirs, KEY)
 
 
-def test_a_damaged_copy_is_passed_over_for_a_sound_one(file_team, tmp_path):
+def damage(team, copy):
+    file = team.root / copy.path / "large.bin"
+    file.write_bytes(bytes(file.stat().st_size))
+
+
+def test_wrong_bytes_are_refused(file_team):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    damaged = find(file_team.place, KEY)[0].path
-    part = Path(file_team.place.url.removeprefix("file://")) / damaged / "00000000"
-    part.write_bytes(b"?" + part.read_bytes()[1:])
-    assert push(file_team.place, file_team.mine, KEY) == 0
-    assert push(file_team.place, file_team.mine, KEY, refused=[damaged]) > 0
-    assert pull(file_team.place, file_team.theirs, KEY)
-    assert contents(file_team.theirs.path(KEY)) == contents(file_team.mine.path(KEY))
+    push(file_team.remote, file_team.mine, KEY)
+    damage(file_team, file_team.copies()[0])
+    with pytest.raises(Refused, match=r"large\.bin does not have its manifest's digest"):
+        pull(file_team.remote, file_team.theirs, KEY)
+    assert file_team.theirs.problem(KEY) == "never run"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_two_pushers_with_different_bytes_do_not_disturb_each_other(number, file_team):
+    """A damaged copy is passed over for the other."""
+    for store in (file_team.mine, file_team.theirs):
+        commit(store, KEY, {"large.bin": os.urandom(LARGE)}, host=store.root.name)
+        assert push(file_team.remote, store, KEY) >= LARGE
+    copies = file_team.copies()
+    assert len(copies) == 2
+    damage(file_team, copies[number])
+    third = Store(file_team.mine.root.with_name("third"))
+    third.open()
+    assert pull(file_team.remote, third, KEY) and third.problem(KEY, deep=True) is None
+    assert third.manifest(KEY) == copies[1 - number].manifest
 
 
 def test_what_is_damaged_here_does_not_appear_there(file_team):
-    path = some_artifact(file_team.mine)
-    large = path / "large.bin"
+    large = some_artifact(file_team.mine) / "large.bin"
     large.chmod(0o644)
     large.write_bytes(os.urandom(large.stat().st_size))
     with pytest.raises(StoreError, match="not what was committed"):
-        push(file_team.place, file_team.mine, KEY)
-    assert not find(file_team.place, KEY) and not is_there(file_team.place, KEY)
+        push(file_team.remote, file_team.mine, KEY)
+    assert not file_team.copies()
 
 
-def test_a_link_is_pushed_as_what_it_leads_to(file_team, tmp_path):
-    from pipeline.store.attempt import attempt
-    from tests.pipeline.artifacts import manifest_of, required
-
+def test_a_link_is_pushed_as_the_file_that_it_points_to(file_team, tmp_path):
     (tmp_path / "model").write_bytes(b"weights")
-    with attempt(file_team.mine, KEY) as seat:
+    with attempt(file_team.mine, KEY) as slot:
         for name, content in required(KEY.stage, {}, {}).items():
-            (seat.staging / name).write_bytes(content)
-        (seat.staging / "linked").symlink_to(tmp_path / "model")
-        file_team.mine.commit(seat.staging, manifest_of(KEY))
-    push(file_team.place, file_team.mine, KEY)
+            (slot.staging / name).write_bytes(content)
+        (slot.staging / "linked").symlink_to(tmp_path / "model")
+        file_team.mine.commit(slot.staging, manifest_of(KEY))
+    push(file_team.remote, file_team.mine, KEY)
     (tmp_path / "model").unlink()
-    assert pull(file_team.place, file_team.theirs, KEY)
+    assert pull(file_team.remote, file_team.theirs, KEY)
     linked = file_team.theirs.path(KEY) / "linked"
     assert linked.read_bytes() == b"weights" and not linked.is_symlink()
 
 
-def test_two_that_built_the_same_fingerprint_do_not_disturb_each_other(file_team):
-    for store in (file_team.mine, file_team.theirs):
-        commit(store, KEY, {"big": os.urandom(PART_BYTES + 1)}, host=store.root.name)
-    # the second has looked before the first was done
-    original = copies.directory(KEY)
-    mine, theirs = (copies.copy_name(copies.published(s, KEY)[0]) for s in (file_team.mine, file_team.theirs))
-    assert mine != theirs
-    push(file_team.place, file_team.mine, KEY)
-    push(file_team.place, file_team.theirs, KEY, refused=[f"{original}/{mine}"])
-    third = Store(file_team.mine.root.with_name("third"))
-    third.open()
-    assert pull(file_team.place, third, KEY) and third.problem(KEY, deep=True) is None
-    assert contents(third.path(KEY)) in [contents(s.path(KEY)) for s in (file_team.mine, file_team.theirs)]
-
-
-def test_spans_cover_what_is_wanted_and_nothing_else():
-    part = PART_BYTES
-    assert list(spans([(0, 5), (5, 9)])) == [copies.Span(0, 0, 9)]
-    assert list(spans([(0, 5), (7, 7), (9, 10)])) == [copies.Span(0, 0, 5), copies.Span(0, 9, 10)]
-    assert list(spans([(part - 1, 2 * part + 1)])) == [
-        copies.Span(0, part - 1, part), copies.Span(1, 0, part), copies.Span(2, 0, 1),
-    ]  # fmt: skip
-    assert not list(spans([]))
-
-
 def test_an_artifact_that_is_not_here_cannot_be_pushed(file_team):
-    with pytest.raises(StoreError, match="only what is whole is pushed"):
-        push(file_team.place, file_team.mine, Key("convert", "cd" * 32))
+    with pytest.raises(StoreError, match="only complete artifacts are pushed"):
+        push(file_team.remote, file_team.mine, Key("convert", "cd" * 32))
 
 
-def test_other_content_than_the_manifest_says_is_refused(file_team):
+def test_a_pulled_artifact_is_the_same_copy(file_team):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    part = next(Path(file_team.place.url.removeprefix("file://")).rglob("00000001"))
-    part.write_bytes(bytes(len(part.read_bytes())))
-    with pytest.raises(RemoteError, match=r"large\.bin is not what its manifest says; it is refused"):
-        pull(file_team.place, file_team.theirs, KEY)
-    assert file_team.theirs.problem(KEY) == "never run"
+    push(file_team.remote, file_team.mine, KEY)
+    pull(file_team.remote, file_team.theirs, KEY)
+    copy, content = from_store(file_team.theirs, KEY)
+    assert not missing(file_team.remote, copy)
+    assert (Path(file_team.root) / copy.path / MANIFEST).read_bytes() == content
+
+
+def test_a_remote_of_an_earlier_version_is_named(file_team):
+    (file_team.root / "artifacts" / "convert").mkdir(parents=True)
+    with pytest.raises(RemoteError, match=r"artifacts was written by an earlier version.*push"):
+        file_team.remote.check()

@@ -1,40 +1,43 @@
-"""gc --remote, verify --remote and runs --remote: what they remove, find and tell."""
+"""gc --remote, verify --remote and runs --remote: what they remove, find and show."""
 
 import os
 import re
-from pathlib import Path
+import threading
+import time
 
 import pytest
 
 from pipeline.cli import main
 from pipeline.errors import RemoteError
 from pipeline.store import history
-from pipeline.store.remote import records, upkeep
-from pipeline.store.remote.copies import CONDEMNED, WHOLE, find
-from pipeline.store.remote.place import Place
-from pipeline.store.remote.pull import pull
-from pipeline.store.remote.push import is_there, push
-from pipeline.store.store import Key
+from pipeline.store.remote import deletion, records, upkeep
+from pipeline.store.remote.copies import missing
+from pipeline.store.remote.remote import Remote
+from pipeline.store.remote.transfer import pull, push
+from pipeline.store.store import MANIFEST, Key
 from tests.pipeline.artifacts import commit
-from tests.pipeline.remote.conftest import KEY, some_artifact
+from tests.pipeline.remote import servers
+from tests.pipeline.remote.conftest import KEY, contents, some_artifact, team_at
 
 OTHER = Key("convert", "cd" * 32)
-HOUR = 3600.0
+DAY_S = 86_400.0
 
 
-def root(team):
-    return Path(team.place.url.removeprefix("file://"))
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch):
+    monkeypatch.setattr(deletion, "POLL_S", 0.01)
+    monkeypatch.setattr(deletion, "WAIT_S", 0.3)
 
 
-def age(team, hours):
-    """As if all that is there were so much older."""
-    for file in root(team).rglob("*"):
-        when = file.stat().st_mtime - hours * HOUR
+def age(team, days):
+    """Make all files of the remote older, by its own clock."""
+    for file in team.root.rglob("*"):
+        when = file.stat().st_mtime - days * DAY_S
         os.utime(file, (when, when))
 
 
 def ran(team, *keys, end="finished"):
-    """A run of mine that made these artifacts, on the remote with them."""
+    """Push artifacts of a run, and its record."""
     run = history.new_run_id()
     made = {key.stage: str(key) for key in keys}
     history.record(team.mine.root, run, "started", overrides=[], config={}, artifacts=made)
@@ -42,137 +45,211 @@ def ran(team, *keys, end="finished"):
         history.record(team.mine.root, run, end, result={})
     for key in keys:
         commit(team.mine, key, {"content": os.urandom(100)})
-        push(team.place, team.mine, key)
-    records.publish(team.place, team.mine, run)
+        push(team.remote, team.mine, key)
+    records.publish(team.remote, team.mine, run)
     return run
 
 
-def collected(team, keep=1, grace=24 * HOUR):
-    return upkeep.collect(team.place, keep, grace, delete=True)
+def collected(team, keep=1, grace_days=14, delete=True):
+    return [item.path for item in upkeep.collect(team.remote, keep, grace_days * DAY_S, delete)]
 
 
-def test_what_no_kept_run_needs_is_condemned_first_and_removed_later(file_team):
+def is_there(team, key):
+    copies = team.copies(key)
+    return bool(copies) and not any(missing(team.remote, copy) for copy in copies)
+
+
+def test_old_artifacts_that_no_kept_run_needs_are_removed(file_team):
     ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
-    assert not collected(file_team)  # too young
-    age(file_team, 24)
-    assert not upkeep.collect(file_team.place, 1, 24 * HOUR, delete=False)[0].goes
-    assert find(file_team.place, KEY) and is_there(file_team.place, KEY)  # only listed
-    (item,) = collected(file_team)
-    assert not item.goes and not is_there(file_team.place, KEY)
-    assert pull(file_team.place, file_team.theirs, KEY)  # who needs it meanwhile gets it
-    assert not collected(file_team)[0].goes
-    age(file_team, 25)
-    (item,) = collected(file_team)
-    assert item.goes and not find(file_team.place, KEY) and is_there(file_team.place, OTHER)
-    assert not (root(file_team) / "artifacts/convert" / KEY.fingerprint).exists()
+    age(file_team, 12)
+    assert not collected(file_team)  # younger than two weeks
+    age(file_team, 1.5)
+    (path,) = collected(file_team, delete=False)
+    assert path.startswith(f"{KEY.stage}/{KEY.fingerprint}-") and is_there(file_team, KEY)  # only listed
+    assert collected(file_team) == [path]
+    assert not (file_team.root / path).exists() and is_there(file_team, OTHER)
+    assert not collected(file_team) and not list((file_team.root / ".gc").iterdir())
+
+
+def test_the_same_on_s3(moto, tmp_path, monkeypatch):
+    for name, value in servers.CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    team = team_at(f"s3://{servers.BUCKET}/{tmp_path.name}", tmp_path, moto)
+    ran(team, KEY)
+    time.sleep(1.1)  # S3 has whole seconds
+    ran(team, OTHER)
+    assert not collected(team) and is_there(team, KEY)
+    time.sleep(1.1)
+    assert len(collected(team, grace_days=0)) == 1
+    assert not team.remote.files(f"{KEY.stage}/{KEY.fingerprint}") and is_there(team, OTHER)
+    assert not team.copies(KEY) and not team.remote.list(".gc")
+
+
+@pytest.mark.parametrize("why", ["pinned here", "pinned there", "named", "recent", "running", "unknown"])
+def test_needed_artifacts_stay(why, file_team):
+    run = ran(file_team, KEY, end=None if why == "running" else "finished")
+    if why == "pinned here":
+        history.record(file_team.mine.root, run, "pinned")
+        records.publish(file_team.remote, file_team.mine, run)
+    elif why == "pinned there":
+        records.add(file_team.remote, run, "pinned")
+    elif why == "named":
+        records.add(file_team.remote, run, "named", name="baseline")
+    elif why == "unknown":  # pushed by a person who did not publish the run
+        (file_team.root / f"runs/{run}.jsonl").unlink()
+    age(file_team, 1)
+    ran(file_team, OTHER)
+    age(file_team, 12.5 if why == "running" else 100)
+    assert not collected(file_team, keep=2 if why == "recent" else 1, grace_days=1)
+    assert is_there(file_team, KEY)
+
+
+@pytest.mark.parametrize("clock_s", [-4e8, 4e8])
+def test_no_clock_but_the_remote_s_decides(clock_s, file_team, monkeypatch):
+    """The newest run is the one recorded last, and ages are the remote's, wherever pushers' clocks are."""
+    ran(file_team, KEY)
+    age(file_team, 20)
+    real = time.time
+    monkeypatch.setattr("time.time", lambda: real() + clock_s)
+    ran(file_team, OTHER)  # the newest, whatever its own clock says
+    assert len(collected(file_team)) == 1 and is_there(file_team, OTHER) and not is_there(file_team, KEY)
+
+
+def test_a_gc_whose_clock_is_years_ahead_removes_nothing_young(file_team, monkeypatch):
+    ran(file_team, KEY)
+    age(file_team, 1)
+    ran(file_team, OTHER)
+    monkeypatch.setattr("time.time", lambda: 4e9)
     assert not collected(file_team)
 
 
-@pytest.mark.parametrize("why", ["pinned here", "pinned there", "named", "recent", "lives", "unknown"])
-def test_what_somebody_needs_stays(why, file_team):
-    run = ran(file_team, KEY, end=None if why == "lives" else "finished")
-    if why == "pinned here":
-        history.record(file_team.mine.root, run, "pinned")
-        records.publish(file_team.place, file_team.mine, run)
-    elif why == "pinned there":
-        records.add(file_team.place, run, "pinned")
-    elif why == "named":
-        records.add(file_team.place, run, "named", name="baseline")
-    elif why == "unknown":  # pushed by its fingerprint, by somebody who keeps his runs to himself
-        (root(file_team) / f"runs/{run}.jsonl").unlink()
+def test_what_was_left_unfinished_goes_after_the_grace_period(file_team, monkeypatch):
     ran(file_team, OTHER)
-    age(file_team, 100)
-    assert not collected(file_team, keep=2 if why == "recent" else 1)
-    assert is_there(file_team.place, KEY)
+    some_artifact(file_team.mine)
+
+    def killed(remote, path, content):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Remote, "write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            push(file_team.remote, file_team.mine, KEY)
+    (file_team.root / ".tmp" / "left").write_text("by a killed push")
+    assert not collected(file_team)
+    age(file_team, 15)
+    assert len(collected(file_team)) == 1
+    assert not list((file_team.root / ".tmp").iterdir())
+    assert push(file_team.remote, file_team.mine, KEY) > 0 and is_there(file_team, KEY)
 
 
-def test_what_became_needed_after_it_was_condemned_stays(file_team):
-    run = ran(file_team, KEY)
+def test_a_push_of_an_old_artifact_makes_it_young(file_team):
+    ran(file_team, KEY)
     age(file_team, 1)
     ran(file_team, OTHER)
     age(file_team, 100)
-    assert [item.goes for item in collected(file_team)] == [False]
-    records.add(file_team.place, run, "pinned")
+    assert push(file_team.remote, file_team.mine, KEY) == 0
+    assert not collected(file_team) and is_there(file_team, KEY)
+
+
+REQUESTS = range(12)
+
+
+@pytest.mark.parametrize("number", REQUESTS)
+def test_a_push_at_any_moment_of_a_gc_loses_nothing(number, file_team, monkeypatch):
+    """Reuse the artifact before the Nth request of a gc: it stays complete, or the push fails."""
+    ran(file_team, KEY)
+    age(file_team, 1)
+    ran(file_team, OTHER)
     age(file_team, 100)
-    assert not collected(file_team) and find(file_team.place, KEY)
-    assert push(file_team.place, file_team.mine, KEY) > 0  # another copy, beside the condemned one
-    assert is_there(file_team.place, KEY) and len(find(file_team.place, KEY)) == 2
-    assert [item.goes for item in collected(file_team)] == [True]
-    assert len(find(file_team.place, KEY)) == 1 and is_there(file_team.place, KEY)
+    pushed, requests, real = [], 0, Remote._retry
 
+    def interleaved(remote, path, request):
+        nonlocal requests
+        requests += 1
+        if requests == number + 1:
+            try:
+                push(Remote(remote.url), file_team.mine, KEY)
+                pushed.append(True)
+            except RemoteError as error:
+                assert "is deleting" in str(error)
+                pushed.append(False)
+        return real(remote, path, request)
 
-def test_what_is_being_pushed_stays_and_what_was_left_goes(file_team, monkeypatch):
-    ran(file_team, OTHER)
-    some_artifact(file_team.mine)
-    real = Place.put
-
-    def killed(place, path, content):
-        if path.endswith(WHOLE):
-            raise KeyboardInterrupt
-        real(place, path, content)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Place, "put", killed)
-        with pytest.raises(KeyboardInterrupt):
-            push(file_team.place, file_team.mine, KEY)
-    assert not collected(file_team)
-    age(file_team, 25)
-    (item,) = collected(file_team)
-    assert item.why == "unfinished" and not item.goes
-    assert push(file_team.place, file_team.mine, KEY) > 0  # while the old one waits to be removed
-    age(file_team, 25)
-    assert [item.goes for item in collected(file_team)] == [True]
-    assert is_there(file_team.place, KEY) and pull(file_team.place, file_team.theirs, KEY)
-
-
-def test_a_push_that_meets_a_condemnation_makes_another_copy(file_team, monkeypatch):
-    """gc condemns between the push's first look and the parts that it would have relied on."""
-    some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    (copy,) = find(file_team.place, KEY)
-    (
-        root(file_team) / f"{copy.path}{WHOLE}"
-    ).unlink()  # as a push that was killed at the last moment leaves it
-    real = Place.put
-
-    def crossed(place, path, content):
-        if path == f"{copy.path}/pushing":
-            upkeep.condemn(file_team.place, copy.path)
-        real(place, path, content)
-
-    monkeypatch.setattr(Place, "put", crossed)
-    push(file_team.place, file_team.mine, KEY)
-    age(file_team, 25)
-    monkeypatch.setattr(Place, "put", real)
-    ran(file_team, OTHER)
+    monkeypatch.setattr(Remote, "_retry", interleaved)
     collected(file_team)
-    (other,) = find(file_team.place, KEY)
-    assert other.path == f"{copy.path}-1"
-    assert pull(file_team.place, file_team.theirs, KEY)
+    monkeypatch.setattr(Remote, "_retry", real)
+    assert len(pushed) == 1
+    if pushed[0]:
+        assert is_there(file_team, KEY)
+        (copy,) = file_team.copies(KEY)
+        assert contents(file_team.root / copy.path) == contents(file_team.mine.path(KEY))
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_gc_at_any_moment_of_a_push_loses_nothing(number, file_team, monkeypatch):
+    ran(file_team, KEY)
+    age(file_team, 1)
+    ran(file_team, OTHER)
+    age(file_team, 100)
+    requests, real = 0, Remote._retry
+
+    def interleaved(remote, path, request):
+        nonlocal requests
+        requests += 1
+        if requests == number + 1:
+            upkeep.collect(Remote(remote.url), 1, 14 * DAY_S, delete=True)
+        return real(remote, path, request)
+
+    monkeypatch.setattr(Remote, "_retry", interleaved)
+    push(file_team.remote, file_team.mine, KEY)
+    monkeypatch.setattr(Remote, "_retry", real)
+    assert is_there(file_team, KEY)
+
+
+def test_a_push_waits_for_a_gc_and_not_for_one_that_has_died(file_team, monkeypatch):
+    monkeypatch.setattr(deletion, "WAIT_S", 20.0)
+    some_artifact(file_team.mine)
+    with deletion.deleting(file_team.remote):
+        thread = threading.Thread(target=push, args=(file_team.remote, file_team.mine, KEY))
+        thread.start()
+        time.sleep(0.5)
+        assert thread.is_alive()
+    thread.join(20)
+    assert not thread.is_alive() and is_there(file_team, KEY)
+    (file_team.root / ".gc" / "dead").touch()
+    age(file_team, 1)
+    push(file_team.remote, file_team.mine, KEY)
 
 
 def test_without_records_nothing_is_removed(file_team):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
+    push(file_team.remote, file_team.mine, KEY)
     age(file_team, 100)
     with pytest.raises(RemoteError, match="no run is recorded there"):
         collected(file_team)
-    assert is_there(file_team.place, KEY)
+    assert is_there(file_team, KEY)
 
 
-def test_ages_are_told_by_the_remotes_clock(file_team, monkeypatch):
+def test_the_command_lists_first_and_reads_the_grace_period(file_team, capsys):
     ran(file_team, KEY)
+    age(file_team, 1)
     ran(file_team, OTHER)
-    monkeypatch.setattr("time.time", lambda: 4e9)  # years ahead
-    assert not collected(file_team)
+    age(file_team, 5)
+    where = [f"remote={file_team.remote.url}", f"store={file_team.mine.root}", "--keep", "1"]
+    assert main(["gc", "--remote", "--delete", *where]) == 0 and is_there(file_team, KEY)
+    assert main(["gc", "--remote", "remote.grace_days=3", *where]) == 0 and is_there(file_team, KEY)
+    assert f"{KEY.fingerprint}" in capsys.readouterr().out
+    assert main(["gc", "--remote", "--delete", "remote.grace_days=3", *where]) == 0
+    assert not is_there(file_team, KEY) and is_there(file_team, OTHER)
+    assert main(["gc", "--remote", "remote.grace_days=-1", *where]) == 2
 
 
 DAMAGES = {
-    "a part that is gone": ("part", None, "is missing"),
-    "a part that is shorter": ("part", b"x", "is 1 bytes long"),
-    "a manifest that is none": ("manifest", b"{", "is no manifest"),
+    "a file that is gone": ("large.bin", None, "is missing"),
+    "a file that is shorter": ("large.bin", b"x", "another size"),
+    "a manifest that is none": (MANIFEST, b"{", "malformed"),
 }
 
 
@@ -180,65 +257,56 @@ DAMAGES = {
 def test_verify_finds_damage_and_repair_makes_room(name, file_team, capsys):
     which, content, reason = DAMAGES[name]
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    (copy,) = find(file_team.place, KEY)
-    where = [f"remote={file_team.place.url}", f"store={file_team.mine.root}"]
+    push(file_team.remote, file_team.mine, KEY)
+    where = [f"remote={file_team.remote.url}", f"store={file_team.mine.root}"]
     assert main(["verify", "--remote", "--deep", *where]) == 0
-    file = root(file_team) / (f"{copy.path}/00000001" if which == "part" else copy.path + WHOLE)
+    file = file_team.root / file_team.copies()[0].path / which
     file.unlink() if content is None else file.write_bytes(content)
     assert main(["verify", "--remote", *where]) == 1
-    told = capsys.readouterr().out
-    assert reason in told and told.endswith("1 copies checked, 1 damaged\n")
+    out = capsys.readouterr().out
+    assert reason in out and out.endswith("1 artifacts checked, 1 damaged\n")
     assert main(["verify", "--remote", "--repair", *where]) == 0
-    assert (root(file_team) / (copy.path + CONDEMNED)).exists()
-    assert main(["push", KEY.fingerprint, *where]) == 0 and is_there(file_team.place, KEY)
-    assert pull(file_team.place, file_team.theirs, KEY)
+    assert main(["push", KEY.fingerprint, *where]) == 0 and is_there(file_team, KEY)
+    assert pull(file_team.remote, file_team.theirs, KEY)
 
 
 def test_verify_deep_reads_every_byte(file_team, capsys):
     some_artifact(file_team.mine)
-    push(file_team.place, file_team.mine, KEY)
-    part = next(root(file_team).rglob("00000001"))
-    content = bytearray(part.read_bytes())
+    push(file_team.remote, file_team.mine, KEY)
+    file = file_team.root / file_team.copies()[0].path / "large.bin"
+    content = bytearray(file.read_bytes())
     content[-1] ^= 1
-    part.write_bytes(content)
-    where = [f"remote={file_team.place.url}", f"store={file_team.mine.root}"]
+    file.write_bytes(content)
+    where = [f"remote={file_team.remote.url}", f"store={file_team.mine.root}"]
     assert main(["verify", "--remote", *where]) == 0
     assert main(["verify", "--remote", "--deep", *where]) == 1
-    assert "is not what the manifest says" in capsys.readouterr().out
+    assert "does not have its manifest's digest" in capsys.readouterr().out
 
 
-def test_runs_of_everybody(file_team, capsys):
+def test_runs_of_all_stores(file_team, capsys):
     first = ran(file_team, KEY)
-    where = [f"remote={file_team.place.url}", f"store={file_team.theirs.root}"]
+    where = [f"remote={file_team.remote.url}", f"store={file_team.theirs.root}"]
     theirs = history.new_run_id()
     history.record(file_team.theirs.root, theirs, "started", overrides=["seed=9"], config={}, artifacts={})
-    records.publish(file_team.place, file_team.theirs, theirs)
-    assert (
-        main(["runs", "--remote", "--pin", first[:13] + first[13:], "--name", f"{theirs}=ours", *where]) == 0
-    )
-    told = capsys.readouterr().out
-    assert re.search(rf"{first}.*pinned", told) and re.search(rf"{theirs}.*seed=9.*ours", told)
-    assert main(["gc", "--remote", *where]) == 0
-    assert history.runs(file_team.mine.root)[first].pinned is False  # their store is not ours to write
+    records.publish(file_team.remote, file_team.theirs, theirs)
+    assert main(["runs", "--remote", "--pin", first, "--name", f"{theirs}=ours", *where]) == 0
+    out = capsys.readouterr().out
+    assert re.search(rf"{first}.*pinned", out) and re.search(rf"{theirs}.*seed=9.*ours", out)
+    assert history.runs(file_team.mine.root)[first].pinned is False  # another store is not changed
 
 
-def test_a_history_that_was_lost_here_is_not_lost_there(file_team):
+def test_events_that_the_local_history_lost_stay_on_the_remote(file_team):
     run = ran(file_team, KEY)
     lines = (file_team.mine.root / history.FILE).read_text().splitlines()
     (file_team.mine.root / history.FILE).write_text(lines[0] + "\n")
-    records.publish(file_team.place, file_team.mine, run)
-    assert records.runs(file_team.place)[run].state == "finished"
+    records.publish(file_team.remote, file_team.mine, run)
+    assert records.runs(file_team.remote)[run].state == "finished"
 
 
-def test_an_object_tells_of_its_own_run_only(file_team):
+def test_a_record_holds_events_of_its_own_run_only(file_team):
     run = ran(file_team, KEY)
-    line = (
-        (root(file_team) / f"runs/{run}.jsonl")
-        .read_text()
-        .splitlines()[0]
-        .replace(run, "20260101-000000-dead")
-    )
-    with (root(file_team) / f"runs/{run}.jsonl").open("a") as file:
-        file.write(line + "\n{}\nno json\n")
-    assert list(records.runs(file_team.place)) == [run]
+    file = file_team.root / f"runs/{run}.jsonl"
+    line = file.read_text().splitlines()[0].replace(run, "20260101-000000-dead")
+    with file.open("a") as record:
+        record.write(line + "\n{}\nno json\n")
+    assert list(records.runs(file_team.remote)) == [run]

@@ -30,9 +30,8 @@ def test_of_a_model_only_what_is_needed():
     shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     index = "model.safetensors.index.json"
     assert chosen("model.safetensors", "pytorch_model.bin") == sorted([*needed, "model.safetensors"])
-    assert chosen(*shards, index, "model.safetensors", "adapter.safetensors") == sorted(
-        [*needed, *shards, index]
-    )
+    assert chosen(*shards, index, "adapter.safetensors") == sorted([*needed, *shards, index])
+    assert chosen(*shards, index, "model.safetensors") == sorted([*needed, "model.safetensors"])
     assert chosen("model.safetensors", "sub/model.safetensors", own_tokenizer=False) == [
         "config.json",
         "generation_config.json",

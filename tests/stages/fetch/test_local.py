@@ -82,6 +82,7 @@ def test_pickles_are_refused_with_a_hint(source, output, name):
 
 def test_a_missing_shard_and_an_escaping_name_are_refused(source, output):
     index = source / "model.safetensors.index.json"
+    (source / "model.safetensors").unlink()  # it would count, and not the index
     index.write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
     with pytest.raises(InputError, match=r"gone\.safetensors"):
         link(local(source), output)
@@ -109,7 +110,7 @@ def test_no_directory_and_no_weights_are_errors(source, output):
         link(local(source), output)
 
 
-@pytest.mark.parametrize("rotary", [None, [], "x", 7, {}, {"rope_theta": None}])
+@pytest.mark.parametrize("rotary", [None, [], {}, {"rope_theta": None}])
 def test_a_group_of_rotary_values_that_is_none_is_told(source, output, rotary):
     file = source / "config.json"
     values = json.loads(file.read_text())
@@ -119,6 +120,14 @@ def test_a_group_of_rotary_values_that_is_none_is_told(source, output, rotary):
         json.dumps({**{k: v for k, v in values.items() if k != "rope_theta"}, "rope_parameters": rotary})
     )
     with pytest.raises(ConfigError, match="rope_theta=None"):
+        link(local(source), output)
+
+
+@pytest.mark.parametrize("rotary", ["x", 7, [1]])
+def test_a_group_of_rotary_values_that_is_no_object_is_refused(source, output, rotary):
+    file = source / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rope_parameters": rotary}))
+    with pytest.raises(ConfigError, match=r"rope_parameters=.*must be an object"):
         link(local(source), output)
 
 

@@ -168,3 +168,13 @@ def test_a_text_that_is_too_long_is_a_bad_row_wherever_it_stands():
 
     assert text_fault({"question": "x" * LARGEST}, "question") == ""
     assert TOO_LONG in text_fault({"question": "x" * (LARGEST + 1)}, "question")
+
+
+def test_parquet_columns_with_equal_names_are_refused(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    names = ["question", "answer", "id", "answer", "id"]
+    table = arrow.Table.from_arrays([arrow.array([name]) for name in names], names=names)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet=\['answer', 'id'\]: columns must have different names"):
+        list(read_records(tmp_path / "a.parquet", ("question",)))

@@ -26,9 +26,9 @@ def main(spec, out):
     trainer = Trainer(job, rank, world, data, vocabulary)
     rows = []
     for step in range(1, 11):
-        found, problem = trainer.learn(completions(job, data, step), Clock())
-        assert problem is None
-        rows.append([found[name] for name in ("loss", "grad_norm", "kl", "entropy")])
+        learned = trainer.learn(completions(job, data, step), Clock())
+        assert learned.problem is None
+        rows.append([learned.metrics[name] for name in ("loss", "grad_norm", "kl", "entropy")])
     if rank == 0:
         np.save(out, np.array(rows))
     trainer.barrier()

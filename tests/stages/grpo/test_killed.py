@@ -12,6 +12,7 @@ import pytest
 
 from stages.grpo.checkpoint import ROLE_OF, read_set, read_state
 from stages.weights.tensors import load
+from tests.stages.grpo.test_records import files
 from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, specify
 
 RULES = [
@@ -55,6 +56,8 @@ def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     code, told = attempt(file)
     assert code == 0, told
     wanted = metrics(output), load(output / "train" / "rank_0" / "model.safetensors")
+    completions = files(output)
+    assert len(completions) == 11
     result = json.loads((output / "result.json").read_text(encoding="utf-8"))
     assert (result["best_step"], result["weights_of_step"], result["steps"]) == (4, 4, 10)
 
@@ -74,6 +77,7 @@ def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
     for one in (again, result):
         one.pop("peak_memory_gib")  # of processes that did unlike shares of the work
     assert again == result
+    assert files(output) == completions
     for row, other in zip(metrics(output), wanted[0], strict=True):
         assert {name: row.get(name) for name in SAME} == {name: other.get(name) for name in SAME}
     for name, array in load(output / "train" / "rank_0" / "model.safetensors").items():

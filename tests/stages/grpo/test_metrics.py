@@ -105,3 +105,13 @@ def test_continuing_on_a_full_disk_keeps_the_rows_that_are_there(tmp_path, monke
     with pytest.raises(OSError, match="No space left"):
         StepLog(path, 2)
     assert path.read_bytes() == before
+
+
+def test_a_log_is_equal_byte_by_byte_when_it_is_opened_again(tmp_path):
+    log = StepLog(tmp_path / "log.jsonl", 0)
+    log.append([{"step": 1, "prompt": "½ · 三 \x85   ü", "reward": 0.1 + 0.2}, {"step": 2, "text": "é"}])
+    before = log.path.read_bytes()
+    StepLog(log.path, 2)
+    assert log.path.read_bytes() == before
+    StepLog(log.path, 1)
+    assert log.path.read_bytes() == before.splitlines(keepends=True)[0]

@@ -1,10 +1,13 @@
+import itertools
 import math
+from dataclasses import replace
 
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Parameter, Tensor
 
+from pipeline.config.load import load
 from stages.grpo.collectives import Groups
 from stages.grpo.optimizer import LARGE, AdamW, learning_rate
 from stages.grpo.parallel import SINGLE
@@ -71,10 +74,78 @@ def test_is_the_same_to_the_last_bit_every_time():
 
 
 def test_learning_rate_by_hand():
-    config = train_config(steps=11, learning_rate=2.0, warmup_steps=2, final_share=0.5, schedule="cosine")
+    rate = {"steps": 11, "num_iterations": 1, "learning_rate": 2.0}
+    config = train_config(**rate, warmup_steps=2, final_share=0.5, schedule="cosine")
     assert [learning_rate(config, step) for step in (0, 1, 2)] == [1.0, 2.0, 2.0]
     assert learning_rate(config, 6) == pytest.approx(1 + (1 + math.cos(math.pi / 2)) / 2)
     assert learning_rate(config, 10) == pytest.approx(1.0)
-    linear = train_config(steps=11, learning_rate=2.0, warmup_steps=0, final_share=0.0, schedule="linear")
+    linear = train_config(**rate, warmup_steps=0, final_share=0.0, schedule="linear")
     assert [learning_rate(linear, step) for step in (0, 5, 10)] == pytest.approx([2.0, 1.0, 0.0])
     assert learning_rate(train_config(learning_rate=3.0), 99) == 3.0
+
+
+SETTINGS = 200
+
+
+def random_schedule(seed):
+    """Random values of the learning rate's fields, num_iterations included."""
+    random = np.random.default_rng(seed)
+    steps = int(random.integers(1, 30))
+    values = {
+        "steps": steps,
+        "learning_rate": float(10 ** random.uniform(-6, -1)),
+        "schedule": str(random.choice(["constant", "cosine", "linear"])),
+        "warmup_steps": int(random.integers(0, steps + 1)) if random.random() < 0.7 else 0,
+        "final_share": float(random.choice([0.0, random.random(), 1.0])),
+    }
+    return values, int(random.integers(1, 5))
+
+
+def torch_rates(torch, values, updates):
+    """Rates of all updates by torch's schedulers, in float64."""
+    peak, warmup = values["learning_rate"], values["warmup_steps"]
+    lr_scheduler = torch.optim.lr_scheduler
+    optimizer = torch.optim.SGD([torch.zeros(1, dtype=torch.float64)], lr=peak)
+    decay, share = max(1, updates - 1 - warmup), values["final_share"]
+    falling = {
+        "constant": lambda: lr_scheduler.ConstantLR(optimizer, factor=1.0),
+        "linear": lambda: lr_scheduler.LinearLR(optimizer, 1.0, share, total_iters=decay),
+        "cosine": lambda: lr_scheduler.CosineAnnealingLR(optimizer, decay, eta_min=share * peak),
+    }[values["schedule"]]()
+    scheduler = falling
+    if warmup > 1:
+        rising = lr_scheduler.LinearLR(optimizer, 1 / warmup, 1.0, total_iters=warmup - 1)
+        scheduler = lr_scheduler.SequentialLR(optimizer, [rising, falling], [warmup])
+    elif warmup == 1:  # a warm-up of one update: the peak, then the peak again
+        rising = lr_scheduler.ConstantLR(optimizer, factor=1.0)
+        scheduler = lr_scheduler.SequentialLR(optimizer, [rising, falling], [warmup])
+    rates = []
+    for _ in range(updates):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("stage", ["grpo", "sft"])
+def test_learning_rates_equal_those_of_torch(stage):
+    torch = pytest.importorskip("torch")
+    sft = load(()).sft
+    for seed in range(SETTINGS):
+        values, iterations = random_schedule(seed)
+        if stage == "grpo":
+            config, updates = train_config(**values, num_iterations=iterations), values["steps"] * iterations
+        else:
+            config, updates = replace(sft, **values), values["steps"]
+        rates = [learning_rate(config, update) for update in range(3 * updates)]
+        expected = torch_rates(torch, values, updates)
+        peak = values["learning_rate"]
+        np.testing.assert_allclose(
+            rates[:updates], expected, rtol=1e-9, atol=1e-12 * peak, err_msg=str(values)
+        )
+        after_warmup = rates[values["warmup_steps"] :]
+        assert all(later <= earlier for earlier, later in itertools.pairwise(after_warmup)), values
+        if values["schedule"] != "constant" and after_warmup:
+            least = values["final_share"] * peak
+            assert min(after_warmup) >= least * (1 - 1e-12), values
+            assert rates[-1] == pytest.approx(least, rel=1e-9, abs=1e-12 * peak)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from argparse import Namespace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -80,12 +79,7 @@ def test_an_accuracy_that_differs_fails(expected, right, answer, code, capsys):
         "asked": 1024,
         "otherwise": 3,
     }
-    assert command._compared(Path("d"), "vllm", reply, expected, ["7"] * 3) == code
+    assert command._report_accuracy(Path("d"), "vllm", reply, expected, ["7"] * 3) == code
     told = capsys.readouterr().out
     assert told.count("prompt  ") == 3 and "3 of 1024 prompts have other ids" in told
     assert told.splitlines()[-1].startswith("NOT ok" if code else "ok")
-
-
-def test_at_least_one_prompt_is_asked():
-    with pytest.raises(command.ConfigError, match="must be 1 or more"):
-        command.serve_check(Namespace(prompts=0, run=None, program=None, prompt=None))

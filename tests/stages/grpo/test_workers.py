@@ -161,6 +161,18 @@ def test_a_checkpoint_of_two_cards_goes_on_on_one(model_parallel, tmp_path):
 
 
 @pytest.mark.long
+def test_the_rate_of_a_resumed_run_follows_its_own_schedule(model_parallel, tmp_path):
+    """The checkpoint's run took two updates a step, this one takes one."""
+    root, _ = model_parallel
+    checkpoint = root / "work/grpo/checkpoints/step_000002"
+    falling = ["train.schedule=linear", "train.steps=4", f"train.resume_from={checkpoint}"]
+    config = prepare(tmp_path, [*SMALL, *ONE, *falling])
+    peak, share = config.train.learning_rate, config.train.final_share
+    rates = [row["lr"] for row in metrics(run(tmp_path, "grpo", config))]
+    assert rates == pytest.approx([peak * (1 - (1 - share) * done / 3) for done in (2, 3)])
+
+
+@pytest.mark.long
 def test_two_runs_that_nothing_interrupts_are_the_same_to_the_last_bit(one, tmp_path):
     again = trained(tmp_path, [*ONE, *SEVERAL, "layout.train.micro_batch_num=2"])
     measured = ("time_s", "_per_s", "reshard_s", "rollout_s", "reward_s", "reference_s", "train_s", "step_s",

@@ -1,13 +1,16 @@
 import json
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.base.errors import InputError
-from stages.fetch.tokenizer_files import CHAT_TEMPLATE
+from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
 from stages.tokenize.chat import GUARD, ChatTemplate, TemplateRefusalError, load_template
+from stages.tokenize.stage import make_encoder
 from stages.tokenize.text import Turn
+from tests.stages.fetch.settings import dataset, tokenize
 
 SPECIAL = {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
 CHATML = ChatTemplate(CHAT_TEMPLATE, SPECIAL, "test")
@@ -80,3 +83,80 @@ def test_a_malformed_template_is_named(tmp_path):
     (tmp_path / "chat_template.jinja").write_text("{% for %}")
     with pytest.raises(InputError, match=r"chat_template\.jinja: its chat template is malformed"):
         load_template(tmp_path, SPECIAL)
+
+
+RUNAWAY = {
+    "division": "{{ 1 / 0 }}",
+    "modulo": "{{ 1 % 0 }}",
+    "division by a variable": "{% set n = messages | length - 1 %}{{ messages[0].content }}{{ 3 // n }}",
+    "wrong type": "{{ messages + 1 }}",
+    "missing argument": "{{ messages[0].content.replace('a') }}",
+    "three loops": "{% set r = range(99999) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}"
+    "{% endfor %}{% endfor %}",
+    "one long loop": "{% for a in range(10 ** 9) %}x{% endfor %}",
+    "filtered loop": "{% set r = range(9999) %}{% for a in r if a < 0 %}{% endfor %}"
+    "{% for a in r %}{% for b in r if b < 0 %}{% endfor %}{% endfor %}",
+    "recursive loop": "{% for a in [[1]] recursive %}{{ loop([[1], [1], [1]]) }}{% endfor %}",
+    "recursive macro": "{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}",
+    "branching macro": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}"
+    "{{ m(60) }}",
+    "doubled text": "{% set n = namespace(t='x') %}"
+    "{% for i in range(60) %}{% set n.t = n.t ~ n.t %}{% endfor %}",
+    "added text": "{% set n = namespace(t='x') %}"
+    "{% for i in range(60) %}{% set n.t = n.t + n.t %}{% endfor %}",
+    "repeated text": "{{ 'x' * 10 ** 11 }}",
+    "power": "{{ 10 ** (10 ** 10) }}",
+    "repeated power": "{% set n = namespace(i=9) %}"
+    "{% for i in range(9) %}{% set n.i = n.i ** 999 %}{% endfor %}",
+    "long output": "{% set t = 'x' * 10 ** 6 %}{% for i in range(9999) %}{{ t }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("source", RUNAWAY.values(), ids=RUNAWAY)
+def test_a_template_that_fails_or_does_not_end_is_refused(source):
+    began = time.monotonic()
+    with pytest.raises((TemplateRefusalError, InputError)):
+        ChatTemplate(source, SPECIAL, "test").render([Turn("user", "x")])
+    assert time.monotonic() - began < 10
+
+
+def test_limits_leave_ordinary_templates_alone():
+    source = (
+        "{% for m in messages | reverse %}{% if loop.first and loop.length > 1 %}"
+        "{{ loop.revindex }}{% endif %}"
+        "{{ m.role ~ ':' + m.content }}{% if not loop.last %}{{ loop.nextitem.role }}{% endif %}{% endfor %}"
+    )
+    turns = [Turn("user", "a"), Turn("assistant", "b"), Turn("user", "c")]
+    template = ChatTemplate(source, SPECIAL, "test")
+    for _ in range(2):  # steps are counted for each rendering
+        assert template.render(turns) == "3user:cassistantassistant:buseruser:a"
+    many = [Turn("user", "x")] * 9000
+    assert len(template.render(many)) > 9000
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'Hello' }}",
+        "{{ messages[0].role }}",
+        "{{ messages[-1].content[:3] }}",
+        "{{ messages[0].content }}",
+        "{{ 1 / 0 }}{{ messages[-1].content }}",
+    ],
+)
+def test_a_template_must_use_the_question(source):
+    with pytest.raises(InputError, match="chat template"):
+        ChatTemplate(source, SPECIAL, "test").check([Turn("system", "s")])
+
+
+def test_a_template_may_strip_the_question():
+    ChatTemplate("{{ messages[-1].content | trim }}", SPECIAL, "test").check()
+
+
+@pytest.mark.parametrize("kind", ["arith", "conversations"])
+@pytest.mark.parametrize("source", ["{{ 1 / 0 }}", "{{ 'Hello' }}"])
+def test_a_template_is_checked_before_any_row_is_read(tmp_path, kind, source):
+    write_trained(["1+2=3"] * 4, 300, tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(source)
+    with pytest.raises(InputError, match=r"chat_template\.jinja: .*chat template"):
+        make_encoder(tmp_path, None, dataset(), tokenize(kind, chat_template=True))

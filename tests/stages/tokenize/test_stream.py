@@ -33,9 +33,9 @@ def source(tmp_path):
     return write_lines(tmp_path / "rows.jsonl", *LINES)
 
 
-def stream(source, limit=None, **changes):
+def stream(source, limit=None, max_bad_share=0.5, **changes):
     lengths = {"max_prompt_length": 12, "seq_length": 4, "sft_length": 40} | changes
-    encoder = make_encoder(source.parent, None, dataset(max_bad_share=0.2), tokenize(**lengths))
+    encoder = make_encoder(source.parent, None, dataset(max_bad_share=max_bad_share), tokenize(**lengths))
     output = source.parent / "out"
     output.mkdir()
     cards = tokenize_file(encoder, [source], output / "rows.mindrecord", limit, sft=output / "sft.mindrecord")
@@ -66,12 +66,12 @@ def test_every_row_is_written_or_named(source):
     assert encoder.ids.eos == (encoder.tokenizer.token_to_id("<|im_end|>"),)
 
 
-def test_truncated_rows_are_counted(source):
+def test_truncated_examples_are_counted(source):
     _, cards, dropped, output = stream(source, over_long="truncate")
-    assert {entry["line"] for entry in dropped} == {2, 5}
-    assert cards["rows"]["truncated"] == {"prompt_ids": 1, "pretrain_ids": 1}
+    assert {entry["line"] for entry in dropped} == {2, 3, 5, 6}  # questions and ground truths are never cut
+    assert cards["rows"]["truncated"] == {}
     assert cards["sft"]["truncated"] == {"input_ids": 1}
-    assert cards["rows"]["rows_out"] == 6
+    assert cards["rows"]["rows_out"] == 4
     labels = read_columns(output / "sft.mindrecord", ["labels"])["labels"]
     assert (labels[-2] != -100).sum() == 40 - 2  # the long answer fills the example behind "8\n"
 
@@ -89,8 +89,8 @@ def test_only_the_first_rows_are_used_when_a_limit_is_set(source):
 
 def test_too_many_bad_lines_end_with_file_and_line(tmp_path, source):
     write_lines(source, *LINES[:2])
-    with pytest.raises(InputError, match=r"rows\.jsonl:2: blank line \(1 bad lines of 2\)"):
-        stream(source)
+    with pytest.raises(InputError, match=r"rows\.jsonl:2: blank line; 1 of 2 rows are unusable"):
+        stream(source, max_bad_share=0.2)
 
 
 def test_when_no_row_is_left_the_reasons_are_told(source):

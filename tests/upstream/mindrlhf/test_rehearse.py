@@ -8,39 +8,21 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli import main
-from pipeline.config.compose import compose
-from stages.base.reader import read
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.fetch.stage import build_model
-from stages.models.config import ModelConfig
-from tests.upstream.mindrlhf.boxed_model import special_ids
+from tests.upstream.mindrlhf.rehearsals import RECIPES, overrides, write_inputs
 
 Find = Callable[[str], Path]
 pytestmark = [pytest.mark.upstream, pytest.mark.timeout(1800)]
-QUESTIONS = [(f"Ann has {a} pens and {b} more. How many?", a + b) for a in range(1, 9) for b in range(1, 3)]
 
 
 @pytest.fixture
 def recipe(tmp_path, checkout, interpreter):
     """Everything but the checkout of mindrlhf."""
-    data, model = tmp_path / "data", tmp_path / "model"
-    data.mkdir()
-    model.mkdir()
-    for name in ("train", "test"):
-        rows = [{"question": question, "answer": f"Both: #### {total}"} for question, total in QUESTIONS]
-        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values = compose(["model=tiny", "model.max_position_embeddings=2048"])["model"]
-    said = [f"So. The answer is \\boxed{{{total}}}." for _, total in QUESTIONS]
-    texts = [*said, *(question for question, _ in QUESTIONS)]
-    build_model(read(ModelConfig, values, "model"), iter(texts), 0, model)
-    (model / "model.safetensors").unlink()  # a rehearsal needs no weights
     return [
-        "engine=mindrlhf", "model=tiny", "model.source=local", f"model.path={model}", *special_ids(model),
-        "model.max_position_embeddings=2048", "dataset=gsm8k", f"dataset.path={data}", "layout=dp1_mp2_pp1",
-        "train.prompts_per_step=8", "train.checkpoint_every=5", "tokenize.max_prompt_length=200",
+        *write_inputs(tmp_path),
         f"engine.mindformers_home={checkout('mindformers-051d65f')}",
-        f"engine.python={interpreter('mindspore')}", f"store={tmp_path / 'store'}",
-    ]  # fmt: skip
+        f"engine.python={interpreter('mindspore')}",
+    ]
 
 
 def told_of(out, state=None):
@@ -56,10 +38,18 @@ def test_a_recipe_passes_and_plan_knows(checkout, recipe, version, capsys):
     out = capsys.readouterr().out
     assert out.splitlines()[-1].startswith("rehearsal passed proven=11 failed=0 unproven=5 report=")
     told = told_of(out)
-    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_2; went on from 0_2, 3 steps in all"
-    assert told["rewards varied"] == "per step: 0 to 1, 0 to 1, 0 to 1"
+    assert told["resumed"] == "killed (SIGKILL) after checkpoint 0_1; went on from 0_1, 2 steps in all"
+    assert told["rewards varied"] == "per step: 0 to 1, 0 to 1"
     main(["plan", *recipe])
     assert "not rehearsed" not in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", list(RECIPES)[1:])
+def test_every_valid_recipe_passes(tmp_path, checkout, recipe, version, name):
+    home = f"engine.mindrlhf_home={checkout(f'mindrlhf-{version}')}"
+    assert main(["rehearse", *recipe, home, *overrides(name, tmp_path)]) == 0
 
 
 def test_a_reward_that_is_never_earned_fails_with_its_cause(checkout, recipe, capsys):
@@ -81,7 +71,7 @@ def test_the_users_own_reward_in_the_checkout_is_what_is_rehearsed(
     assert main(["rehearse", *recipe, f"engine.mindrlhf_home={mine}"]) == code
     told = told_of(capsys.readouterr().out)["rewards varied"]
     if code == 0:
-        assert told == "per step: 0 to 0.5, 0 to 0.5, 0 to 0.5"
+        assert told == "per step: 0 to 0.5, 0 to 0.5"
     else:
         assert "pay every completion alike" in told
 

@@ -1,6 +1,7 @@
 """What a rehearsal adds to the processes of mindrlhf and mindformers: a directory on PYTHONPATH, a script."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,8 +12,16 @@ Ids = Sequence[int]
 
 
 def environment(script: Path, own: Mapping[str, str]) -> dict[str, str]:
-    """engine.env of a rehearsal."""
-    return rehearsal.environment(ON_PATH, own, **{rehearsal.VARIABLE: str(script.absolute())})
+    """Return engine.env of a rehearsal.
+
+    Where Python is told to write no bytecode, each of many processes would compile MindSpore's modules again;
+    theirs goes beside the script.
+    """
+    variables = {rehearsal.VARIABLE: str(script.absolute())}
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(script.absolute().parent / "pyc")}
+        variables |= cache
+    return rehearsal.environment(ON_PATH, own, **variables)
 
 
 def write_script(script: Path, answers: Iterable[tuple[Ids, Ids]]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.rehearsal import on_this_machine, whole_layout
 
-KILLED_AFTER, STEPS = 2, 3
+KILLED_AFTER, STEPS = 1, 2
 """Steps whose checkpoint is whole when the run is killed, and all."""
-HIDDEN, LAYERS, HEADS, WIDE = 64, 2, 2, 128
+HIDDEN, LAYERS, HEADS, WIDE = 16, 2, 2, 32
 ROW = 256
 """Longest row; longer examples are left out, as tokenize does."""
 

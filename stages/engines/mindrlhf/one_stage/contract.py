@@ -12,6 +12,7 @@ from pathlib import Path
 from stages.base.errors import ConfigError, Problem
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.one_stage.config import WINDOWS, Window
+from stages.engines.programs import mismatch
 
 ENTRIES = (
     Path("examples/grpo/qwen_grpo_tutorial/grpo_one_stage.py"),  # from 55c9291 (2025-03-06) on
@@ -53,10 +54,11 @@ def of(home: str | None) -> Window:
         script = entry(root, WINDOWS[0]).read_text(encoding="utf-8")
         trainer = ast.parse((root / TRAINER).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        rule = (
-            "must be a checkout of mindspore-ai/mindrlhf from 32599d0 (2025-02-21) to before f251809 "
-            f"(2025-03-24): {ENTRIES[0].name} and {TRAINER} must be readable ({error})"
+        fault = (
+            "from 32599d0 (2025-02-21) to before f251809 (2025-03-24) "
+            f"{ENTRIES[0].name} and {TRAINER} must be readable ({error})"
         )
+        rule = mismatch(home, "mindspore-ai/mindrlhf", fault)
         raise ConfigError(
             [Problem("engine.mindrlhf_home", home, rule, "or choose engine=mindrlhf")]
         ) from None

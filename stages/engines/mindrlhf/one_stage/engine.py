@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stages import catalog
 from stages.base.engine import Checkout, Engine, Known, Load
-from stages.base.graph import EXPORT_SECTIONS, TOKENIZE, Program, Stage, growth, rank_bytes
+from stages.base.graph import Program, Stage, growth, rank_bytes
 from stages.base.reader import part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
@@ -22,39 +24,34 @@ GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf.one_stage.stage", 
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
-    """Two checkpoints are cut, for training and for generation; the reference takes generation's."""
+    """Return the graph after fetch, with rank checkpoints for training and generation.
+
+    The script's reference model reads the checkpoint for generation.
+    """
     size, ranks = run.model.weight_bytes, rank_bytes(run)
-    after = {"strategy": "grpo", "tokenize": "tokenize", "fetch": "fetch"}
     return (
-        Stage("convert", ("model", "convert"), {"fetch": "fetch"}, bytes_written=size),
-        TOKENIZE,
-        Stage("strategy", ("model", "layout", "split")),
-        Stage(
-            "split",
-            ("model", "layout", "split"),
-            {"fetch": "fetch", "convert": "convert", "strategy": "strategy"},
-            bytes_written=sum(ranks[role] for role in ROLES),
-        ),
-        Stage("sft", (), skipped="sft.enabled=false: the script starts from the fetched weights"),
-        Stage(
-            "grpo",
-            ("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
-            {"weights": "split", "tokenize": "tokenize", "fetch": "fetch"},
+        replace(catalog.CONVERT, bytes_written=size),
+        catalog.TOKENIZE,
+        replace(catalog.STRATEGY, sections=("model", "layout", "split")),
+        replace(catalog.SPLIT, bytes_written=sum(ranks[role] for role in ROLES)),
+        replace(catalog.SFT, skipped="sft.enabled=false: the script starts from the fetched weights"),
+        replace(
+            catalog.GRPO,
+            sections=("model", "layout", "tokenize", "rollout", "reward", "train", "engine", "seed"),
+            inputs={"weights": "split", "tokenize": "tokenize", "fetch": "fetch"},
             workers=run.layout.train.cards,
             bytes_written=ranks["train"] * growth(run),
             computes=True,
             program=GRPO,
         ),
-        Stage(
-            "evaluate",
-            ("model", "rollout", "reward", "evaluate", "seed"),
-            {"before": "fetch", "after": "grpo", **after},
+        replace(
+            catalog.EVALUATE,
+            inputs={**catalog.EVALUATE.inputs, "before": "fetch", "strategy": "grpo"},
             computes=True,
         ),
-        Stage(
-            "export",
-            EXPORT_SECTIONS,
-            {"grpo": "grpo", "evaluate": "evaluate", **after},
+        replace(
+            catalog.EXPORT,
+            inputs={**catalog.EXPORT.inputs, "strategy": "grpo"},
             external=licence_files(run.model),
             bytes_written=size,
         ),
@@ -107,6 +104,7 @@ ENGINE = Engine(
         ),
     ),
     known={"": KNOWN},
+    imports=("mindspore",),
     unrehearsed="grpo_one_stage.py stands on mindformers' dev branch of February and March 2025; what would"
     " stand in for a card there is not known",
     derive=derive,

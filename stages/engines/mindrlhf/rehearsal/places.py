@@ -29,6 +29,8 @@ PLACES = tuple(
          "mindspore_cpu.write_strategy_files", (423, 419)),
         ("mindrlhf/models/base_model.py", "BaseModel.select_actor_model",
          "ParallelQwenForCausalLM(model_config)", "mindrlhf_cpu.generate_without_cache", (53, 55)),
+        (_INFER, "InferWorker.generate", "= self.grpo_model_infer.grpo_model.policy_model.model.generate(",
+         "mindrlhf_cpu.answer_some", (353, 349)),
         (_TOKENIZER, "", "ENDOFTEXTID = 151643", "mindrlhf_cpu.ids_of_tiny_vocabulary", (70, None)),
         (_TOKENIZER_BEFORE, "", "ENDOFTEXTID = 151643", "mindrlhf_cpu.ids_of_tiny_vocabulary", (None, 51)),
         (f"{_VLLM}/__init__.py", "", 'version("vllm")', "hooks.VLLM_VERSION", (23, 23)),

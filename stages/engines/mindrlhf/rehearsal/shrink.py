@@ -10,6 +10,7 @@ from typing import Any
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.rehearsal.shrink import STEPS, small_shape
 from stages.engines.mindrlhf import rules
+from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
 from stages.engines.rehearsal import on_this_machine, whole_layout
 
@@ -21,20 +22,36 @@ PROMPT = 256
 
 
 def workers(job: Job, available_bytes: int, processors: int) -> int:
-    """As many as the layout's data_parallel, memory and processors allow; 0: not even one fits."""
-    return min(job.layout.train.data_parallel, processors, available_bytes // worker_bytes(job))
+    """Return as many workers as data_parallel, memory and processors allow; 0 if the fewest do not fit."""
+    fewest = fewest_workers(job.engine)
+    most = min(max(job.layout.train.data_parallel, fewest), max(processors, fewest))
+    fitting = min(most, available_bytes // worker_bytes(job))
+    return fitting if fitting >= fewest else 0
+
+
+def fewest_workers(engine: MindrlhfEngine) -> int:
+    """Return the workers that a rehearsal needs.
+
+    Without vLLM the completions of a prompt differ only between replicas: each has one seed.
+    """
+    return 1 if engine.use_vllm else 2
 
 
 def worker_bytes(job: Job) -> int:
-    """About what one worker takes: MindSpore, and logits of whole rows in float32 several times.
+    """Estimate the memory of one worker: MindSpore, and logits of complete rows in float32 several times.
 
     Measured with a vocabulary of 152,064: 8.6 GiB with one row at once, 11.4 with two for the reference.
     """
-    rows = max(6 * job.engine.batch_size, 4 * job.engine.ref_model_batch_size)
+    rows = max(6 * job.engine.batch_size, 4 * _reference_rows(job.engine))
     tokens = min(job.rollout.max_tokens, MAX_TOKENS)
     pack_num = job.engine.pack_num
     length = _row(pack_num, _prompt(job.tokenize.max_prompt_length, tokens, pack_num), tokens)
     return int(2.2 * 2**30) + rows * length * job.model.vocab_size * 4
+
+
+def _reference_rows(engine: MindrlhfEngine) -> int:
+    """Return ref_model_batch_size of a rehearsal: one where a second worker needs the memory."""
+    return engine.ref_model_batch_size if fewest_workers(engine) == 1 else 1
 
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
@@ -47,6 +64,8 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     engine["env"] = shim.environment(script, engine["env"])
     on_this_machine(engine)
     engine |= {"epochs": 1, "msadapter_home": None, "sft": "off", "max_model_len": None}
+    if not engine["use_vllm"]:
+        engine["ref_model_batch_size"] = 1  # see _reference_rows
     train["checkpoint_every"] = 1
     tokenize, tokens = small["tokenize"], min(rollout["max_tokens"], MAX_TOKENS)
     tokenize["max_prompt_length"] = _prompt(tokenize["max_prompt_length"], tokens, engine["pack_num"])

@@ -114,6 +114,25 @@ def test_every_other_completion_of_a_known_prompt_is_its_answer(vllm, tmp_path, 
     assert script.answer([3]) is None
 
 
+def test_without_vllm_replicas_take_turns_at_the_known_answer(cpu, tmp_path, monkeypatch):
+    """mindformers' generate returns each prompt without padding, and its completion."""
+    shim.write_script(tmp_path / "script.json", [([1, 2], [7, 8, 9])])
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "script.json"))
+
+    class Network:
+        def generate(self, prompts, max_new_tokens, seed, **settings):
+            return [np.array([*(token for token in row if token), 5]) for row in prompts]
+
+    prompts, pad = np.array([[1, 2, 0, 0], [1, 2, 3, 0], [1, 2, 0, 0]]), 0
+    for rank, told in enumerate(
+        ([[1, 2, 7, 8], [1, 2, 3, 5], [1, 2, 5]], [[1, 2, 5], [1, 2, 3, 5], [1, 2, 7, 8]])
+    ):
+        network = Network()
+        cpu("mindrlhf_cpu").answer_some(network, pad)
+        rows = network.generate(prompts, max_new_tokens=2, min_new_tokens=0, do_sample=True, seed=rank)
+        assert [row.tolist() for row in rows] == told
+
+
 def _llm(vllm):
     llm = vllm.LLM.__new__(vllm.LLM)
     llm.random = np.random.default_rng(0)

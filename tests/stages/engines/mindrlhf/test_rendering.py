@@ -155,3 +155,13 @@ def test_no_path_is_relative():
         for key, value in flat(values).items():
             if key.endswith(("_dir", "_file", ".load", ".save", "model_config", "_path")) and value:
                 assert Path(value).is_absolute(), (key, value)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3])
+def test_the_rate_falls_over_all_updates(iterations):
+    job = job_of(
+        "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.steps=50", "train.warmup_steps=7",
+        f"train.num_iterations={iterations}", "engine.contract=e8a8fc1",
+    )  # fmt: skip
+    schedule = all_configs(job, places(job), False)["grpo_config.yaml"]["actor_config"]["lr_schedule"]
+    assert (schedule["decay_steps"], schedule["warmup_step"]) == (50 * iterations, 7)

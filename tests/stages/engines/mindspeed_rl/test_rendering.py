@@ -7,7 +7,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.engines.mindspeed_rl import contract
+from pipeline.errors import ConfigError
+from stages.engines.mindspeed_rl import contract, rules
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
 from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
@@ -233,3 +234,31 @@ def test_no_path_is_relative():
 
     for text in texts(train_config(job_of(*GOLDEN["7b_a3"]), places(), resume=True)):
         assert "/" not in text or Path(text).is_absolute()
+
+
+@pytest.mark.parametrize(("mini_batch", "updates"), [("null", 2), ("96", 8)])
+def test_a_warm_up_takes_as_many_updates_as_its_steps(mini_batch, updates):
+    """Megatron's schedule counts an update's completions, of train.steps x train.prompts_per_step."""
+    overrides = (
+        "model=qwen2_5_7b", "layout=dp1_mp4_pp1", "train.prompts_per_step=384", "train.steps=300",
+        "rollout.num_generations=8", "train.num_iterations=2", f"engine.mini_batch_size={mini_batch}",
+    )  # fmt: skip
+    job = job_of(*overrides, "train.warmup_steps=6")
+    config = train_config(job, places(), False)
+    actor, training, rl = config["actor_config"], config["megatron_training"], config["rl_config"]
+    assert training["global_batch_size"] // rl["mini_batch_size"] * rl["epochs"] == updates
+    horizon = training["train_iters"] * training["global_batch_size"]
+    per_update = rl["mini_batch_size"] * rl["n_samples_per_prompt"]
+    assert actor["lr_warmup_fraction"] * horizon / per_update == pytest.approx(6)
+    most = (300 * 384 - 1) // per_update
+    job_of(*overrides, f"train.warmup_steps={most}")
+    with pytest.raises(ConfigError, match=f"use at most {most}"):
+        job_of(*overrides, f"train.warmup_steps={most + 1}")
+
+
+def test_a_note_names_the_step_in_which_a_falling_rate_ends():
+    overrides = ("model=qwen2_5_7b", "layout=dp1_mp4_pp1", "train.num_iterations=2", "train.steps=320")
+    told = rules.notes(job_of(*overrides, "rollout.num_generations=8", "train.schedule=cosine"))
+    assert any("after about 20 of 320 steps" in note for note in told)
+    told = rules.notes(job_of(*overrides, "rollout.num_generations=8"))
+    assert not any("lr_decay_iters" in note for note in told)

@@ -283,7 +283,7 @@ def questions(tmp_path):
 def asking(config, **engine):
     """The configuration for `questions`."""
     columns = {"columns": {"prompt": "question", "answer": "answer"}, "train_rows": None}
-    dataset = {**config["dataset"], **columns, "solution": "after_marker"}
+    dataset = {**config["dataset"], **columns, "solution": "after_marker", "max_bad_share": 0.2}
     return {**config, "dataset": dataset, "engine": {**config["engine"], **engine}}
 
 
@@ -314,6 +314,21 @@ def test_rows_are_bare_answers_that_fit_and_nothing_changes_without_its_version(
     check("mindspeed_rl_tokenize/collect", given.output, tmp_path)
     sample = result["files"]["test"]["samples"][0]
     assert "Think first, then answer in \\boxed{}." in json.dumps(sample).encode().decode("unicode_escape")
+
+
+def test_rows_left_out_count_as_bad_and_answers_are_of_any_length(config, model, questions, tmp_path):
+    values = asking(config)
+    strict = {**values, "dataset": {**values["dataset"], "max_bad_share": 0.0}}
+    (tmp_path / "strict").mkdir()
+    given = context(strict, tmp_path / "strict", "tokenize", fetch=model, fetch_dataset=questions)
+    with pytest.raises(InputError, match=r"train\.jsonl:4: the prompt of 'question' .*1 of 30 rows"):
+        tokenize.prepare(given)
+    rows = [json.loads(line) for line in (questions / "train.jsonl").open()]
+    rows[5]["answer"] = "#### " + "9" * 5000
+    (questions / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = context(values, tmp_path, "tokenize", fetch=model, fetch_dataset=questions)
+    tokenize.prepare(given)
+    assert json.loads((given.work / "train.json").read_text())[4]["answer"] == "9" * 5000
 
 
 def test_a_template_with_a_stop_word_that_the_model_lacks_is_refused(config, model, questions, tmp_path):

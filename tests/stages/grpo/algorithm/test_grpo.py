@@ -1,9 +1,16 @@
+import math
+from fractions import Fraction
+
 import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import Tensor
 
-from stages.grpo.algorithm import grpo
+from stages.grpo.algorithm import dapo, grpo
+from stages.grpo.data import Prompts
+from stages.grpo.rollout import Completions
+from stages.grpo.sampled import Sampled
+from stages.rewards.score import RewardScores
 
 
 def test_advantages_by_hand():
@@ -38,3 +45,63 @@ def test_kl_is_never_negative_and_right_on_average():
     np.testing.assert_allclose(
         (policy * values).sum(), (policy * np.log(policy / reference)).sum(), rtol=1e-5
     )
+
+
+def random_rewards(seed):
+    """Rewards [P, G] in float32 of any magnitude, about half of the groups with equal ones."""
+    random = np.random.default_rng(seed)
+    P, G = int(random.integers(1, 9)), int(random.integers(2, 33))
+    levels = random.normal(size=int(random.integers(2, 5))) * 10 ** random.uniform(-3, 4)
+    rewards = random.choice(levels, (P, G))
+    equal = random.random(P) < 0.5
+    rewards[equal] = rewards[equal, :1]
+    return rewards.astype(np.float32)
+
+
+def expected_advantages(rewards, scale):
+    """The definition in exact fractions; the root alone is taken in float64."""
+    expected = []
+    for group in rewards:
+        values = [Fraction(float(value)) for value in group]
+        mean = sum(values) / len(values)
+        variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+        divisor = math.sqrt(variance) + 1e-4 if scale else 1.0
+        expected.append([float(value - mean) / divisor for value in values])
+    return np.array(expected)
+
+
+@pytest.mark.parametrize("scale", [True, False], ids=["grpo", "dr_grpo"])
+def test_advantages_equal_exact_ones_and_are_zero_for_equal_rewards(scale):
+    for seed in range(200):
+        rewards = random_rewards(seed)
+        advantages = grpo.group_advantages(rewards, scale)
+        assert advantages.dtype == np.float32
+        expected = expected_advantages(rewards, scale)
+        np.testing.assert_allclose(advantages, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
+        differs = np.array([len(set(group.tolist())) > 1 for group in rewards])
+        assert (advantages[~differs] == 0).all(), seed
+        np.testing.assert_array_equal((advantages != 0).any(1), differs)
+        np.testing.assert_array_equal(dapo.informative(rewards), differs)
+        zero_share = sampled_with(rewards).metrics()["zero_variance_share"]
+        assert zero_share == pytest.approx((advantages == 0).all(1).mean())
+        size = 1 + seed % len(rewards)
+        chosen = dapo.choose(rewards, size)
+        taught = (grpo.group_advantages(rewards[chosen], scale) != 0).any(1).sum()
+        assert taught == min(size, differs.sum()), "dynamic sampling fills up with groups that teach nothing"
+
+
+def sampled_with(rewards):
+    """A step with the given rewards [P, G]."""
+    P, G = rewards.shape
+    ids, lengths = np.zeros((P * G, 1), np.int32), np.ones(P * G, np.int32)
+    prompts = Prompts(ids[:P], lengths[:P], [""] * P, [""] * P)
+    completions = Completions(ids, lengths, np.zeros(P * G, bool))
+    return Sampled(prompts, completions, [""] * (P * G), RewardScores(rewards.reshape(-1), {}, {}))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_rewards_of_any_group_size_give_no_advantage(dtype):
+    for size in range(2, 130):
+        for reward in (1.1, 0.1, -0.3, 1e-7, 3e4 + 0.1):
+            rewards = np.full((2, size), reward, dtype)
+            assert (grpo.group_advantages(rewards, scale=True) == 0).all(), (size, reward)

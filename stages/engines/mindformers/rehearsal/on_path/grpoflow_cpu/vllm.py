@@ -1,7 +1,7 @@
 """A vLLM 0.8 as far as mindrlhf asks for one: LLM and SamplingParams over mindformers' own network.
 
 No paged attention, no cache: every token costs a forward pass. Every other completion of a prompt whose
-answer is known (see `Script`) is that answer, so that a random model earns a reward now and then.
+answer is known (see script.py) is that answer, so that a random model earns a reward now and then.
 
 Source: mindrlhf e8a8fc1, worker/infer_worker.py:150-238 and third_party/vllm.
 """
@@ -9,10 +9,8 @@ Source: mindrlhf e8a8fc1, worker/infer_worker.py:150-238 and third_party/vllm.
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +21,10 @@ import numpy as np
 from .hooks import VLLM_VERSION, Provided
 from .mindrlhf_cpu import QWEN_ENDOFTEXT, added_tokens
 from .network import Qwen2ForCausalLM
+from .script import FILE, Script
 
 ROOM = 64
 """Rows are padded to a multiple of this: few shapes, few graphs."""
-Ids = tuple[int, ...]
 
 
 @dataclass
@@ -43,23 +41,6 @@ class SamplingParams:
     detokenize: bool = True
 
 
-class Script:
-    """What the file GRPOFLOW_REHEARSAL says: {"answers": [[prompt ids, completion ids], ...]}."""
-
-    def __init__(self, file: Path, first: int) -> None:
-        """Begin; of a prompt's completions those are answers whose number plus `first` is even."""
-        answers = json.loads(file.read_text(encoding="utf-8"))["answers"] if file.is_file() else []
-        self.answers: dict[Ids, list[int]] = {tuple(prompt): completion for prompt, completion in answers}
-        self.asked: Counter[Ids] = Counter()
-        self.first = first
-
-    def answer(self, prompt: list[int]) -> list[int] | None:
-        """The known answer, or None where the model must speak."""
-        key = tuple(prompt)
-        self.asked[key] += 1
-        return self.answers.get(key) if (self.asked[key] + self.first) % 2 else None
-
-
 class LLM:
     """mindrlhf adds init_cache_engine, free_cache_engine and pre_process_inputs to it."""
 
@@ -67,7 +48,7 @@ class LLM:
         """Load a Hugging Face directory; `seed` is the data-parallel rank."""
         self.model = Qwen2ForCausalLM(Path(model), max_model_len)
         self.random = np.random.default_rng(seed)
-        self.script = Script(Path(os.environ["GRPOFLOW_REHEARSAL"]), seed)
+        self.script = Script(Path(os.environ[FILE]), seed)
         special = added_tokens(Path(model))
         # of ids beyond its vocabulary mindrlhf's tokenizer decodes Qwen's and dies of a tiny model's
         is_tiny = special.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT

@@ -1,0 +1,108 @@
+"""Search of one log for a known failure, or for an exception that the table does not list."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.diagnose.failures import Failure, failures
+
+HEAD_BYTES, TAIL_BYTES = 32 * 2**10, 192 * 2**10
+"""Sizes of the searched parts; the middle of a long log is progress output."""
+PRIORITY = {"cause": 0, "unknown": 1, "end": 2, "follows": 3}
+"""Kinds of failures; the lowest number explains most."""
+_EXCEPTION = re.compile(
+    r"^(?!RuntimeError: Distributed job exited|ModuleNotFoundError: No module named 'acl')"
+    r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)\b.*$",
+    re.M,
+)
+_MAX_LINES_AFTER = 60
+"""An exception followed by more lines did not end its process."""
+_TRACEBACK = re.compile(r"^.{0,200}?Traceback \(most recent call last\):", re.M)
+_MESSAGE_CHARACTERS = 3000
+_ENDED = re.compile(r"^grpoflow: ended .*$", re.M)
+_INFO = re.compile(r"^\[(?:INFO|DEBUG)\] .*$", re.M)
+"""MindSpore's INFO lines mention failed attempts although nothing is wrong."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """The match in a log that explains most."""
+
+    failure: Failure | None
+    """None for an exception that the table does not list."""
+    match: re.Match[str]
+    text: str
+    """Head and tail of the log, without the text of INFO lines."""
+    begin: int
+    """Position in `text` of the line that is shown."""
+    line: int
+    """Number of that line in the log."""
+
+
+def search(log: Path) -> Symptom | None:
+    """Return the known failure that explains most, else an unknown exception, else None."""
+    head, skipped_lines, tail = _read(log)
+    text = head + tail
+    start = _last_attempt(text)
+    failure, match = _best_failure(text, start)
+    if failure is None or failure.kind != "cause":
+        exception = _unknown_exception(text, start)
+        failure, match = (None, exception) if exception is not None else (failure, match)
+    if match is None:
+        return None
+    position = match.start() if failure is None else max(match.end() - 1, 0)
+    begin = text.rfind("\n", 0, position) + 1
+    line = text.count("\n", 0, begin) + 1 + (skipped_lines if begin >= len(head) else 0)
+    return Symptom(failure, match, text, begin, line)
+
+
+def _best_failure(text: str, start: int) -> tuple[Failure | None, re.Match[str] | None]:
+    best: tuple[Failure | None, re.Match[str] | None] = None, None
+    for failure in failures():
+        if best[0] is not None and PRIORITY[best[0].kind] <= PRIORITY[failure.kind]:
+            continue
+        matches = re.compile(failure.pattern, re.M).finditer(text, start)
+        match = next((match for match in matches if not _was_caught(text, match)), None)
+        best = best if match is None else (failure, match)
+    return best
+
+
+def _unknown_exception(text: str, start: int) -> re.Match[str] | None:
+    """Return the first uncaught exception, unless its process waited for another one."""
+    for traceback in _TRACEBACK.finditer(text, start):
+        exception = _EXCEPTION.search(text, traceback.end())
+        if exception is not None and not _was_caught(text, exception):
+            message = text[traceback.start() : exception.end() + _MESSAGE_CHARACTERS]
+            follows = [failure.pattern for failure in failures() if failure.kind == "follows"]
+            waited = any(re.search(pattern, message, re.M) for pattern in follows)
+            return None if waited else exception
+    return None
+
+
+def _last_attempt(text: str) -> int:
+    """Return where the last attempt begins; attempts append to the same log."""
+    ends = [match.end() for match in _ENDED.finditer(text)]
+    return max((end for end in ends if text[end:].strip()), default=0)
+
+
+def _was_caught(text: str, match: re.Match[str]) -> bool:
+    """Return True for the line of an exception after which the process continued."""
+    begin = text.rfind("\n", 0, match.start()) + 1
+    return _EXCEPTION.match(text, begin) is not None and text.count("\n", match.end()) > _MAX_LINES_AFTER
+
+
+def _read(log: Path) -> tuple[str, int, str]:
+    """Read head and tail of a log; return them and, in the middle, the number of lines between."""
+    size, skipped = log.stat().st_size, 0
+    with log.open("rb") as file:
+        if size <= HEAD_BYTES + TAIL_BYTES:
+            head, tail = file.read(), b""
+        else:
+            head = file.read(HEAD_BYTES) + b"\n"
+            remaining = size - HEAD_BYTES - TAIL_BYTES
+            while remaining > 0 and (block := file.read(min(remaining, 1 << 20))):
+                skipped += block.count(b"\n")
+                remaining -= len(block)
+            tail = file.read().partition(b"\n")[2]  # without the rest of a line
+    first, last = (_INFO.sub("", part.decode("utf-8", errors="replace")) for part in (head, tail))
+    return first, skipped, last

@@ -1,0 +1,150 @@
+"""Push and pull: copies of artifacts between a store and a remote."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pipeline.errors import NoResult, NotThere, Refused, RemoteError, StoreError
+from pipeline.fingerprint import file_digest
+from pipeline.store.attempt import Attempt, attempt
+from pipeline.store.durable import READ_ONLY
+from pipeline.store.remote.copies import Copy, check, find, from_store, missing
+from pipeline.store.remote.deletion import wait_for_deletion
+from pipeline.store.remote.remote import Remote
+from pipeline.store.store import MANIFEST, Key, Store
+
+OnSizes = Callable[[list[int]], object]
+"""Called about twice per second with the sizes of the files that were finished."""
+PUSHES = 3
+"""A push whose files are deleted by gc meanwhile starts again, this often at most."""
+
+
+def push(remote: Remote, store: Store, key: Key, on_sizes: OnSizes = len) -> int:
+    """Copy an artifact to the remote, without the files that are there already.
+
+    The manifest is written in any case, last: it is then too young for any gc that starts later. If a gc is
+    deleting, wait for its end; then check the files once more.
+
+    Returns:
+        Bytes of the files that were sent.
+
+    Raises:
+        StoreError: the artifact is not what was committed.
+    """
+    copy, content = from_store(store, key)
+    files, sent = copy.manifest.files, 0
+
+    def upload(name: str) -> int:
+        file = store.path(key) / name
+        try:
+            is_same = file_digest(file) == files[name]["sha256"]
+        except OSError as error:
+            raise StoreError.of(error, file) from error
+        if not is_same:
+            raise StoreError(f"{file}: not what was committed, so not pushed; see `grpoflow verify --deep`")
+        remote.upload(file, f"{copy.path}/{name}")
+        return int(files[name]["size"])
+
+    for _ in range(PUSHES):
+        names = [name for name in missing(remote, copy) if name != MANIFEST]
+        sent += sum(remote.map(upload, names, on_sizes))
+        remote.write(f"{copy.path}/{MANIFEST}", content)
+        wait_for_deletion(remote, copy.path)
+        if not missing(remote, copy):
+            return sent
+    raise RemoteError(f"{remote.url}/{copy.path}: files disappeared after they were sent; push again")
+
+
+def pull(
+    remote: Remote,
+    store: Store,
+    key: Key,
+    on_sizes: OnSizes = len,
+    on_wait: Callable[[], None] = lambda: None,
+) -> bool:
+    """Copy an artifact into the store and commit it; files of an interrupted pull are reused.
+
+    Returns:
+        True if it was pulled; False if the store has it already or the remote does not.
+
+    Raises:
+        Refused: all copies of the remote are damaged or malicious.
+        StoreError: the store cannot be written.
+    """
+    with store.lock(key, on_wait):
+        if store.problem(key) is None:
+            return False
+        refused: list[RemoteError] = []
+        copies = find(remote, [key], refused.append)[key]
+        with attempt(store, key) as slot:
+            for copy in copies:
+                try:
+                    _pull(remote, store, copy, slot, on_sizes)
+                    return True
+                except (Refused, NotThere) as error:  # gc deleted it since it was listed
+                    refused.append(error)
+    if refused:
+        raise Refused(str(refused[-1]))
+    return False
+
+
+def _pull(remote: Remote, store: Store, copy: Copy, slot: Attempt, on_sizes: OnSizes) -> None:
+    check(remote, copy)
+    directory = slot.work / f"pulled-{copy.path.rpartition('-')[2]}"
+    for earlier in slot.work.glob("pulled-*"):
+        if earlier != directory:
+            shutil.rmtree(earlier)
+
+    def report(sizes: list[int]) -> None:
+        slot.beat()
+        on_sizes(sizes)
+
+    download(remote, copy, directory, copy.manifest.files, report)
+    slot.staging.rmdir()
+    directory.rename(slot.staging)
+    try:
+        store.commit(slot.staging, copy.manifest)
+    except NoResult as error:
+        raise Refused(f"{remote.url}/{copy.path} is refused: {error}") from error
+    slot.done()
+
+
+def download(
+    remote: Remote, copy: Copy, directory: Path, names: Iterable[str], on_sizes: OnSizes = len
+) -> None:
+    """Write files of a copy into a directory, where only files with the manifest's digests appear.
+
+    Raises:
+        Refused: the remote sends other bytes, twice.
+        StoreError: the directory cannot be written.
+    """
+    parts = directory.with_name(f"{directory.name}.parts")
+
+    def fetch(name: str) -> int:
+        entry, target, part = copy.manifest.files[name], directory / name, parts / uuid.uuid4().hex
+        size = int(entry["size"])
+        if target.is_file() and not target.is_symlink() and file_digest(target) == entry["sha256"]:
+            return size
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(2):  # bytes may have been changed on the way
+            remote.download(f"{copy.path}/{name}", part, size)
+            if file_digest(part) == entry["sha256"]:
+                with part.open("rb") as file:
+                    os.fchmod(file.fileno(), READ_ONLY)
+                    os.fsync(file.fileno())
+                part.replace(target)
+                return size
+        raise Refused(f"{remote.url}/{copy.path} is refused: {name} does not have its manifest's digest")
+
+    try:
+        shutil.rmtree(parts, ignore_errors=True)
+        parts.mkdir(parents=True)
+        directory.mkdir(exist_ok=True)
+        remote.map(fetch, names, on_sizes)
+        shutil.rmtree(parts)
+    except OSError as error:
+        raise StoreError.of(error, directory) from error

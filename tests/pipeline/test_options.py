@@ -1,0 +1,100 @@
+"""Values of command-line options: every numeric option has bounds, and stage names are never empty."""
+
+import argparse
+
+import pytest
+
+from pipeline.cli import main, make_parser
+from pipeline.cli.command import Bounded
+
+NUMERIC = ("N", "HOURS", "SECONDS", "DAYS", "PORT")
+"""Metavars of options that take a number."""
+
+
+def options():
+    """Every option and positional of every command, with its command's name."""
+    parser = make_parser()
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        for action in command._actions:
+            yield name, command, action
+
+
+def numeric():
+    return [
+        (name, command, action) for name, command, action in options() if isinstance(action.type, Bounded)
+    ]
+
+
+def test_every_numeric_option_declares_bounds():
+    undeclared = [
+        f"{name} {action.option_strings}"
+        for name, _, action in options()
+        if not isinstance(action.type, Bounded)
+        and (
+            action.type in (int, float)
+            or action.metavar in NUMERIC
+            or (isinstance(action.default, (int, float)) and not isinstance(action.default, bool))
+        )
+        and not isinstance(action, (argparse._StoreTrueAction, argparse._StoreFalseAction))
+    ]
+    assert undeclared == []
+    assert {f"{name} {action.option_strings[-1]}" for name, _, action in numeric()} >= {
+        "gc --keep", "run --workers", "logs --worker", "logs --lines", "ui --port",
+        "sweep --cards", "serve-check --prompts",
+    }  # fmt: skip
+
+
+def below_and_above(bounds):
+    values = ["nan", "inf", "-inf", "1e999", "", "x", "1;2", str(bounds.least - 1), "-1000000000000000000000"]
+    values += ["1.5"] if bounds.number is int else []
+    return values + ([] if bounds.most is None else [str(bounds.most + 1), "9" * 30])
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "action"), [pytest.param(*case, id=f"{case[0]}{case[2].dest}") for case in numeric()]
+)
+def test_a_number_out_of_bounds_is_refused_before_anything_happens(
+    name, command, action, monkeypatch, capsys
+):
+    monkeypatch.setattr("pipeline.cli.command.read_configuration", lambda _: pytest.fail("it began"))
+    bounds, option = action.type, action.option_strings[-1]
+    required = ["RUN"] if name in ("show", "diff") else []
+    for value in below_and_above(bounds):
+        with pytest.raises(SystemExit) as ended:
+            main([name, *required, f"{option}={value}"])
+        told = capsys.readouterr()
+        assert ended.value.code == 2 and told.out == ""
+        assert f"argument {'/'.join(action.option_strings)}: {value}: must be" in told.err
+    for value in (bounds.least, bounds.most):
+        if value is not None:
+            assert bounds(str(value)) == value
+    assert action.default is None or bounds(str(action.default)) == action.default
+
+
+EMPTY = ["", ",", " ", "tokenize,", ",tokenize", "tokenize,,split"]
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "sweep"])
+@pytest.mark.parametrize("option", ["--only", "--until", "--force"])
+def test_an_empty_or_unknown_stage_name_is_refused(command, option, tmp_path, capsys):
+    store = tmp_path / "store"
+    for value in [*EMPTY, "nosuch", "tokenise"]:
+        arguments = [command, option, value, f"store={store}"]
+        assert main([*arguments, "--plan"] if command == "sweep" else arguments) == 2, value
+        told = capsys.readouterr()
+        assert told.out == "" or command == "sweep"
+        assert option in told.err and ("no such stage" in told.err or "empty" in told.err)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("runs", "--pin"), ("runs", "--unpin"), ("runs", "--name"), ("show", "")]
+)
+def test_an_empty_run_means_no_run(command, option, tmp_path, capsys):
+    from pipeline.store import history
+
+    history.record(tmp_path, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts={})
+    value = "=mine" if option == "--name" else ""
+    assert main([command, *filter(None, [option]), value, f"store={tmp_path}"]) == 2
+    assert "empty" in capsys.readouterr().err

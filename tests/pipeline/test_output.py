@@ -1,0 +1,244 @@
+"""Standard streams: no text steers the terminal, and a stream that cannot be written ends in one message."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.config.load import load
+from pipeline.store import history
+from pipeline.terminal import Table, console, standard_streams
+
+CONTROL = [chr(code) for code in (*range(0x09), 0x0B, 0x0C, 0x0D, *range(0x0E, 0x20), *range(0x7F, 0xA0))]
+BIDI = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))]
+HOSTILE = "".join(CONTROL + BIDI)
+CLI = [sys.executable, "-m", "pipeline.cli"]
+ROOT = Path(__file__).parents[2]
+
+
+def run(arguments, **options):
+    """A command in a process of its own."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": ROOT, **options}
+    return subprocess.run(arguments, timeout=300, **options)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A store of two runs whose overrides, names, results and logs hold every control character."""
+    artifacts = {"grpo": f"grpo/{'a' * 16}"}
+    for number, run_id in enumerate(("20260101-000000-aaaa", "20260101-000001-bbbb")):
+        config = load([]).plain() | {"train": {"name": f"{HOSTILE}{number}"}}
+        history.record(
+            tmp_path, run_id, "started", overrides=[f"x={HOSTILE}"], config=config, artifacts=artifacts,
+            target=f"--only {HOSTILE}",
+        )  # fmt: skip
+        history.record(tmp_path, run_id, "failed", stage="grpo", message=f"m{HOSTILE}")
+        history.record(tmp_path, run_id, "named", name=f"n{HOSTILE}{number}")
+    log = tmp_path / ".logs" / f"grpo-{'a' * 16}" / "stage.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(f"line {HOSTILE}\nerror: {HOSTILE}\n".encode() + b"\xff\xfe\n")
+    return tmp_path
+
+
+def is_plain(text):
+    assert not [f"U+{ord(letter):04X}" for letter in sorted(set(HOSTILE) & set(text))]
+    return True
+
+
+COMMANDS = [
+    "runs", "runs --all", "show 20260101-000000", "diff 20260101-000000 20260101-000001", "logs last",
+    "logs last grpo",
+    "watch last --once", "report last", "show HOSTILE", "diff HOSTILE HOSTILE", "logs last HOSTILE",
+    "plan train.beta=HOSTILE",
+    "plan HOSTILE=1", "plan model=HOSTILE", "plan --only HOSTILE", "plan train.loggers=[HOSTILE]",
+    "HOSTILE", "run --HOSTILE",
+    "gc --keep HOSTILE", "diagnose HOSTILE", "runs --pin HOSTILE", "config train.resume_from='HOSTILE'",
+    "config --explain HOSTILE",
+    "sweep --plan train.beta=0.1,HOSTILE", "doctor --checkout HOSTILE", "convert HOSTILE OUT",
+    "probe dataset.path=HOSTILE",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_control_character_reaches_the_terminal(command, root, capsys):
+    if command in ("HOSTILE", "run --HOSTILE", "gc --keep HOSTILE"):
+        with pytest.raises(SystemExit):
+            main([word.replace("HOSTILE", HOSTILE) for word in command.split()])
+    else:
+        main([*(word.replace("HOSTILE", HOSTILE) for word in command.split()), f"store={root}"])
+    told = capsys.readouterr()
+    assert is_plain(told.out) and is_plain(told.err) and (told.out or told.err)
+
+
+def test_the_names_of_files_are_plain_too(tmp_path):
+    store = tmp_path / f"s{HOSTILE[1:].replace('/', '')}\udcff"
+    store.mkdir()
+    history.record(
+        store, "20260101-000000-aaaa", "started", overrides=[], config={}, artifacts={"grpo": "grpo/00"}
+    )
+    done = run([*CLI, "show", "last"], env={**os.environ, "GRPOFLOW_STORE": str(store)})
+    shown = (done.stdout + done.stderr).decode(errors="backslashreplace")
+    assert is_plain(shown), ascii(shown)
+    assert "Traceback" not in shown, ascii(shown)
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["runs --json", "show last --json", "diff 20260101-000000 20260101-000001 --json"],
+)
+def test_json_is_exact_and_holds_no_control_character(command, root, capsys):
+    assert main([*command.split(), f"store={root}"]) == 0
+    told = capsys.readouterr().out
+    assert is_plain(told)
+    assert any(HOSTILE in text for text in texts(json.loads(told)))
+
+
+def texts(value):
+    if isinstance(value, (dict, list)):
+        for item in [*value, *(value.values() if isinstance(value, dict) else ())]:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_tables_measure_what_they_show(capsys):
+    table = Table("a\x1b[31m", "b", title="t\x9b")
+    table.add_row("x\x1b]0;title\x07", "\u202eright")
+    with standard_streams():
+        console().print(table)
+    told = capsys.readouterr().out
+    assert is_plain(told) and len({len(line) for line in told.splitlines()[1:]}) == 1
+
+
+def test_a_configuration_that_is_printed_can_be_read_again(tmp_path, capsys):
+    assert main(["config", f"train.resume_from='a{HOSTILE[9:]}'"]) == 0
+    (tmp_path / "my.yaml").write_text(capsys.readouterr().out, encoding="utf-8")
+    assert main(["config", "--config", str(tmp_path / "my.yaml"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["train"]["resume_from"] == f"a{HOSTILE[9:]}"
+    assert main(["config", "--config", str(tmp_path / "my.yaml")]) == 0
+    import yaml
+
+    assert yaml.safe_load(capsys.readouterr().out)["train"]["resume_from"] == f"a{HOSTILE[9:]}"
+
+
+SHELL = ["config", "plan --json", "runs", "layouts", "--help", "plan --help", "logs last"]
+
+
+@pytest.mark.parametrize("command", SHELL)
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+def test_a_stdout_that_takes_nothing_is_one_message(command, target, root):
+    done = run(
+        ["sh", "-c", f'"$0" -m pipeline.cli {command} {target}', sys.executable], env=environment(root)
+    )
+    lines = done.stderr.decode().splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert done.returncode == 1 and "Traceback" not in done.stderr.decode()
+    assert errors and errors[-1].startswith("error: stdout: ") and len(errors) == 1
+
+
+@pytest.mark.parametrize("command", ["config", "plan train.betta=1"])
+@pytest.mark.parametrize(
+    "target", ["2>&-", "2>/dev/full", ">&- 2>&-", ">/dev/full 2>/dev/full", "<&- >&- 2>&-"]
+)
+def test_a_stderr_that_takes_nothing_changes_no_verdict(command, target, root):
+    done = run(
+        ["sh", "-c", f'"$0" -m pipeline.cli {command} {target}', sys.executable], env=environment(root)
+    )
+    lost = target.count(">") > 1 and command == "config"
+    assert done.returncode == (1 if lost else 2 if "betta" in command else 0)
+    assert b"Traceback" not in done.stdout + done.stderr
+    assert command == "config" or b"betta" not in done.stdout
+
+
+def environment(root):
+    return {**os.environ, "GRPOFLOW_STORE": str(root), "XDG_CACHE_HOME": str(root / "cache")}
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["plan", "config --json", "layouts", "--help", "gc", "convert a b", "completion bash", "doctor"],
+)
+def test_a_deleted_working_directory_is_one_message(command, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = "from pipeline.cli import main; raise SystemExit(main())"
+    line = f'cd "$1" && rmdir "$1" && exec "$0" -c "{program}" {command}'
+    done = run(
+        ["sh", "-c", line, sys.executable, str(gone)], env={**environment(tmp_path), "PYTHONPATH": str(ROOT)}
+    )
+    told = done.stderr.decode()
+    assert "Traceback" not in told
+    if command == "--help":
+        assert done.returncode == 0
+    else:
+        assert (done.returncode, told.count("error: ")) == (2, 1) and told.startswith(
+            "error: working directory: "
+        )
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict", "utf-8:strict"])
+def test_an_encoding_without_a_character_shows_its_number(encoding, root):
+    environ = {**environment(root), "PYTHONIOENCODING": encoding}
+    history.record(root, "20260101-000000-aaaa", "named", name="näme→模型\udcff")
+    for command in (
+        "runs",
+        "show 20260101-000000",
+        "plan model.path=/模型/→",
+        "logs last",
+        "layouts",
+        "runs --json",
+    ):
+        done = run([*CLI, *command.split()], env=environ)
+        assert b"Traceback" not in done.stderr and b"UnicodeEncodeError" not in done.stderr
+        assert done.returncode == (2 if command.startswith("plan") else 0)
+    shown = run([*CLI, "show", "20260101-000000"], env=environ).stdout
+    assert encoding != "ascii" or b"n\\xe4me\\u2192\\u6a21\\u578b" in shown
+
+
+LUIGI = [str(Path(sys.executable).with_name("luigi")), "--module", "pipeline"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["RunGRPO", "--overrides", "it's"], "--overrides=it's: "),
+        (["Split", "--overrides", 'seed="1'], "--overrides="),
+        (["RunGRPO", "--overrides", '["seed=1"'], "--overrides="),
+        (["RunGRPO", "--overrides", "[1]"], "--overrides="),
+        (["RunGRPO", "--overrides", "train=null"], "train"),
+        (["RunGRPO", "--overrides", "model.name=mine"], "model.name=mine: "),
+        (["RunGRPO", "--overrides", "seed=\x1b[31m"], "overrides=seed="),
+        (["RunGRPO", "--until", ""], "--until="),
+        (["RunGRPO", "--only", ","], "--only=,: "),
+        (["RunGRPO", "--force", ""], "--force="),
+        (["RunGRPO", "--only", "nosuch"], "--only=nosuch: "),
+    ],
+)
+def test_luigi_s_command_line_refuses_in_one_message(arguments, told, tmp_path):
+    done = run([*LUIGI, *arguments], env=environment(tmp_path / "store"))
+    text = done.stderr.decode()
+    assert done.returncode == 2 and "Traceback" not in text and is_plain(text)
+    assert text.startswith(f"error: {told}") and text.count("error: ") == 1
+    assert not (tmp_path / "store" / "runs").exists()
+
+
+@pytest.mark.parametrize("task", ["RunGRPO", "Strategy"])
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_scheduler_that_does_not_answer_is_one_message(task, answers, tmp_path):
+    """Nobody listens, or somebody accepts connections and remains silent."""
+    import socket
+
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        if answers:
+            server.listen()
+        address = ["--scheduler-host", "127.0.0.1", "--scheduler-port", str(server.getsockname()[1])]
+        done = run([*LUIGI, task, *address], env=environment(tmp_path / "store"))
+    text = done.stderr.decode()
+    assert done.returncode == 1 and "Traceback" not in text
+    assert text.startswith("error: Luigi's scheduler http://127.0.0.1:") and text.count("error: ") == 1
+    assert not (tmp_path / "store").exists()

@@ -1,0 +1,71 @@
+"""Keys that change no artifact must be the same in all points: artifacts are shared, one value would win."""
+
+import json
+
+import pytest
+
+from pipeline.cli import main
+from pipeline.sweep.build import Sweep
+
+SHARED = [
+    ("store=a,b", "store"),
+    ("launcher.timeout_s=100,200", "launcher.timeout_s"),
+    ("launcher.grace_s=1,2", "launcher.grace_s"),
+    ("fetch.attempts=1,2", "fetch.attempts"),
+    ("remote.push=on,off", "remote.push"),
+    ("remote.timeout_s=1,2", "remote.timeout_s"),
+    ("remote.url=file:///x,null", "remote.url"),
+    ("remote=file:///x,file:///y", "remote"),
+    ("remote=file:///x,s3://KEY:SECRET@b/y", "remote"),
+    ("train.loggers=[],[wandb]", "train.loggers"),
+    ("reward.max_failures=1,2", "reward.max_failures"),
+]
+
+
+def nothing_runs(*_):
+    raise AssertionError("a stage was started")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Sweep, "_build", nothing_runs)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("override", "key"), SHARED)
+@pytest.mark.parametrize("options", [[], ["--plan"]], ids=["run", "plan"])
+def test_a_key_outside_every_fingerprint_cannot_be_swept(directory, capsys, override, key, options):
+    assert main(["sweep", *options, override]) == 2
+    message = capsys.readouterr().err
+    assert "SECRET" not in message
+    assert f"error: {key}" in message and "one sweep for each value" in message
+    assert not list(directory.glob("*/sweeps")) and not list(directory.glob("*/runs.jsonl"))
+
+
+def test_such_keys_may_have_any_single_value(capsys):
+    single = ["store=a", "launcher.timeout_s=100", "remote.push=off", "reward.max_failures=2"]
+    assert main(["sweep", "--plan", "--json", "train.beta=0.0,0.1", *single]) == 0
+    assert [json.loads(line)["state"] for line in capsys.readouterr().out.splitlines()] == ["pending"] * 2
+
+
+def test_a_choice_that_brings_another_store_is_refused_too(directory, capsys):
+    (directory / "own" / "experiment").mkdir(parents=True)
+    for name in ("one", "two"):
+        text = f"# @package _global_\nstore: {name}\nseed: {len(name)}\n"
+        (directory / "own" / "experiment" / f"{name}.yaml").write_text(text)
+    assert main(["sweep", "--plan", "--config-dir", "own", "experiment=one,two"]) == 2
+    assert "error: store" in capsys.readouterr().err
+
+
+def test_files_with_other_content_may_differ_between_points(directory, capsys):
+    for name in ("one", "two"):
+        (directory / name).mkdir()
+        for split in ("train", "test"):
+            rows = [{"question": f"{name} {n} + 1 =", "answer": f"#### {n + 1}"} for n in range(4)]
+            text = "".join(f"{json.dumps(row)}\n" for row in rows)
+            (directory / name / f"{split}.jsonl").write_text(text)
+    swept = f"dataset.path={directory / 'one'},{directory / 'two'}"
+    assert main(["sweep", "--plan", "--json", "dataset=gsm8k", swept, "--until", "fetch_dataset"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len({line["artifacts"]["fetch_dataset"] for line in lines}) == 2

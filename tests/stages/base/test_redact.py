@@ -1,0 +1,83 @@
+import pytest
+
+from stages.base.redact import redact, redacted
+
+SECRETS = [
+    "s3://KEY:SECRET@bucket/prefix",
+    "s3://KEY:SE/CR+SECRET@bucket/prefix",
+    "s3://:SECRET@bucket",
+    "s3://SECRET@bucket/x",
+    "https://user:SECRET@host:8080/x?y=1",
+    "https://user:p@SECRET@host/x",
+    "https://user:%53SECRET@host/x",
+    "HTTPS://user:SECRET@[::1]:80/x",
+    "sftp://user:SECRET@host/dir",
+    "sftp+ssh://user:SECRET@host/dir",
+    "https://host/x?Signature=SECRET&Expires=1",
+    "https://host/x?SECRET",
+    "https://host#access_token=SECRET",
+    "file:///x,s3://KEY:SECRET@b/y",
+    "file:///x s3://KEY:SECRET@b/y?token=SECRET",
+    "sftp://user@host/x,s3://KEY:SECRET@b",
+    "'s3://KEY:SECRET@b/y'",
+    "{'remote': \"s3://KEY:SECRET@b/y\"}",
+    "/a/b?Signature=SECRET&Expires=1 (Caused by x)",
+]
+HARMLESS = [
+    "file:///data/store",
+    "s3://bucket/prefix",
+    "sftp://user@host:22/dir",
+    "http://host:8080/model@main",
+    "https://host:80/a/b#section",
+    "http://h:80/x and me@example.com",
+    "Who are you? You know: a@b.",
+    "What is {question}?",
+    "train.beta=0.02",
+    "https://host/api/repo?Revision=master&FilePath=train.jsonl",
+    "dataset.question=why?because=so",
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
+@pytest.mark.parametrize("around", ["{}", "remote={}", "error: {}: no", "a {} b {}"])
+def test_secrets_of_every_form_of_url_are_hidden(text, around):
+    typed = around.format(text, text)
+    for hide in (redact, redacted):
+        shown = hide(typed)
+        assert "SECRET" not in shown
+        assert hide(shown) == shown
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_holds_no_secret_stays(text):
+    assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("GET https://u:p@h/x failed", "GET https://***@h/x failed"),
+        ("url: /a/b?Signature=abc&Expires=1 (Caused by x)", "url: /a/b?… (Caused by x)"),
+        ("'http://h/x?token=1', 2", "'http://h/x?…', 2"),
+        ("nothing to hide at http://h:80/x", "nothing to hide at http://h:80/x"),
+    ],
+)
+def test_addresses_lose_users_and_queries(text, expected):
+    assert redact(text) == expected
+
+
+def test_the_token_and_passwords_of_the_environment_are_hidden(monkeypatch):
+    monkeypatch.setenv("MODELSCOPE_API_TOKEN", "ms-1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "aws-2")
+    monkeypatch.setenv("https_proxy", "http://me:p%40ss@proxy:8080")
+    assert redact("ms-1 and p@ss and p%40ss and aws-2") == "*** and *** and *** and ***"
+
+
+def test_without_secrets_nothing_changes(monkeypatch):
+    monkeypatch.setenv("MODELSCOPE_API_TOKEN", "")
+    assert redact("a b c") == "a b c"
+
+
+def test_plain_data_is_redacted_in_every_depth():
+    values = {"a": ["s3://k:SECRET@b", 1, None], "b": {"c": ("https://h/x?SECRET",)}, "d": True}
+    assert redacted(values) == {"a": ["s3://***@b", 1, None], "b": {"c": ["https://h/x?…"]}, "d": True}

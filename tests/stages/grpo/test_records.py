@@ -1,0 +1,166 @@
+"""A logged step's numbers computed again from its files, and the same files after a kill."""
+
+import json
+
+import numpy as np
+import pytest
+
+from stages.grpo.records import ARRAYS
+from tests.stages.grpo.test_workers import ONE, SMALL, metrics, prepare, run, shortness
+
+REWARDS = ("accuracy", "answer_format", "tests.stages.grpo.test_workers:shortness")
+VARIANTS = {
+    "on policy": ["train.checkpoint_every=1"],
+    "two iterations": [
+        "train.num_iterations=2", "train.schedule=linear", "train.final_share=0", "train.loss_type=grpo",
+        "train.epsilon_high=0.3", "train.use_bias_correction_kl=true", "rollout.temperature=0.8",
+    ],
+    "dynamic sampling": [
+        "train.resample_rounds=2", "train.mask_truncated_completions=true", "train.scale_advantages=false",
+        "train.loss_type=dr_grpo", "rollout.num_generations=3", "rollout.top_k=20",
+        "reward.functions=[tests.stages.grpo.test_records:sometimes]", "reward.weights=[1.1]",
+    ],
+    "one ratio per completion": [
+        "train.num_iterations=2", "train.importance_sampling_level=sequence", "train.epsilon_low=3e-4",
+        "train.epsilon_high=4e-4", "train.beta=0", "train.completions_every=2",
+    ],
+}  # fmt: skip
+
+
+def sometimes(completions, solutions):
+    """Equal rewards for groups of long completions; the number 1.1 is not exact in binary."""
+    return [1.0 if len(one) < 20 else 0.0 for one in completions]
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def finished(request, tmp_path_factory):
+    """The configuration of a run and its artifact."""
+    root = tmp_path_factory.mktemp("run")
+    config = prepare(root, [*SMALL, *ONE, *VARIANTS[request.param]])
+    return config, run(root, "grpo", config), root
+
+
+def read(output):
+    """Arrays of each logged step, by step."""
+    files = sorted((output / "completions").iterdir())
+    assert [file.name for file in files] == sorted(f"step_{int(file.stem[5:]):06d}.npz" for file in files)
+    return {int(file.stem[5:]): dict(np.load(file, allow_pickle=False)) for file in files}
+
+
+def wide(array):
+    return array.astype(np.float64)
+
+
+def recompute(config, step):
+    """Reward, advantages, KL and loss of a step from its arrays, in float64."""
+    train, G = config.train, config.rollout.num_generations
+    trained = step["trained"]
+    weights = dict(zip(config.reward.functions, config.reward.weights, strict=True))
+    rewards = sum(weight * wide(step[f"rewards/{name}"]) for name, weight in weights.items())
+    grouped = rewards[trained].reshape(-1, G)
+    advantages = grouped - grouped.mean(1, keepdims=True)
+    equal = np.ptp(step["rewards"][trained].reshape(-1, G), axis=1) == 0
+    if train.scale_advantages:
+        advantages /= grouped.std(1, ddof=1, keepdims=True) + 1e-4
+    advantages[equal] = 0
+    lengths = step["completion_lengths"][trained]
+    mask = (np.arange(step["completion_ids"].shape[1]) < lengths[:, None]).astype(float)
+    if train.mask_truncated_completions:
+        mask[step["truncated"][trained]] = 0
+    sampling = wide(step["sampling_logprobs"][trained])
+    policy = wide(step["policy_logprobs"][trained]) if train.num_iterations > 1 else sampling
+    log_ratio = (policy - sampling) * mask
+    if train.importance_sampling_level == "sequence":
+        log_ratio = log_ratio.sum(1, keepdims=True) / np.maximum(mask.sum(1, keepdims=True), 1)
+    ratio, advantage = np.exp(log_ratio), advantages.reshape(-1, 1)
+    bounded = np.clip(ratio, 1 - train.epsilon_low, 1 + train.epsilon_high)
+    loss = -np.minimum(ratio * advantage, bounded * advantage) * np.ones_like(mask)
+    kl = np.zeros_like(mask)
+    if train.beta > 0:
+        difference = (wide(step["reference_logprobs"][trained]) - policy) * mask
+        kl = np.exp(difference) - difference - 1
+        loss += train.beta * kl * (ratio if train.use_bias_correction_kl else 1)
+    loss = {
+        "grpo": lambda: ((loss * mask).sum(1) / np.maximum(mask.sum(1), 1)).mean(),
+        "dapo": lambda: (loss * mask).sum() / max(mask.sum(), 1),
+        "dr_grpo": lambda: (loss * mask).sum() / (len(mask) * config.rollout.max_tokens),
+    }[train.loss_type]()
+    return rewards, advantages.reshape(-1), kl.sum() / max(mask.sum(), 1), loss
+
+
+@pytest.mark.slow
+def test_a_step_is_computed_again_from_its_file(finished):
+    config, output, _ = finished
+    rows, steps = {row["step"]: row for row in metrics(output)}, read(output)
+    every = config.train.completions_every
+    assert list(steps) == [step for step in rows if step % every == 0]
+    for number, step in steps.items():
+        rewards, advantages, kl, loss = recompute(config, step)
+        row = rows[number]
+        np.testing.assert_allclose(step["rewards"], rewards, rtol=1e-6, atol=1e-6)
+        assert row["reward"] == pytest.approx(rewards.mean(), rel=1e-6, abs=1e-7)
+        np.testing.assert_allclose(step["advantages"][step["trained"]], advantages, rtol=1e-3, atol=1e-4)
+        assert np.isnan(step["advantages"][~step["trained"]]).all()
+        assert row["loss"] == pytest.approx(loss, rel=1e-4, abs=2e-6)
+        assert row.get("kl", 0) == pytest.approx(kl, rel=1e-4, abs=1e-7)
+        assert row["completion_length"] == pytest.approx(step["completion_lengths"].mean())
+        assert row["completion_cut_share"] == pytest.approx(step["truncated"].mean())
+        grouped = step["rewards"].reshape(-1, config.rollout.num_generations)
+        assert row["zero_variance_share"] == pytest.approx((np.ptp(grouped, axis=1) == 0).mean())
+        assert len(step["trained"]) == row["sampled_groups"] * config.rollout.num_generations
+
+
+@pytest.mark.slow
+def test_a_file_holds_the_documented_arrays_and_the_completions_that_are_shown(finished):
+    config, output, root = finished
+    from stages.grpo.data import Vocabulary
+
+    vocabulary = Vocabulary.of(root / "fetch", config.model)
+    shown = metrics(output, "completions.jsonl")
+    for number, step in read(output).items():
+        documented = {name if "rewards/" not in name else "rewards/*" for name in step}
+        assert documented <= ARRAYS.keys()
+        assert ("policy_logprobs" in step) == (config.train.num_iterations > 1)
+        assert ("reference_logprobs" in step) == (config.train.beta > 0)
+        texts = vocabulary.texts(step["completion_ids"], step["completion_lengths"])
+        rows = [row for row in shown if row["step"] == number]
+        assert len(rows) == min(config.train.logged_completions, len(texts))
+        for index, row in enumerate(rows):
+            assert row["completion"] == texts[index]
+            assert row["length"] == step["completion_lengths"][index]
+            assert row["reward"] == pytest.approx(float(step["rewards"][index]))
+            for name, value in row["parts"].items():
+                assert value == pytest.approx(float(step[f"rewards/{name}"][index]))
+        if f"rewards/{REWARDS[2]}" in step:
+            np.testing.assert_allclose(step[f"rewards/{REWARDS[2]}"], shortness(texts, None), rtol=1e-6)
+        logprobs = step["sampling_logprobs"][step["trained"]]
+        padding = np.arange(logprobs.shape[1]) >= step["completion_lengths"][step["trained"], None]
+        assert (logprobs[padding] == 0).all() and (logprobs[~padding] < 0).all()
+
+
+@pytest.mark.slow
+def test_the_files_are_equal_byte_by_byte_after_a_resume(tmp_path):
+    """A random model's completions hold characters that are not ASCII."""
+    config = prepare(tmp_path, [*SMALL, *ONE, "train.num_iterations=2", "train.schedule=linear"])
+    output = run(tmp_path, "grpo", config)
+    before = files(output)
+    assert not before["completions.jsonl"].isascii() and len(before) == 4
+    rates = [row["lr"] for row in metrics(output)]
+    work = tmp_path / "work" / "grpo"
+    for checkpoint in (work / "checkpoints").glob("step_*"):  # as if it had been killed in step 2
+        if checkpoint.name != "step_000001":
+            checkpoint.rename(checkpoint.with_name(f"lost_{checkpoint.name}"))
+    (work / "completions" / ".step_000002.npz").write_bytes(b"half")
+    (work / "completions" / "step_000003.npz").write_bytes(b"PK")
+    again = run(tmp_path, "grpo", config)
+    assert json.loads((again / "result.json").read_text())["resumed_from"] == 1
+    assert files(again) == before
+    assert [row["lr"] for row in metrics(again)] == rates
+    peak, share = config.train.learning_rate, config.train.final_share
+    assert rates == pytest.approx([peak * (1 - (1 - share) * done / 5) for done in (1, 3, 5)])
+
+
+def files(output):
+    """The logged completions' files by name."""
+    found = [output / "completions.jsonl", *(output / "completions").iterdir()]
+    return {file.name: file.read_bytes() for file in found}

@@ -1,0 +1,257 @@
+"""Keys of config.json: published files are accepted, and what they may not contain is refused by name."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.config.load import load
+from pipeline.errors import ConfigError
+from stages.fetch.builtin import write_config
+from stages.fetch.local import check_config
+from stages.models.config_keys import FIXED, HARMLESS, READ, refused
+from stages.models.families import FAMILIES
+from stages.weights.names import read_shape
+from tests.stages.weights.checkpoints import make_model
+from tests.stages.weights.test_families import MODELS
+
+ROOT = Path(__file__).parents[3]
+QWEN2_5_7B = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+    "eos_token_id": 151645, "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02,
+    "intermediate_size": 18944, "max_position_embeddings": 32768, "max_window_layers": 28,
+    "model_type": "qwen2", "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
+    "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": True,
+    "use_sliding_window": False, "vocab_size": 152064,
+}  # fmt: skip
+QWEN3_8B = {
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+    "max_position_embeddings": 40960, "max_window_layers": 36, "model_type": "qwen3",
+    "num_attention_heads": 32, "num_hidden_layers": 36, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+    "rope_scaling": None, "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": True,
+    "use_sliding_window": False, "vocab_size": 151936,
+}  # fmt: skip
+QWEN3_30B_A3B = QWEN3_8B | {
+    "architectures": ["Qwen3MoeForCausalLM"], "decoder_sparse_step": 1, "hidden_size": 2048,
+    "intermediate_size": 6144, "max_window_layers": 48, "mlp_only_layers": [], "model_type": "qwen3_moe",
+    "moe_intermediate_size": 768, "norm_topk_prob": True, "num_experts": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 48, "num_key_value_heads": 4, "output_router_logits": False,
+    "router_aux_loss_coef": 0.001, "rope_theta": 1000000.0,
+}  # fmt: skip
+LLAMA3_2_1B = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu",
+    "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+    "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama", "num_attention_heads": 32,
+    "num_hidden_layers": 16, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 8192, "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "transformers_version": "4.45.0.dev0", "use_cache": True, "vocab_size": 128256,
+}  # fmt: skip
+DEEPSEEK_V3 = {
+    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}, "aux_loss_alpha": 0.001,
+    "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
+    "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+    "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+    "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1,
+    "norm_topk_prob": True, "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+    "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "pretraining_tp": 1, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+    "rms_norm_eps": 1e-06,
+    "rope_scaling": {
+        "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096, "type": "yarn",
+    },
+    "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": True,
+    "tie_word_embeddings": False, "topk_group": 4, "topk_method": "noaux_tc", "torch_dtype": "bfloat16",
+    "transformers_version": "4.33.1", "use_cache": True, "v_head_dim": 128, "vocab_size": 129280,
+}  # fmt: skip
+PUBLISHED = {
+    "qwen2_5_7b": QWEN2_5_7B | {"_name_or_path": "Qwen/Qwen2.5-7B"},
+    "qwen2_5_1_5b": QWEN2_5_7B | {
+        "hidden_size": 1536, "intermediate_size": 8960, "num_attention_heads": 12, "num_key_value_heads": 2,
+        "max_position_embeddings": 131072, "max_window_layers": 28, "tie_word_embeddings": True,
+        "use_mrope": False, "vocab_size": 151936,
+    },
+    "qwen3_8b": QWEN3_8B,
+    "qwen3_30b_a3b": QWEN3_30B_A3B,
+    "llama3_2_1b": LLAMA3_2_1B,
+    "deepseek_v3": DEEPSEEK_V3,
+}  # fmt: skip
+"""Files on the hub, and the shipped model that describes them."""
+FAMILY_OF = {
+    "qwen2": QWEN2_5_7B, "qwen3": QWEN3_8B, "qwen3_moe": QWEN3_30B_A3B, "llama3": LLAMA3_2_1B,
+    "deepseek_v3": DEEPSEEK_V3,
+}  # fmt: skip
+ENGINES = {"qwen3_30b_a3b": ("engine=mindspeed_rl",), "deepseek_v3": ("engine=mindrlhf",)}
+
+
+def write(directory, config):
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_are_accepted(name, tmp_path):
+    shipped = load([f"model={name}", f"model.path={tmp_path}", *ENGINES.get(name, ())]).model
+    check_config(PUBLISHED[name], shipped, tmp_path / "config.json")
+    assert read_shape(write(tmp_path, PUBLISHED[name])).hidden_size == shipped.hidden_size
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "conf/model").glob("*_*b.yaml")), ids=lambda file: file.stem)
+def test_files_written_of_shipped_models_are_accepted(file, tmp_path):
+    engine = "mindspeed_rl" if "_a" in file.stem else "local"
+    model = load(
+        [f"model={file.stem}", f"model.path={tmp_path}", f"engine={engine}", "layout=dp1_mp1_pp1"]
+    ).model
+    write_config(model, {"bos": 0, "eos": [1], "pad": 2}, tmp_path)
+    check_config(json.loads((tmp_path / "config.json").read_text()), model, tmp_path)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", ["qwen2", *MODELS])
+def test_files_that_transformers_writes_are_accepted(name, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = make_model(**MODELS.get(name, {}))
+    write_config(model, {"bos": None, "eos": [1], "pad": 0}, tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    check_config(json.loads(config.to_json_string(use_diff=False)), model, tmp_path)
+    config.save_pretrained(tmp_path)
+    check_config(json.loads((tmp_path / "config.json").read_text()), model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        (family, key, value)
+        for key, value in [
+            ("hidden_act", "gelu"), ("hidden_act", "relu"), ("attention_dropout", 0.1), ("is_causal", False),
+            ("configuration_files", ["config.4.0.0.json"]), ("transformers_weights", "other.safetensors"),
+            ("partial_rotary_factor", 0.5), ("final_logit_softcapping", 30.0), ("attention_multiplier", 0.1),
+            ("rope_scaling", {"type": "linear", "factor": 2.0}), ("model_type", "gemma"),
+            ("attention_bias", True), ("mlp_bias", True), ("is_decoder", True),
+        ]
+        for family in FAMILY_OF
+    ] + [
+        (family, "quantization_config", {"quant_method": "gptq"})
+        for family in FAMILY_OF if family != "deepseek_v3"
+    ] + [
+        ("qwen3_moe", "mlp_only_layers", [0]), ("qwen3_moe", "decoder_sparse_step", 2),
+        ("qwen3_moe", "router_aux_loss_coef", 0.01), ("qwen3_moe", "num_local_experts", 64),
+        ("deepseek_v3", "scoring_func", "softmax"), ("deepseek_v3", "topk_method", "greedy"),
+        ("deepseek_v3", "norm_topk_prob", False), ("deepseek_v3", "rope_interleave", False),
+        ("deepseek_v3", "head_dim", 128), ("deepseek_v3", "moe_layer_freq", 2),
+        ("qwen2", "layer_types", ["sliding_attention"] * 28), ("qwen2", "layer_types", ["full_attention"]),
+        ("qwen2", "use_mrope", True), ("qwen2", "dual_chunk_attention_config", {"chunk_size": 8}),
+        ("qwen3", "layer_types", ["chunked_attention"] * 36), ("llama3", "sliding_window", 8),
+        ("llama3", "layer_types", ["full_attention"] * 16),
+    ],
+)  # fmt: skip
+def test_a_key_that_is_not_implemented_is_refused_by_name(family, key, value, tmp_path):
+    config = FAMILY_OF[family] | {key: value}
+    if key == "model_type":
+        config["architectures"] = FAMILY_OF[family]["architectures"]
+    problems = refused(config, FAMILIES[family], "config.json")
+    assert [problem.path.split(": ")[1].split(".")[0] for problem in problems] == [key]
+    assert all(problem.rule and problem.remedy for problem in problems)
+    with pytest.raises(ConfigError, match=f"config.json: {key}"):
+        read_shape(write(tmp_path, config))
+    if family in ("qwen2", "qwen3", "llama3"):
+        with pytest.raises(ConfigError, match=f"config.json: {key}"):
+            load([f"model.path={tmp_path}"])
+
+
+@settings(max_examples=50)
+@given(st.text(min_size=1), st.sampled_from(sorted(FAMILIES)), st.none() | st.booleans() | st.integers())
+def test_an_unknown_key_is_refused(key, name, value):
+    family = FAMILIES[name]
+    known = {*READ, *HARMLESS, *FIXED, *family.keys, *family.harmless, *family.fixed({})}
+    if key not in known:
+        problems = refused(FAMILY_OF[name] | {key: value}, family, "config.json")
+        assert len(problems) == 1 and "not a known key" in problems[0].rule
+
+
+def test_reasons_are_given_once():
+    for family in FAMILIES.values():
+        listed = [*READ, *HARMLESS, *family.keys, *family.harmless]
+        assert len(listed) == len(set(listed))
+        assert all({**HARMLESS, **family.harmless}.values())
+
+
+ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+ROPE |= {"original_max_position_embeddings": 32}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling.type=yarn"),
+        ({"rope_parameters": {"rope_type": ["x"]}}, r"rope_parameters.rope_type=\['x'\]"),
+        ({"rope_scaling": ROPE | {"attention_factor": 2.0}}, "rope_scaling.attention_factor=2.0"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters.partial_rotary_factor=0.5"),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}}, "rope_parameters.rope_theta=1000000.0"),
+        ({"rope_scaling": ROPE, "rope_parameters": {"rope_theta": 1e6}}, "rope_parameters="),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e6}}}, "rope_parameters.full_attention="),
+        ({"rope_scaling": 7}, "rope_scaling=7"),
+    ],
+)
+def test_a_group_of_rotary_parameters_is_checked_key_by_key(changes, path):
+    problems = refused(QWEN2_5_7B | changes, FAMILIES["qwen2"], "config.json")
+    assert any(re.match(f"config.json: {path}", str(problem)) for problem in problems)
+
+
+WINDOW = {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 3}
+LENGTHS = ("sft.enabled=false", "tokenize.max_prompt_length=8", "rollout.max_tokens=12")
+
+
+@pytest.mark.parametrize(
+    ("changes", "length", "accepted"),
+    [
+        (WINDOW, 12, True), (WINDOW, 13, False), (WINDOW | {"max_window_layers": 4}, 13, True),
+        (WINDOW | {"use_sliding_window": False}, 13, True), (WINDOW | {"sliding_window": None}, 13, True),
+        (WINDOW | {"max_window_layers": 4, "layer_types": ["sliding_attention"] * 4}, 13, False),
+        (WINDOW | {"layer_types": ["full_attention"] * 3 + ["sliding_attention"]}, 12, True),
+        (WINDOW | {"layer_types": ["full_attention"] * 4}, 13, True),
+        (WINDOW | {"layer_types": ["full_attention"] * 3}, 12, False),
+    ],
+)  # fmt: skip
+def test_a_window_must_cover_the_longest_sequence(changes, length, accepted, tmp_path):
+    model = make_model(vocab_size=512, max_position_embeddings=4096)
+    write_config(model, {"bos": None, "eos": [1], "pad": 0}, tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    overrides = (f"model.path={tmp_path}", *LENGTHS[:2], f"rollout.max_tokens={length}")
+    if accepted:
+        load(overrides)
+    else:
+        with pytest.raises(ConfigError, match=r"model.sliding_window=20: must be at least|layer_types="):
+            load(overrides)
+
+
+def test_supervised_examples_count_for_the_window(tmp_path):
+    model = make_model(vocab_size=512, max_position_embeddings=4096)
+    write_config(model, {"bos": None, "eos": [1], "pad": 0}, tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | WINDOW | {"sliding_window": 64}))
+    lengths = ("tokenize.max_prompt_length=8", "rollout.max_tokens=12")
+    load([f"model.path={tmp_path}", *lengths, "tokenize.sft_length=64"])
+    with pytest.raises(ConfigError, match=r"sliding_window=64: must be at least the longest sequence, 65"):
+        load([f"model.path={tmp_path}", *lengths, "tokenize.sft_length=65"])
+
+
+def test_heads_without_a_number_and_the_newer_dtype(tmp_path):
+    config = QWEN2_5_7B | {"num_key_value_heads": None, "dtype": "float32"}
+    model = load([f"model.path={write(tmp_path, config)}"]).model
+    assert (model.num_key_value_heads, model.torch_dtype) == (28, "float32")

@@ -1,0 +1,54 @@
+import pytest
+
+from pipeline.config.load import load
+from pipeline.plan.graph import plan
+from stages.catalog import STAGES
+from stages.required_files import missing_file
+
+ENGINES = {
+    "local": [],
+    "sft off": ["sft.enabled=false", "layout=dp2_mp1_pp1"],
+    "mindformers": ["engine.sft=mindformers", "layout=dp1_mp1_pp1"],
+    "mindrlhf": [
+        "engine=mindrlhf",
+        "layout=dp2_mp1_pp1",
+        "engine.load_ckpt_format=ckpt",
+        "engine.use_vllm=0",
+    ],
+    "one stage": ["experiment=mindrlhf_one_stage_7b", "model.path=/nowhere"],
+    "mindspeed_rl": ["experiment=mindspeed_rl_7b", "model.path=/nowhere", "dataset.path=/nowhere"],
+}
+
+
+def specs(*overrides):
+    return plan(load(overrides), lambda path: "").specs
+
+
+@pytest.mark.parametrize("overrides", ENGINES.values(), ids=ENGINES)
+def test_every_stage_of_every_engine_says_what_its_artifact_must_hold(overrides):
+    for spec in specs(*overrides):
+        assert spec.name in STAGES
+        assert list(STAGES[spec.name].required_files(spec.config)), spec.name
+        assert missing_file(spec.name, spec.config, {"tensorboard/events": 5}) is not None
+
+
+def test_every_rank_counts_and_an_empty_file_does_not():
+    (grpo,) = (spec for spec in specs() if spec.name == "grpo")
+    files = {
+        "result.json": 9,
+        "metrics.jsonl": 0,
+        "completions.jsonl": 0,
+        "train/rank_0/model.safetensors": 9,
+    }
+    assert missing_file("grpo", grpo.config, files) == "train/rank_1/*"
+    files["train/rank_1/model.safetensors"] = 0
+    assert missing_file("grpo", grpo.config, files) == "train/rank_1/*"
+    files["train/rank_1/model.safetensors"] = 9
+    assert missing_file("grpo", grpo.config, files) is None
+    assert missing_file("grpo", grpo.config, {**files, "result.json": 0}) == "result.json"
+
+
+def test_what_another_version_wrote_is_looked_at_as_far_as_it_is_known():
+    assert missing_file("grpo", {}, {"tensorboard/events": 5}) == "result.json"
+    assert missing_file("grpo", {}, {"result.json": 5}) is None
+    assert missing_file("a_stage_of_tomorrow", {}, {}) is None

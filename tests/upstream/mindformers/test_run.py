@@ -1,0 +1,114 @@
+"""`grpoflow run engine.sft=mindformers` with run_mindformer.py itself on a CPU: trained, killed, resumed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from stages.engines.mindformers import checkpoints
+from stages.engines.mindformers.logs import FINISHED
+from stages.engines.mindformers.rehearsal import shim
+from stages.engines.mindformers.stage import PART
+from stages.weights.tensors import load
+from tests.e2e.outside import artifact, living, result, rows
+
+pytestmark = [pytest.mark.upstream, pytest.mark.long, pytest.mark.timeout(1800)]
+TIMEOUT_S = 1500.0
+KILLED_AFTER = 2
+"""Steps whose checkpoint is complete when the run is killed."""
+SIZE = (
+    "layout=dp1_mp1_pp1", "model.hidden_size=64", "model.intermediate_size=128", "dataset.train_rows=64",
+    "dataset.test_rows=8", "tokenize.sft_length=128", "mindformers.epochs=1", "mindformers.batch_size=8",
+    "mindformers.learning_rate=1e-3", "mindformers.warmup_steps=1", "mindformers.checkpoint_every=1",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def command(checkout, interpreter, tmp_path_factory):
+    """The command line of a run in a store."""
+    script = tmp_path_factory.mktemp("shim") / "answers.json"
+    shim.write_script(script, [])
+    variables = [f"+mindformers.env.{name}='{value}'" for name, value in shim.environment(script, {}).items()]
+    program = [
+        "engine.sft=mindformers",
+        f"mindformers.home={checkout('mindformers-051d65f')}",
+        f"mindformers.python={interpreter('mindspore')}",
+    ]
+
+    def line(store):
+        run = [sys.executable, "-m", "pipeline.cli", "run", "--until", "sft", f"store={store}"]
+        return [*run, *program, *SIZE, *variables]
+
+    return line
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(command, tmp_path_factory):
+    """The store of a run that nothing stopped."""
+    store = tmp_path_factory.mktemp("uninterrupted") / "store"
+    finish(command(store), store)
+    return store
+
+
+def finish(line, store):
+    done = subprocess.run(line, capture_output=True, text=True, cwd=store.parent, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert living(store) == []
+
+
+def log(store):
+    """Worker 0's log of the last attempt."""
+    return max(store.glob(".logs/sft-*/attempt_*/worker_0.log")).read_text(errors="replace")
+
+
+def test_run_mindformer_trains(uninterrupted):
+    """The evidence is what run_mindformer.py leaves: its log, its steps, and weights that moved."""
+    assert FINISHED in log(uninterrupted)
+    steps = rows(uninterrupted, "sft")
+    assert len(steps) == result(uninterrupted, "sft")["steps"] > KILLED_AFTER + 1
+    assert all(np.isfinite(row["loss"]) and row["grad_norm"] > 0 for row in steps)
+    assert steps[-1]["loss"] < steps[0]["loss"]
+    before, after = load(artifact(uninterrupted, "fetch")), load(artifact(uninterrupted, "sft"))
+    assert before.keys() == after.keys()
+    assert all(not np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_killed_run_repeats_the_losses_of_one_that_was_not_stopped(command, uninterrupted, tmp_path):
+    store = tmp_path / "store"
+    saved = kill_after_checkpoint(command(store), store)
+    finish(command(store), store)
+    assert result(store, "sft")["resumed_from"] == [saved.epoch, saved.step]
+    told, wanted = rows(store, "sft"), rows(uninterrupted, "sft")
+    assert [row["step"] for row in told] == [row["step"] for row in wanted]
+    for key in ("loss", "lr", "grad_norm"):
+        assert [row[key] for row in told] == pytest.approx([row[key] for row in wanted], rel=1e-3)
+    ours, theirs = load(artifact(store, "sft")), load(artifact(uninterrupted, "sft"))
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
+
+
+def kill_after_checkpoint(line, store):
+    """Run, and kill the command and its workers (SIGKILL) after KILLED_AFTER; return what is resumed from."""
+    running = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=store.parent)
+    deadline = time.monotonic() + TIMEOUT_S
+    while not (saved := complete(store)) or saved[-1].step < KILLED_AFTER:
+        assert running.poll() is None, running.stderr.read().decode()
+        assert time.monotonic() < deadline, "no checkpoint"
+        time.sleep(0.05)
+    running.kill()
+    running.wait()
+    for process in living(store):
+        os.kill(process, signal.SIGKILL)
+    while living(store):
+        time.sleep(0.05)
+    return complete(store)[-1]
+
+
+def complete(store):
+    """Moments of which every file is complete."""
+    found = [checkpoints.moments(work / "output", PART, 1) for work in store.glob(".work/sft-*")]
+    return found[0] if found else []
