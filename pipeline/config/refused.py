@@ -8,6 +8,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from pipeline.config.document import MOST_LEVELS
 from pipeline.errors import Problem
 
 LABELS = ("model.name", "dataset.name", "layout.name", "engine.name", "launcher.name")
@@ -27,7 +28,10 @@ def problems(overrides: Sequence[str], roots: Sequence[Path]) -> Iterator[Proble
         except HydraException:
             continue
         except RecursionError:
-            yield Problem(override.partition("=")[0], None, "is nested too deeply", "use fewer levels")
+            yield _too_deep(override)
+            continue
+        if _levels(parsed.value()) > MOST_LEVELS:  # OmegaConf fails on them with a RecursionError
+            yield _too_deep(override)
             continue
         key, text = parsed.key_or_group, override.partition("=")[2].strip("'\"")
         group, _, name = key.partition(".")
@@ -38,6 +42,20 @@ def problems(overrides: Sequence[str], roots: Sequence[Path]) -> Iterator[Proble
             yield _label(group, str(values["name"]))
         elif not (name or parsed.is_delete() or parsed.is_sweep_override() or _is_choice(values)):
             yield from _unnamed(group, text, roots)
+
+
+def _too_deep(override: str) -> Problem:
+    rule = f"has more than {MOST_LEVELS} levels"
+    return Problem(override.partition("=")[0], None, rule, "use fewer levels")
+
+
+def _levels(value: object) -> int:
+    """Return how deeply lists and mappings are nested in a value; 0 for a scalar."""
+    levels, layer = 0, [value]
+    while layer := [item for item in layer if isinstance(item, (list, dict))]:
+        levels += 1
+        layer = [inner for item in layer for inner in (item.values() if isinstance(item, dict) else item)]
+    return levels
 
 
 def _label(group: str, value: str) -> Problem:

@@ -126,3 +126,10 @@ def accepted_or_refused(overrides):
         assert error.problems
     with contextlib.suppress(ConfigError):
         compose(overrides)
+
+
+@pytest.mark.parametrize("levels", [51, 300, 3000])
+@pytest.mark.parametrize("value", [lambda n: "[" * n + "]" * n, lambda n: "{a:" * n + "1" + "}" * n])
+def test_a_value_nested_too_deeply_is_refused(levels, value):
+    with pytest.raises(ConfigError, match="seed: has more than 50 levels"):
+        load([f"seed={value(levels)}"])

@@ -86,9 +86,20 @@ class Remote:
         `on_results` is called in the caller's thread about twice per second with new results.
         """
         self._system()  # connect once
+        errors: list[Exception] = []
+
+        def unless_failed(item: Item) -> Result:
+            if errors:
+                raise errors[0]
+            try:
+                return function(item)
+            except Exception as error:
+                errors.append(error)
+                raise
+
         pool = ThreadPoolExecutor(1 if self.scheme in SSH else 8)  # an SSH connection serves one thread
         try:
-            futures = [pool.submit(function, item) for item in items]
+            futures = [pool.submit(unless_failed, item) for item in items]
             pending = set(futures)
             while pending:
                 done, pending = wait(pending, POLL_S, FIRST_EXCEPTION)
