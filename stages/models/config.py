@@ -98,7 +98,7 @@ class ModelConfig:
     """The output head is the embedding."""
     bos_token_id: NonNegative | None
     """None: taken from the tokenizer (builtin models, whose vocabulary is trained on the spot)."""
-    eos_token_id: tuple[int, ...] | None
+    eos_token_id: tuple[NonNegative, ...] | None
     """Ids that end a completion; None: taken from the tokenizer."""
     pad_token_id: NonNegative | None
     """Id that fills rows; None: taken from the tokenizer."""
