@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import complete_model
-from pipeline.config.give_way import give_way
-from pipeline.config.load import derive, load
+from pipeline.config.load import derived_values, load
 from pipeline.errors import StoreError
 from pipeline.plan.target import Target
 from pipeline.store.history import Record
@@ -144,9 +141,7 @@ def store_of(options: Namespace) -> Store:
 
 def values_of(options: Namespace) -> dict[str, Any]:
     """Return the configuration as plain values, for commands that need only some sections."""
-    composed = complete_model(compose_cached(options.overrides, options.config_dir), options.overrides)
-    values, _ = give_way(composed, options.overrides)
-    return derive(values)
+    return derived_values(options.overrides, options.config_dir)
 
 
 def exported(root: Path, record: Record) -> Path:
@@ -165,5 +160,5 @@ def exported(root: Path, record: Record) -> Path:
 
 def sections_of(record: Record, *names: str) -> dict[str, Any]:
     """Return sections of a run's configuration; keys that did not exist then have their defaults."""
-    defaults = derive(compose_cached([], None))
+    defaults = derived_values([])
     return {name: {**defaults[name], **record.section(name)} for name in names}

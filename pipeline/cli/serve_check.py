@@ -12,9 +12,8 @@ from typing import Any
 from launch.errors import ProcessFailed
 from launch.process import child
 from pipeline.cli.command import Bounded, Commands, exported, sections_of, store_of
-from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import section
-from pipeline.config.load import derive
+from pipeline.config.load import derived_values
 from pipeline.errors import Exit, StoreError
 from pipeline.plan.process import write_spec
 from pipeline.store import history
@@ -149,7 +148,7 @@ def _program() -> str:
 
 def _directory_config(directory: Path, options: Namespace) -> dict[str, Any]:
     """Return the configuration for a directory that is not from a run, with `model` from its config.json."""
-    values = derive(compose_cached(options.overrides, options.config_dir))
+    values = derived_values(options.overrides, options.config_dir)
     values["model"] |= section(directory, "RUN|DIR", "see `grpoflow runs`")
     return values
 

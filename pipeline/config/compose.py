@@ -10,12 +10,11 @@ import difflib
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.config import remote
-from pipeline.config.kept import Kept
+from pipeline.config.resolvers import RESOLVERS
 from pipeline.errors import ConfigError, Problem
 from pipeline.fingerprint import file_state
 from stages.base.redact import redact
@@ -40,129 +39,28 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[st
     Raises:
         ConfigError: an override is malformed, or names a choice or a key that does not exist.
     """
-    return Composer(config_dir).compose(overrides)
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
+    from pipeline.config import refused  # imported here, because importing Hydra takes as long as a no-op run
 
-class Composer:
-    """`compose` for many override lists at one time: files and environment are read once.
-
-    Its results have parts in common, which nobody may change; `kept` holds what is made of them.
-    A point of a sweep costs no more than setting its values where these are scalars that nothing in the
-    configuration refers to; all else is Hydra's and OmegaConf's.
-    """
-
-    def __init__(self, config_dir: Path | None = None) -> None:
-        self._config_dir, self._state = config_dir, _state(config_dir)
-        self._resolved: dict[tuple[str, ...], Resolved | None] = {}
-        self.kept = Kept()
-
-    def compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        """Same as the function compose, but configuration files are read once."""
-        overrides = [remote.as_override(override) for override in overrides]
-        from pipeline.config import refused  # here and below: importing Hydra takes as long as a no-op run
-
-        if broken := list(refused.problems(overrides, config_roots(self._config_dir))):
-            raise ConfigError(broken)
-        values = self._compose(overrides)
-        if broken := list(remote.problems(values.get("remote"))):
-            raise ConfigError(broken)  # here: a secret must not reach the cache of composed configurations
-        return values
-
-    def _compose(self, overrides: Sequence[str]) -> dict[str, Any]:
-        from hydra.errors import HydraException
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        structural = tuple(override for override in overrides if not VALUE.match(override))
-        values = [override for override in overrides if VALUE.match(override)]
-        try:
-            config = _choices(structural, self._config_dir, self._state)
-            if structural not in self._resolved:
-                self._resolved[structural] = Resolved.of(config)
-            resolved = self._resolved[structural]
-            quick = None if resolved is None else resolved.changed(values)
-            if quick is not None:
-                return quick
-            config = copy.deepcopy(config)
-            _set_values(config, values)
-            container: Any = OmegaConf.to_container(config, resolve=True)
-            return dict(container)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
-            raise ConfigError([_explain(str(error), overrides, self._config_dir)]) from error
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """A composition with every reference resolved."""
-
-    values: dict[str, Any]
-    named: frozenset[str]
-    """What references name: keys among other words."""
-
-    @classmethod
-    def of(cls, config: Any) -> Resolved | None:
-        """Resolve `config`, an OmegaConf container; None: it cannot be before values are set."""
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        raw: Any = OmegaConf.to_container(config, resolve=False)
-        texts = [ENVIRONMENT.sub("", leaf) for leaf in _leaves(raw) if isinstance(leaf, str) and "${" in leaf]
-        if any(re.search(r"\$\{\s*\.", text) for text in texts):  # relative to where it stands
-            return None
-        try:
-            values: Any = OmegaConf.to_container(config, resolve=True)
-        except OmegaConfBaseException:
-            return None
-        return cls(values, frozenset(word for text in texts for word in re.findall(r"[\w.]+", text)))
-
-    def changed(self, overrides: Sequence[str]) -> dict[str, Any] | None:
-        """The values with some set; None: that takes OmegaConf."""
-        changed = dict(self.values)
-        for override in overrides:
-            simple = _scalar(override)
-            if simple is None or any(_touch(simple[0], word) for word in self.named):
-                return None
-            *parents, name = simple[0].split(".")
-            section = changed
-            for parent in parents:
-                if not isinstance(section.get(parent), dict):
-                    return None
-                section[parent] = section = dict(section[parent])
-            if name not in section or isinstance(section[name], (dict, list)):
-                return None
-            section[name] = simple[1]
-        return changed
-
-
-def _touch(first: str, second: str) -> bool:
-    """Return True if two dotted keys are equal or one contains the other."""
-    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    """Yield the leaves of nested mappings and lists."""
-    if isinstance(values, (dict, list)):
-        for value in values.values() if isinstance(values, dict) else values:
-            yield from _leaves(value)
-    else:
-        yield values
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _scalar(override: str) -> tuple[str, Any] | None:
-    """Return key and value of an override that sets a scalar without references; None for any other.
-
-    Raises:
-        HydraException: the override is malformed.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    parsed = OverridesParser.create().parse_override(override)
-    value = None if parsed.is_sweep_override() else parsed.value()
-    scalar = isinstance(value, (bool, int, float, str, type(None)))
-    if parsed.is_sweep_override() or not scalar or (isinstance(value, str) and "${" in value):
-        return None
-    return parsed.key_or_group, value
+    overrides = [remote.as_override(override) for override in overrides]
+    if broken := list(refused.problems(overrides, config_roots(config_dir))):
+        raise ConfigError(broken)
+    choices = tuple(override for override in overrides if not VALUE.match(override))
+    values = [override for override in overrides if VALUE.match(override)]
+    for name, function in RESOLVERS.items():
+        OmegaConf.register_new_resolver(name, function, replace=True)
+    try:
+        config = copy.deepcopy(_choices(choices, config_dir, _state(config_dir)))
+        _set_values(config, values)
+        container: Any = OmegaConf.to_container(config, resolve=True)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise ConfigError([_explain(str(error), overrides, config_dir)]) from error
+    if broken := list(remote.problems(container.get("remote"))):
+        raise ConfigError(broken)  # here: a secret must not reach the cache of composed configurations
+    return dict(container)
 
 
 @functools.lru_cache(maxsize=64)

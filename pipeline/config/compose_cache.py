@@ -15,15 +15,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pipeline.cache import recall, remember
 from pipeline.config.compose import ENVIRONMENT, compose, config_files
-from pipeline.config.disk_cache import recall, remember
+from pipeline.config.resolvers import RESOLVERS
 
 FORMAT = 1
 VERSIONS = {"hydra": "__init__.py", "omegaconf": "version.py"}
 """Package -> its file with the version; reading both takes a tenth of the time of importlib.metadata."""
 # ${key} and ${a.b} read only the configuration; ${name:...} calls a resolver
 RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:")
-PURE = frozenset({"oc.select"})  # reads the configuration itself
+PURE = frozenset({"oc.select", *RESOLVERS})  # these read only the configuration
 KIND = "compose"
 
 
@@ -75,7 +76,7 @@ def _texts(config_dir: Path | None) -> dict[str, str] | None:
 
 def _code() -> Iterator[Path]:
     """Yield the source files that composition depends on, with the version files of its packages."""
-    yield from (Path(__file__).with_name(name) for name in ("compose.py", "refused.py"))
+    yield from (Path(__file__).with_name(name) for name in ("compose.py", "refused.py", "resolvers.py"))
     yield from sorted((Path(__file__).parents[2] / "hydra_plugins" / "grpoflow").glob("*.py"))
     for package, file in VERSIONS.items():
         spec = find_spec(package)

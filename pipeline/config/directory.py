@@ -1,11 +1,13 @@
-"""Model section derived from the config.json of a Hugging Face directory."""
+"""Sections that follow from a path: the model from its config.json, the dataset from the user's files."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem
 from stages.base.files import read_json
+from stages.fetch.config import has_test_file
 from stages.models.config_keys import refused
 from stages.models.families import FAMILIES, recognised
 from stages.models.hf_config import described
@@ -13,22 +15,46 @@ from stages.models.hf_config import described
 _COPIED_KEYS = ("max_position_embeddings", "initializer_range", "torch_dtype")
 
 
-def complete_model(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Fill in family and shape from the config.json of model.path if no model is named.
+def complete(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a composed configuration with the model and dataset that `model.path` and `dataset.path` imply.
 
-    Keys of the model section that were typed keep their values.
+    Typed keys keep their values. Values of a wrong type are ignored: reading the configuration reports them.
 
     Raises:
-        ConfigError: there is no config.json, or its family is unknown.
+        ConfigError: there is no config.json in model.path, or its family is unknown.
     """
     typed = {override.lstrip("+").partition("=")[0] for override in overrides}
-    model = values.get("model")
-    named = {"model", "model.source"} & typed
-    if named or not isinstance(model, dict) or model.get("source") != "builtin" or not model.get("path"):
-        return dict(values)
+    completed = dict(values)
+    if isinstance(values.get("model"), dict):
+        completed["model"] = _complete_model(values["model"], typed)
+    if isinstance(values.get("dataset"), dict):
+        completed["dataset"] = _complete_dataset(values["dataset"], typed)
+    return completed
+
+
+def _complete_model(model: dict[str, Any], typed: AbstractSet[str]) -> dict[str, Any]:
+    """Fill in family and shape from the config.json of model.path if no model is named."""
+    if {"model", "model.source"} & typed or model.get("source") != "builtin" or not model.get("path"):
+        return model
     derived = section(Path(str(model["path"])), "model.path", "give one, or name the model: model=qwen3_8b")
     derived = {key: value for key, value in derived.items() if f"model.{key}" not in typed}
-    return {**values, "model": model | {"source": "local", "param_init_type": "bfloat16"} | derived}
+    return model | {"source": "local", "param_init_type": "bfloat16"} | derived
+
+
+def _complete_dataset(dataset: dict[str, Any], typed: AbstractSet[str]) -> dict[str, Any]:
+    """Replace the built-in problems by the user's files if only these are requested."""
+    builtin_requested = any(key in ("dataset", "dataset.source") for key in typed) or any(
+        key.startswith("dataset.arith") for key in typed
+    )
+    files = {key: dataset.get(key) for key in ("path", "test_path", "hub", "files")}
+    if dataset.get("source") != "builtin" or builtin_requested or not any(files.values()):
+        return dataset
+    # sizes and name are those of the built-in problems
+    path, test_path = files["path"], files["test_path"]
+    replaced = {"source": None, "arith": None, "train_rows": None, "name": "local" if path else "custom"}
+    if isinstance(path, str) and has_test_file(path, test_path):
+        replaced["test_rows"] = None
+    return dataset | {key: value for key, value in replaced.items() if f"dataset.{key}" not in typed}
 
 
 def section(directory: Path, path: str, remedy: str) -> dict[str, Any]:

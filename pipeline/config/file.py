@@ -9,9 +9,8 @@ import yaml
 
 from pipeline.config.compose import VALUE, config_roots
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import complete_model
 from pipeline.config.document import load_document
-from pipeline.config.load import derive
+from pipeline.config.load import derived_values
 from pipeline.config.plain import flat
 from pipeline.config.refused import LABELS
 from pipeline.errors import ConfigError, Problem
@@ -65,7 +64,7 @@ def read(file: Path, typed: Sequence[str], config_dir: Path | None) -> list[str]
     labels = _take_labels(values)
     overrides = [*chosen, *_explicit(chosen, values, config_dir)]
     if labels:
-        actual = flat(derive(complete_model(compose_cached(overrides, config_dir), overrides)))
+        actual = flat(derived_values(overrides, config_dir))
         overrides += [f"{key}={word(value)}" for key, value in labels.items() if value != actual.get(key)]
     return without(overrides, typed)
 
@@ -76,7 +75,7 @@ def _explicit(chosen: Sequence[str], values: Mapping[str, Any], config_dir: Path
     changes = [*_differences(base, values)]
     leaves = flat(base)
     underived = [change for change in changes if leaves.get(_key(change), "") is not None]
-    derived = flat(derive(compose_cached([*chosen, *underived], config_dir)))
+    derived = flat(derived_values([*chosen, *underived], config_dir))
     return [
         change
         for change in changes

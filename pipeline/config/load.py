@@ -1,5 +1,6 @@
 """The complete typed configuration: composed by Hydra, with nulls derived and all rules checked."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +9,9 @@ from typing import Annotated, Any
 from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.compose import Composer
+from pipeline.config.compose import compose
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import complete_model
-from pipeline.config.give_way import give_way
-from pipeline.config.kept import Kept
+from pipeline.config.directory import complete
 from pipeline.config.plain import plain
 from pipeline.config.remote import RemoteConfig
 from pipeline.errors import ConfigError
@@ -39,37 +38,34 @@ class Config(Sections):
         return dict(plain(self))
 
 
-def load(
-    overrides: Sequence[str], config_dir: Path | None = None, composer: Composer | None = None
-) -> Config:
-    """Same as `load_noted`, but without its notes."""
-    return load_noted(overrides, config_dir, composer)[0]
-
-
-def load_noted(
-    overrides: Sequence[str], config_dir: Path | None = None, composer: Composer | None = None
-) -> tuple[Config, tuple[str, ...]]:
+def load(overrides: Sequence[str], config_dir: Path | None = None, use_cache: bool = True) -> Config:
     """Compose, derive, type and check a configuration.
 
     Args:
         overrides: Hydra overrides.
         config_dir: directory with the user's config groups.
-        composer: shared by the points of a sweep; None to use the cache on disk.
-
-    Returns:
-        The configuration, and a note for each default that typed overrides changed.
+        use_cache: use the cache on disk; False for a sweep, which composes in memory and would fill it.
 
     Raises:
         ConfigError: the configuration is invalid; lists all problems.
     """
-    values = composer.compose(overrides) if composer else compose_cached(overrides, config_dir)
-    values, notes = give_way(complete_model(values, overrides), overrides)
-    kept = composer.kept if composer else Kept()
-    config = read(Config, derive(values), made=kept.sections)
-    problems = rules.check(config, kept)
+    config = read(Config, derived_values(overrides, config_dir, use_cache))
+    problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
-    return config, notes
+    return config
+
+
+def derived_values(
+    overrides: Sequence[str], config_dir: Path | None = None, use_cache: bool = True
+) -> dict[str, Any]:
+    """Return the composed configuration with derived values as plain data, without checking it.
+
+    Raises:
+        ConfigError: the configuration cannot be composed.
+    """
+    values = (compose_cached if use_cache else compose)(overrides, config_dir)
+    return derive(complete(values, overrides))
 
 
 def without_locations(overrides: Sequence[str], engine: str) -> list[str]:
@@ -100,40 +96,48 @@ def without_locations(overrides: Sequence[str], engine: str) -> list[str]:
 
 
 def derive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in derived values: sources, cards, degrees of generate and reference, split.roles.
+    """Fill in nulls that follow from other values: sources, cards, degrees, intervals and the engine's keys.
 
     Values of a wrong type are ignored here: reading the typed configuration reports them.
     """
     derived = dict(plain(values))
-    try:
+    with contextlib.suppress(KeyError, TypeError, AttributeError, ZeroDivisionError):
+        _derive_layout(derived)
         for section in (derived["model"], derived["dataset"]):
             if section["source"] is None:
                 section["source"] = choose_source(section)
-        layout, model = derived["layout"], derived["model"]
-        train = layout["train"]
-        cards = rules.degrees(train)
-        layout["name"] = rules.layout_name(train)
-        derived["cards"] = cards if derived["cards"] is None else derived["cards"]
-        for role in (layout["generate"], layout["reference"]):
-            _derive_role(role, train["model_parallel"], cards, model)
-        for role in (train, layout["generate"], layout["reference"]):
-            if role["micro_batch_num"] is None:
-                role["micro_batch_num"] = role["pipeline_stage"]
-            if not role["offset"]:
-                role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
-        if derived["engine"]["sft"] == engines.SUPERVISED:
+        train = derived["train"]
+        if train["validate_every"] is None:
+            is_needed = train["keep_best"] or train["patience"]
+            train["validate_every"] = train["checkpoint_every"] if is_needed else 0
+        engine = derived["engine"]
+        if engine["sft"] == engines.SUPERVISED:
             engines.of(engines.SUPERVISED).derive(derived)
         if derived["split"]["roles"] is None:
             sft = derived["sft"]["enabled"]
             derived["split"]["roles"] = ["train"] if sft else ["train", "generate", "reference"]
-        engine = derived["engine"]
         for section in (engine, derived["mindformers"]):
             if "env" in section:
                 section["env"] = {key: as_text(value) for key, value in section["env"].items()}
         engines.of(engine["name"]).derive(derived)
-    except (KeyError, TypeError, AttributeError, ZeroDivisionError):
-        return derived
     return derived
+
+
+def _derive_layout(values: dict[str, Any]) -> None:
+    """Fill in the layout's name, the number of cards and the degrees of all roles."""
+    layout, model = values["layout"], values["model"]
+    train = layout["train"]
+    cards = rules.degrees(train)
+    layout["name"] = rules.layout_name(train)
+    if values["cards"] is None:
+        values["cards"] = cards
+    for role in (layout["generate"], layout["reference"]):
+        _derive_role(role, train["model_parallel"], cards, model)
+    for role in (train, layout["generate"], layout["reference"]):
+        if role["micro_batch_num"] is None:
+            role["micro_batch_num"] = role["pipeline_stage"]
+        if not role["offset"]:
+            role["offset"] = _spread(model["num_hidden_layers"], role["pipeline_stage"])
 
 
 def _derive_role(role: dict[str, Any], model_parallel: int, cards: int, model: Mapping[str, Any]) -> None:

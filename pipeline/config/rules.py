@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline import engines
-from pipeline.config.kept import Kept
 from pipeline.errors import Problem
 from stages.base.layout import ROLES, Role
 from stages.base.rules import Broken, Rules, at_most, divide, hold, multiple_of
@@ -14,11 +13,10 @@ from stages.fetch.config import DATASET, MODEL
 from stages.fetch.sources import FETCH
 from stages.grpo.rules import EVALUATE, TRAIN
 from stages.models import layouts
-from stages.models.config import IDS, SHAPE, ModelConfig
+from stages.models.config import IDS, SHAPE
 from stages.models.families import RULES as FAMILY
 from stages.models.families import Trained, family_of
 from stages.rewards.config import RULES as REWARD
-from stages.sections import EngineConfig
 from stages.tokenize.config import RULES as TOKENIZE
 
 if TYPE_CHECKING:
@@ -27,21 +25,16 @@ if TYPE_CHECKING:
 RULES: Rules[Config] = Rules("run")
 
 
-def check(config: Config, kept: Kept | None = None) -> list[Problem]:
-    """Return the problems of all rules that `config` breaks; `kept` caches the checks of single sections."""
-    kept = kept or Kept()
-    family = kept.of(_family, config.model, config.engine)
+def check(config: Config) -> list[Problem]:
+    """Return the problems of all rules that `config` breaks."""
+    family = FAMILY.check(Trained(config.model, config.engine.name))
     engine_problems = [
         problem
         for engine in engines.chosen(config)
         if not family or engine.name == engines.SUPERVISED
         for problem in engine.rules.check(engine.subject(config, config.launcher.cards_per_node))
     ]
-    return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config, kept.of)]
-
-
-def _family(model: ModelConfig, engine: EngineConfig) -> list[Problem]:
-    return FAMILY.check(Trained(model, engine.name))
+    return [*family, *RULES.check(config), *engine_problems, *SECTIONS.check(config)]
 
 
 def degrees(role: Mapping[str, Any]) -> int:

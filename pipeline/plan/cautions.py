@@ -5,7 +5,6 @@ from pathlib import Path
 
 from launch.machine.environment import memory_bytes
 from pipeline import engines
-from pipeline.config.kept import Kept
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
@@ -15,9 +14,7 @@ from stages.tokenize import counts
 from stages.weights.index import unused_index
 
 
-def warnings(
-    plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None, kept: Kept | None = None
-) -> list[str]:
+def warnings(plan: Plan, store: Store, roles: Sequence[RoleMemory] | None = None) -> list[str]:
     """Return warnings about sources, weight files, data, rewards and memory."""
     config = plan.config
     engine = engines.of(config.engine.name)
@@ -29,5 +26,5 @@ def warnings(
     if any(spec.name == "tokenize" for spec in plan.specs):
         tokenized = counts.read_result(store.path(plan.spec("tokenize").key))
         lines += counts.warnings(tokenized.get("files", {}))
-    lines += reward_check.warnings(plan, store, kept)
+    lines += reward_check.warnings(plan, store)
     return [*lines, *engine.shortage(config, roles, memory_bytes())]

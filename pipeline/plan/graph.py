@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engines
-from pipeline.config.kept import Kept
 from pipeline.config.load import Config
-from pipeline.config.plain import plain
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key
 from stages import catalog
 from stages.base.graph import Program, Stage
-from stages.base.identity import field_types, identity
+from stages.base.identity import identity
 from stages.fetch.config import UNREAD_OF_FILES, external_files
 from stages.report.artifacts import READS
 from stages.rewards.config import BUILTIN, RewardConfig
@@ -146,29 +144,21 @@ def _sources(config: Config) -> tuple[Stage, ...]:
     return (fetch_dataset, fetch) if fetch.inputs else (fetch, fetch_dataset)
 
 
-def plan(
-    config: Config,
-    digest: Digest,
-    target: Target | None = None,
-    kept: Kept | None = None,
-) -> Plan:
+def plan(config: Config, digest: Digest, target: Target | None = None) -> Plan:
     """Fingerprint every stage of a run.
 
     Args:
         config: the checked configuration.
         digest: SHA-256 of a user's file.
         target: requested stages; None for all.
-        kept: cache shared with plans of other points.
 
     Raises:
         ConfigError: a user's file cannot be read, or `target` names a stage that this graph does not build.
     """
-    graph, target, kept = stages(config), target or ALL_STAGES, kept or Kept()
+    graph, target = stages(config), target or ALL_STAGES
     requested = target.requested(graph)
-    values = {section: kept.of(plain, getattr(config, section)) for section in field_types(Config)}
-    identities: dict[str, Any] = {}
-    for section, value in values.items():
-        identities |= kept.of(_section_identity, section, value)
+    values = config.plain()
+    identities = identity(Config, values)
     specs: dict[str, StageSpec] = {}
     skipped = {}
     for stage in graph:
@@ -209,11 +199,6 @@ def downstream(names: Iterable[str], specs: Sequence[StageSpec]) -> frozenset[st
         if any(key.stage in reached for key in spec.inputs.values()):
             reached.add(spec.name)
     return frozenset(reached)
-
-
-def _section_identity(section: str, value: Any) -> dict[str, Any]:
-    """Return the part of a section that belongs to the identity of artifacts, by section name."""
-    return identity(Config, {section: value})
 
 
 def _identity_of(stage: Stage, identities: Mapping[str, Any]) -> dict[str, Any]:

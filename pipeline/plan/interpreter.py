@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from launch.machine import checks
-from pipeline.config.disk_cache import recall, remember
+from pipeline.cache import recall, remember
 from pipeline.errors import Problem
 
 

@@ -12,12 +12,11 @@ from launch.machine.environment import memory_bytes
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import complete_model
-from pipeline.config.kept import Kept
+from pipeline.config.directory import complete
 from pipeline.config.load import Config, derive
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
-from stages.base.reader import Made, read
+from stages.base.reader import read
 from stages.models.cost import ASSUMED, Cost, cost
 from stages.models.memory import Fits, RoleMemory, shown
 
@@ -82,20 +81,18 @@ def find(
             *(override for override in defaults if override.partition("=")[0] not in keys),
             *overrides,
         ]
-    values = complete_model(compose_cached(overrides, config_dir), overrides)
+    values = complete(compose_cached(overrides, config_dir), overrides)
     single = "layout" in keys and "layout=named" not in overrides
     if values["cards"] is None:
         values["cards"] = rules.degrees(values["layout"]["train"]) if single else CARDS
     derived = derive(values)
-    made: Made = {}
-    first = read(Config, derived, made=made)
+    cards = read(Config, derived).cards
     choices: list[Choice] = []
     refused: list[tuple[Config, list[Problem]]] = []
-    kept = Kept()
     known = derived | {"layout": values["layout"]}  # values that do not depend on the layout are derived once
-    for candidate in [known] if single else _candidates(known, first.cards):
-        config = read(Config, derive(candidate), made=made)
-        problems = rules.check(config, kept)
+    for candidate in [known] if single else _candidates(known, cards):
+        config = read(Config, derive(candidate))
+        problems = rules.check(config)
         if problems:
             refused.append((config, problems))
         else:

@@ -8,8 +8,7 @@ import yaml
 
 from pipeline.config.compose import VALUE, config_files
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.directory import complete_model
-from pipeline.config.give_way import give_way
+from pipeline.config.directory import complete
 from pipeline.config.load import derive
 from pipeline.config.plain import flat
 
@@ -17,8 +16,7 @@ from pipeline.config.plain import flat
 def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[str, Any]) -> dict[str, str]:
     """Return the origin of each key: a typed override, a file of conf, or a derivation."""
     composed = compose_cached(overrides, config_dir)
-    overridden, _ = give_way(complete_model(composed, overrides), overrides)
-    steps = [flat(values) for values in (composed, overridden, derive(overridden))]
+    steps = [flat(composed), flat(derive(complete(composed, overrides)))]
     files = _files(overrides, config_dir)
     typed = {
         override.lstrip("+").partition("=")[0]: override
@@ -27,16 +25,12 @@ def origins(overrides: Sequence[str], config_dir: Path | None, values: Mapping[s
     }
     origin = {}
     for key in flat(values):
-        before, after, derived = (step.get(key) for step in steps)
+        before, after = (step.get(key) for step in steps)
         above = [name for name in typed if f"{key}.".startswith(f"{name}.")]
         if above:
             origin[key] = f"typed: {typed[above[-1]]}"
-        elif before != after and after is not None:
-            origin[key] = f"gives way to what is typed ({before} in {files.get(key, 'conf')})"
-        elif after != derived or key not in steps[1]:
-            origin[key] = "derived"
         else:
-            origin[key] = files.get(key, "derived")
+            origin[key] = files.get(key, "derived") if before == after else "derived"
     return origin
 
 

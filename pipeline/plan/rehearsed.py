@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import engines
-from pipeline.config.disk_cache import recall, remember
+from pipeline.cache import recall, remember
 from pipeline.config.load import Config
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import canonical, without

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING
 
 import stages
 from pipeline import engines
-from pipeline.config.disk_cache import recall, remember
-from pipeline.config.kept import Kept
+from pipeline.cache import recall, remember
 from pipeline.config.load import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.errors import Problem, StageError
-from stages.fetch.config import DatasetConfig
 from stages.models.config import ModelConfig
 from stages.rewards.config import BUILTIN, RewardConfig
 from stages.sections import EngineConfig
-from stages.tokenize.config import TokenizeConfig
 
 if TYPE_CHECKING:
     from stages.rewards.probe import Leftover
@@ -34,7 +31,7 @@ KIND = "probe"
 SLOW = "maths"  # takes seconds to import
 
 
-def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
+def warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
     engine = engines.of(plan.config.engine.name)
     if engine.unearnable is not None:
@@ -44,10 +41,7 @@ def warnings(plan: Plan, store: Store, kept: Kept | None = None) -> list[str]:
     config = plan.config
     # The built-in dataset is similar for all seeds, so a sweep over seeds probes it once.
     content = None if config.dataset.source == "builtin" else plan.spec("fetch_dataset").key.fingerprint
-    digest = (kept or Kept()).of(
-        _digest, config.dataset, config.tokenize, config.reward, config.engine, config.model
-    )
-    key = hashlib.sha256(f"{digest} {content}".encode()).hexdigest()
+    key = _cache_key(config, content)
     known = recall(KIND, key)
     if isinstance(known, list):
         return known
@@ -73,20 +67,20 @@ def _leftover(engine: EngineConfig, model: ModelConfig) -> Leftover | None:
     return engines.of(engine.name).leftover(vars(engine), model)
 
 
-def _digest(
-    dataset: DatasetConfig,
-    tokenize: TokenizeConfig,
-    reward: RewardConfig,
-    engine: EngineConfig,
-    model: ModelConfig,
-) -> str:
-    """Return the digest of everything that the result depends on, except for the dataset's content."""
+def _cache_key(config: Config, dataset: str | None) -> str:
+    """Return the digest of everything that the result depends on.
+
+    Args:
+        config: the run's configuration.
+        dataset: fingerprint of the fetched dataset; None for the built-in one.
+    """
     content = {
-        "dataset": asdict(dataset),
-        "tokenize": asdict(tokenize),
-        "reward": asdict(reward),
-        "leftover": repr(_leftover(engine, model)),
+        "dataset": asdict(config.dataset),
+        "tokenize": asdict(config.tokenize),
+        "reward": asdict(config.reward),
+        "leftover": repr(_leftover(config.engine, config.model)),
         "code": _code(),
+        "fetched": dataset,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from launch.errors import ProcessFailed, ProcessTimedOut
 from launch.process import child
-from pipeline.config.disk_cache import recall, remember
+from pipeline.cache import recall, remember
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
 from pipeline.plan.process import write_spec

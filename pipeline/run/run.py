@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from launch.errors import EnvironmentProblem
 from pipeline import engines
-from pipeline.config.compose import Composer
-from pipeline.config.load import load_noted, without_locations
+from pipeline.config.load import load, without_locations
 from pipeline.errors import (
     REPORTED,
     ConfigError,
@@ -42,7 +41,7 @@ def prepare_plan(
     deep: bool = False,
     weights: bool = True,
     target: Target | None = None,
-    composer: Composer | None = None,
+    use_cache: bool = True,
 ) -> tuple[Plan, Store]:
     """Compose and check the configuration, and plan; write nothing but the digest cache.
 
@@ -52,7 +51,7 @@ def prepare_plan(
         deep: hash the user's files again instead of trusting their modification times.
         weights: require weights in model.path; False: config.json and tokenizer are enough.
         target: requested stages; None: the entire graph.
-        composer: composer shared by several calls (see `load`).
+        use_cache: use the cache of composed configurations.
 
     Returns:
         The plan, and the configured store, which may not exist yet.
@@ -60,13 +59,13 @@ def prepare_plan(
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config, notes = load_noted(overrides, config_dir, composer)
+    config = load(overrides, config_dir, use_cache)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
-    planned = plan(config, digest, target, composer.kept if composer else None)
+    planned = plan(config, digest, target)
     at_hand.check(planned, store, weights)
-    return replace(planned, notes=(*notes, *planned.notes, *rehearsed.notes(planned, store))), store
+    return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.config.compose import VALUE, Composer
+from pipeline.config.compose import VALUE, compose
 from pipeline.errors import REPORTED, ConfigError, StoreError
 from pipeline.fingerprint import canonical
 from pipeline.plan.graph import Plan
@@ -65,7 +65,6 @@ class Sweep:
 
     def __init__(self, overrides: Sequence[str], options: SweepOptions) -> None:
         self._overrides, self._options = list(overrides), options
-        self._composer: Composer | None = None
         self._points: list[Point] = []
         self._runs: dict[int, Run] = {}
         """Point number -> its run."""
@@ -123,12 +122,11 @@ class Sweep:
         Raises:
             ConfigError: a point cannot be composed.
         """
-        self._composer = self._composer or Composer(self._options.config_dir)
         known: set[str] = set()
         for number, overrides in enumerate(batch):
             choices = {override for override in overrides if not VALUE.match(override)}
             if number == 0 or choices - known:
-                self._composer.compose(overrides)
+                compose(overrides, self._options.config_dir)
                 known |= choices
 
     def _warn(self, plans: dict[int, Plan]) -> None:
@@ -137,10 +135,9 @@ class Sweep:
 
         assert self._store is not None or not plans
         warned: dict[str, list[int]] = {}
-        kept = self._composer.kept if self._composer else None
         for number, plan in plans.items():
             if self._store and any(self._store.problem(spec.key) is not None for spec in plan.requested):
-                for warning in cautions.warnings(plan, self._store, kept=kept):
+                for warning in cautions.warnings(plan, self._store):
                     warned.setdefault(warning, []).append(number)
         for warning, numbers in warned.items():
             which = "all points" if len(numbers) == len(plans) else f"points {', '.join(map(str, numbers))}"
@@ -148,12 +145,8 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            self._composer = self._composer or Composer(self._options.config_dir)
             plan, self._store = prepare_plan(
-                point.overrides,
-                self._options.config_dir,
-                target=self._options.target,
-                composer=self._composer,
+                point.overrides, self._options.config_dir, target=self._options.target, use_cache=False
             )
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)

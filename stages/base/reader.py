@@ -29,11 +29,7 @@ if typing.TYPE_CHECKING:
 T = TypeVar("T")
 
 
-Made = dict[tuple[str, str], Any]
-"""Path and text of plain values -> what was read of them."""
-
-
-def read(cls: type[T], values: Mapping[str, Any], path: str = "", made: Made | None = None) -> T:
+def read(cls: type[T], values: Mapping[str, Any], path: str = "") -> T:
     """Build `cls` from `values`, checking every field.
 
     Args:
@@ -41,7 +37,6 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "", made: Made | N
             `Mapping[str, X]`, unions by name and `Annotated` bounds are understood.
         values: plain data (dicts, lists, scalars), as resolved by Hydra or read from JSON.
         path: dotted prefix for messages, for example `layout.train`.
-        made: of earlier calls for the same class; fields whose values were read before are the same objects.
 
     Fields with a default may be absent; those of the configuration have none, their values stand in conf.
 
@@ -49,7 +44,7 @@ def read(cls: type[T], values: Mapping[str, Any], path: str = "", made: Made | N
         ConfigError: with one Problem per unknown key, missing key, wrong type or broken bound.
     """
     problems: list[Problem] = []
-    result = _dataclass(cls, values, path, problems, made)
+    result = _dataclass(cls, values, path, problems)
     if problems:
         raise ConfigError(problems)
     return typing.cast(T, result)
@@ -76,7 +71,7 @@ def as_text(value: Any) -> Any:
     return str(value) if type(value) in (int, float) else value
 
 
-def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem], made: Made | None = None) -> Any:
+def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(values, Mapping):
         problems.append(Problem(path or cls.__name__, values, "must be a group of keys"))
         return None
@@ -91,25 +86,12 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem], made: 
     arguments = {}
     for name in names:
         if name in values:
-            arguments[name] = _made(made, hints[name], values[name], _join(path, name), problems)
+            arguments[name] = _value(hints[name], values[name], _join(path, name), problems)
         elif name not in defaults:
             problems.append(
                 Problem(_join(path, name), None, "is required", "set it in conf or as an override")
             )
     return cls(**arguments) if len(problems) == before else None
-
-
-def _made(made: Made | None, hint: Any, value: Any, path: str, problems: list[Problem]) -> Any:
-    """As `_value`; by the text of the value, for 1, 1.0 and true are equal and read differently."""
-    if made is None:
-        return _value(hint, value, path, problems)
-    key, before = (path, repr(value)), len(problems)
-    if key not in made:
-        result = _value(hint, value, path, problems)
-        if len(problems) > before:
-            return None
-        made[key] = result
-    return made[key]
 
 
 @functools.cache

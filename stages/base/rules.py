@@ -24,7 +24,6 @@ Test = Callable[..., Broken]
 """Told the value, the subject, and which of `each` it is about."""
 Number = int | str | Callable[..., int]
 """Itself, the key that holds it, or what makes it of the subject."""
-Ask = Callable[[Callable[[Any], list[Problem]], Any], list[Problem]]
 _STEP = re.compile(r"[\w-]+")
 
 
@@ -110,8 +109,8 @@ class Rules(Generic[T]):
         for entry in self._entries:
             yield from (entry,) if isinstance(entry, Row) else entry[0].rows()
 
-    def check(self, subject: T, ask: Ask = lambda check, about: check(about)) -> list[Problem]:
-        """Every rule that `subject` breaks; `ask` may remember what an included table says of a part."""
+    def check(self, subject: T) -> list[Problem]:
+        """Return a problem for every rule that `subject` breaks."""
         problems: list[Problem] = []
         broken: dict[str, list[tuple[object, ...]]] = {}
         for entry in self._entries:
@@ -124,7 +123,7 @@ class Rules(Generic[T]):
                         broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
                         problems.append(problem)
             elif (about := entry[1](subject)) is not None:
-                problems += ask(entry[0].check, about)
+                problems += entry[0].check(about)
         return problems
 
     def demand(self, subject: T) -> None:

@@ -216,7 +216,7 @@ IDS.must(
 def _token_id(config: ModelConfig, name: str) -> Broken:
     ids = getattr(config, f"{name}_token_id")
     for index in ids if isinstance(ids, tuple) else () if ids is None else (ids,):
-        if not 0 <= index < config.vocab_size:
-            rule = f"must be from 0 and below vocab_size={config.vocab_size}"
+        if index >= config.vocab_size:
+            rule = f"must be below vocab_size={config.vocab_size}"
             return rule, "give the tokenizer's own id", index
     return None

@@ -37,14 +37,14 @@ TABLES: dict[tuple[str, ...], str] = {
 run.hidden_size  model.hidden_size=130  ->  model.hidden_size=128
 run.even_heads  model.hidden_size=132  ->  model.hidden_size=136
 run.num_key_value_heads  model.num_key_value_heads=3 layout=dp2_mp1_pp1  ->  model.num_key_value_heads=4 layout=dp2_mp1_pp1
-run.occupied  cards=4 layout=tiny
+run.occupied  cards=4 layout=dp1_mp2_pp1
 run.key_value_heads  layout=dp1_mp4_pp1  ->  layout=dp1_mp2_pp1
 run.offset  layout.train.offset=[1]  ->  layout.train.offset=[0]
 run.divisible  model.intermediate_size=641  ->  model.intermediate_size=642
 model.vocab_size  model.vocab_size=258  ->  model.vocab_size=259 layout=dp1_mp1_pp1
 ids.eos_token_id  model.eos_token_id=[]  ->  model.eos_token_id=[511]
 ids.token_id  model.bos_token_id=512  ->  model.bos_token_id=511
-ids.token_id  model.eos_token_id=[0,-1]  ->  model.eos_token_id=[0,511]
+ids.token_id  model.eos_token_id=[0,512]  ->  model.eos_token_id=[0,511]
 ids.token_id  model.pad_token_id=512  ->  model.pad_token_id=0
 tokenize.enable_thinking  tokenize.enable_thinking=true  ->  tokenize.enable_thinking=true tokenize.chat_template=true
 run.window  model.sliding_window=59  ->  model.sliding_window=4096

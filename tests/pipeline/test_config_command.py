@@ -41,7 +41,7 @@ def test_every_value_has_an_origin():
     assert found.keys() == flat(values).keys()
     assert found["train.steps"] == "typed: train.steps=3"
     assert found["sft_data.kind"] == "typed: sft_data={kind: conversations}" or found["sft_data.kind"]
-    assert found["train.warmup_steps"] == "gives way to what is typed (5 in conf/train/grpo.yaml)"
+    assert found["train.warmup_steps"] == "conf/train/grpo.yaml: ${min:5,${train.steps}}"
     assert found["layout.train.data_parallel"] == "the name layout/dp2_mp1_pp1"
     assert found["layout.generate.data_parallel"] == found["cards"] == "derived"
     assert found["sft.max_tokens"] == "conf/sft/default.yaml: ${rollout.max_tokens}"

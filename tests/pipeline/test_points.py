@@ -1,9 +1,8 @@
-"""The points of a sweep have much in common, and each is planned as if it were alone."""
+"""Points of a sweep, composed in memory, have the plans of single runs, which use the cache on disk."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.config.compose import Composer
 from pipeline.errors import ConfigError
 from pipeline.run.run import prepare_plan
 
@@ -20,15 +19,15 @@ OVERRIDES = [
     "+engine.env.A=1", "+engine.env.A=true", "+engine.env.A=1.0", "dataset=gsm8k", "model=qwen3_8b",
     "train.betta=1", "model=huge", "~evaluate.k",
 ]  # fmt: skip
-"""Groups, keys of each depth, equal values of other types, references, what defaults give way to, faults."""
+"""Groups, keys of each depth, equal values of other types, references, keys with dependants, faults."""
 POINT = st.lists(st.sampled_from(OVERRIDES), max_size=3, unique_by=lambda typed: typed.partition("=")[0])
 
 
-def planned(overrides, composer=None):
-    """The plan, or what is refused; a repr tells 1 from 1.0 and true, and so does JSON."""
+def planned(overrides, use_cache=True):
+    """Return the plan, or the problems; a repr tells 1 from 1.0 and true, and so does JSON."""
     typed = [part for override in overrides for part in override.split(",")]
     try:
-        return prepare_plan(typed, composer=composer)[0]
+        return prepare_plan(typed, use_cache=use_cache)[0]
     except ConfigError as error:
         return error.problems
 
@@ -40,15 +39,5 @@ def planned(overrides, composer=None):
     [["train.steps=3"], [], ["train.steps=3", "train.beta=0.1"], ["model.name=mine"], ["model.name=tiny"]]
 )
 def test_points_are_planned_as_each_is_alone(points):
-    composer = Composer()
-    together = [planned(overrides, composer) for overrides in points]
+    together = [planned(overrides, use_cache=False) for overrides in points]
     assert list(map(repr, together)) == [repr(planned(overrides)) for overrides in points]
-
-
-def test_what_a_point_does_not_change_is_made_once():
-    composer = Composer()
-    plans = [prepare_plan(typed, composer=composer)[0] for typed in ([], ["train.beta=0.5"], ["seed=1000"])]
-    for section in ("model", "layout", "reward"):
-        assert len({id(getattr(plan.config, section)) for plan in plans}) == 1
-    assert len({id(plan.config.train) for plan in plans}) == 2
-    assert len({id(plan.spec("grpo").config["model"]) for plan in plans}) == 1

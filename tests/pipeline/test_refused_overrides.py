@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.cli import main
-from pipeline.config.compose import Composer, compose
+from pipeline.config.compose import compose
 from pipeline.config.load import Config, load
 from pipeline.config.plain import flat
 from pipeline.config.refused import LABELS
@@ -85,7 +85,7 @@ def test_a_group_takes_the_name_of_a_choice_only(group, value):
             load([form.format(group, value)])
         assert group in str(refused.value)
         with pytest.raises(ConfigError):
-            Composer().compose([form.format(group, value)])
+            compose([form.format(group, value)])
     with pytest.raises(ConfigError, match=group):
         load([f"~{group}"])
 

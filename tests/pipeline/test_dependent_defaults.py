@@ -1,40 +1,43 @@
-"""A default gives way to what is typed; what is typed does not."""
+"""Defaults that depend on other keys, and the sections that model.path and dataset.path imply."""
 
+import functools
 import json
 
 import pytest
 
-from pipeline.cli import main
-from pipeline.config.load import load, load_noted
+from pipeline.config.load import derived_values, load
 from pipeline.errors import ConfigError
-from stages.base.rules import value_at
 
-WAYS = [
+CASES = [
     ("train.steps=3", "train.warmup_steps", 3),
+    ("train.steps=80", "train.warmup_steps", 5),
     ("sft.steps=4", "sft.warmup_steps", 4),
     ("evaluate.num_samples=4", "evaluate.k", 4),
-    ("evaluate.k=16", "evaluate.num_samples", 16),
     ("dataset.arith.min_addends=6", "dataset.arith.max_addends", 6),
+    ("train.beta=0.1", "train.validate_every", 0),
     ("train.keep_best=true", "train.validate_every", 10),
     ("train.patience=2", "train.validate_every", 10),
     ("dataset.train_rows=100", "sft.check_prompts", 25),
-    ("tokenize.compat=mindrlhf", "tokenize.chat_template", False),
+    ("dataset.train_rows=288", "sft.check_prompts", 256),
+    ("dataset.train_rows=287", "sft.check_prompts", 71),
+    ("dataset=openr1_math tokenize.compat=mindrlhf", "tokenize.chat_template", False),
+    ("dataset=openr1_math", "tokenize.chat_template", True),
     ("cards=1", "layout.train.model_parallel", 1),
+    ("cards=3", "layout.train.data_parallel", 3),
     ("cards=4", "layout.train.data_parallel", 2),
+    ("cards=4 layout.train.model_parallel=1", "layout.train.data_parallel", 4),
+    ("experiment=mindrlhf_one_stage_7b cards=16", "layout.train.data_parallel", 2),
     ("layout.train.model_parallel=1", "layout.generate.data_parallel", 1),
-    ("layout.train.data_parallel=2", "layout.generate.data_parallel", 2),
+    ("layout.train.data_parallel=2", "layout.generate.data_parallel", 4),
     ("layout.generate.model_parallel=2", "layout.generate.data_parallel", 1),
+    ("experiment=mindrlhf_deepseek_v3", "layout.reference.data_parallel", 4),
 ]
-"""What is typed, what gives way to it, and what it becomes."""
+"""Overrides, a key that they do not set, and its value."""
 
 
-@pytest.mark.parametrize(("typed", "key", "value"), WAYS)
-def test_a_default_gives_way_and_says_so(typed, key, value):
-    base = ["dataset=openr1_math"] if typed.startswith("tokenize") else []
-    config, notes = load_noted([*base, typed])
-    assert value_at(config, key) == value
-    (note,) = (note for note in notes if note.startswith(f"{key}="))
-    assert f"gives way to {typed}: " in note
+@pytest.mark.parametrize(("typed", "key", "value"), CASES)
+def test_a_default_follows_other_keys(typed, key, value):
+    assert functools.reduce(dict.__getitem__, key.split("."), derived_values(typed.split())) == value
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,8 @@ def test_a_default_gives_way_and_says_so(typed, key, value):
         "dataset.train_rows=100 sft.check_prompts=90",
         "dataset=openr1_math tokenize.compat=mindrlhf tokenize.chat_template=true",
         "cards=4 layout=dp1_mp2_pp1",
-        "cards=4 layout.train.model_parallel=2",
+        "cards=4 layout.train.model_parallel=3",
+        "evaluate.k=16",
         "layout.train.model_parallel=1 layout.generate.data_parallel=2",
     ],
 )
@@ -64,17 +68,6 @@ def test_values_of_a_wrong_type_are_told_as_such(typed):
         load([typed])
 
 
-def test_nothing_gives_way_where_nothing_contradicts():
-    for typed in ([], ["train.steps=80"], ["cards=2"], ["layout=dp4_mp1_pp1"], ["experiment=mindrlhf_7b"]):
-        assert load_noted(typed)[1] == ()
-
-
-def test_the_plan_tells_it(tmp_path, capsys):
-    assert main(["plan", "--json", "train.steps=3", f"store={tmp_path}"]) == 10
-    told = "train.warmup_steps=5 gives way to train.steps=3: 3 is taken"
-    assert told in json.loads(capsys.readouterr().out)["notes"]
-
-
 def dataset_at(directory, *splits):
     for split in splits:
         rows = [json.dumps({"question": f"{i}?", "answer": f"#### {i}"}) for i in range(40)]
@@ -85,11 +78,9 @@ def dataset_at(directory, *splits):
 def test_a_path_alone_is_the_dataset(tmp_path):
     at = dataset_at(tmp_path, "train", "test")
     for path in (at, at / "train.jsonl"):
-        config, notes = load_noted([f"dataset.path={path}"])
-        dataset = config.dataset
+        dataset = load([f"dataset.path={path}"]).dataset
         assert (dataset.source, dataset.name, dataset.arith) == ("local", "local", None)
         assert (dataset.train_rows, dataset.test_rows) == (None, None)
-        assert notes[0].startswith(f"dataset.source=builtin gives way to dataset.path={path}")
     assert load([f"dataset.path={at}", "dataset.train_rows=35", "sft.batch_size=8"]).dataset.train_rows == 35
 
 

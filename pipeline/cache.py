@@ -1,4 +1,8 @@
-"""Small JSON values that take longer to compute than to read, kept between runs below ~/.cache."""
+"""Small JSON values that take long to compute, cached between commands below $XDG_CACHE_HOME/grpoflow.
+
+Used for composed configurations, an interpreter's packages, trial runs of reward functions, and digests of
+checkouts. A key must cover everything that its value depends on.
+"""
 
 import contextlib
 import json
@@ -7,11 +11,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-KEPT = 256  # entries per kind
+MOST_ENTRIES = 256
+"""Upper limit of entries per kind; the oldest are deleted."""
 
 
 def recall(kind: str, key: str) -> Any:
-    """The value remembered under `key`; None where there is none, or it was cut short."""
+    """Return the value remembered under `key`, or None."""
     try:
         return json.loads((_directory(kind) / f"{key}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -19,15 +24,15 @@ def recall(kind: str, key: str) -> Any:
 
 
 def remember(kind: str, key: str, value: Any) -> None:
-    """Keep `value`; the oldest entries go. A cache that can't be written only costs time."""
-    with contextlib.suppress(OSError, TypeError):
+    """Store `value` under `key`; do nothing if it is no JSON or the directory cannot be written."""
+    with contextlib.suppress(OSError, TypeError):  # YAML dates are no JSON
         directory = _directory(kind)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile("w", dir=directory, delete=False, encoding="utf-8") as file:
             json.dump(value, file)
         os.replace(file.name, directory / f"{key}.json")
         entries = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        for old in entries[:-KEPT]:
+        for old in entries[:-MOST_ENTRIES]:
             old.unlink(missing_ok=True)
 
 
