@@ -65,12 +65,12 @@ def commands(language: str) -> str:
 
 
 def overrides(language: str) -> str:
-    """What every command's help says of overrides."""
+    """Return the help text about overrides that all commands share."""
     return f"```text\n{OVERRIDES}\n```"
 
 
 def troubles(language: str) -> str:
-    """The table that diagnose uses: what the log says, why, what to do."""
+    """Return diagnose's table: log message, cause, remedy."""
     chinese = language == "zh_CN"
     told = (
         yaml.safe_load((Path(__file__).parent / "zh" / "failures.yaml").read_text("utf-8")) if chinese else {}
@@ -89,7 +89,7 @@ PAGES = {make.__name__: make for make in (configuration, commands, overrides, tr
 
 
 def examples(parser: argparse.ArgumentParser) -> list[str]:
-    """The lines of a command's examples."""
+    """Return the lines of a command's examples."""
     return re.findall(
         r"^  (.+)$", (parser.epilog or "").partition("examples:\n")[2].partition("\n\n")[0], re.M
     )
@@ -113,7 +113,7 @@ def _help(action: argparse.Action) -> str:
 
 
 def _keys(run: Config, paths: list[str], engine: str = "") -> Iterator[str]:
-    """The entries of these keys, sections among them opened; of several of one kind, the first."""
+    """Return the entries of keys and of their sections; for variants of a section, the first."""
     opened: dict[str, str] = {}
     for path in paths:
         key = explain(path, run)
@@ -153,7 +153,7 @@ def _text(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """A cause or remedy with its groups in capitals."""
+    """Return a cause or remedy with its regex groups in capitals."""
     names = re.findall(r"(?<!\{)\{(\w+)\}", text)
     return text.format(**{name: name.upper() for name in names})
 
@@ -166,6 +166,6 @@ def _fill(app: Any, docname: str, source: list[str]) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Called by Sphinx."""
+    """Register the directives; called by Sphinx."""
     app.connect("source-read", _fill)
     return {"parallel_read_safe": True}

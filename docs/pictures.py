@@ -27,7 +27,7 @@ def page_of(command: list[str], word: str) -> Path:
 
 
 def shoot(page: Path, picture: Path, height: int) -> None:
-    """A picture of the top of a page."""
+    """Take a picture of the top of a page."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("error: chromium is missing: apt-get install chromium")

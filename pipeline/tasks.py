@@ -203,7 +203,7 @@ class StageTask(luigi.Task):
 
     @classmethod
     def get_param_values(cls, params: Any, args: Any, kwargs: Any) -> Any:
-        """Same as luigi.Task.get_param_values, but computes a missing fingerprint from the overrides."""
+        """Return the values like luigi.Task, but compute a missing fingerprint from the overrides."""
         values = dict(super().get_param_values(params, args, kwargs))
         if not values["fingerprint"]:
             run = prepare(values["overrides"], values["config_dir"], Target(only=(cls.stage,)))

@@ -166,11 +166,11 @@ class Console(rich.console.Console):
     """Console that makes control characters visible and lets BrokenPipeError reach the command."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Same as rich's, but without control characters, so that widths are right."""
+        """Render like rich, but without control characters, so that widths are right."""
         return super().render_str(neutral(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Same as rich's, but without control characters in any text."""
+        """Render like rich, but without control characters in any text."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else neutral(text), style, control)
 

@@ -25,7 +25,7 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
     """Number of workers started."""
 
     def __init__(self, args: list[str] | str, *remaining: object, **options: object) -> None:
-        """Same as Popen, but with this interpreter: msrun takes the first `python` on PATH."""
+        """Create the process like Popen, but with this interpreter: msrun takes `python` from PATH."""
         self.role = None
         if isinstance(args, list) and "python" in args:  # not the command that prints a worker's log
             args[args.index("python")] = sys.executable
@@ -34,12 +34,12 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
         super().__init__(args, *remaining, **options)  # type: ignore[call-overload]
 
     def poll(self) -> int | None:
-        """Same as Popen.poll, but after a pause."""
+        """Poll like Popen.poll, but after a pause."""
         time.sleep(PAUSE_S)
         return super().poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Same as Popen.wait, but end a scheduler whose workers all ran on this machine.
+        """Wait like Popen.wait, but end a scheduler whose workers all ran on this machine.
 
         msrun waits for its scheduler only when these workers have ended.
         """

@@ -29,7 +29,7 @@ KIND = "compose"
 
 
 def compose_cached(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
-    """Same as `compose`, but return a cached result if there is one.
+    """Compose like `compose`, but return a cached result if there is one.
 
     Raises:
         ConfigError: same as `compose`; failures are not cached.

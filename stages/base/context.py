@@ -49,7 +49,7 @@ class Context:
         )
 
     def section(self, cls: type[T], name: str) -> T:
-        """The typed config section `name`, for example `context.section(ModelConfig, "model")`."""
+        """Return the typed config section `name`, for example `context.section(ModelConfig, "model")`."""
         return read(cls, self.config[name], name)
 
     @property
@@ -59,7 +59,7 @@ class Context:
 
     @property
     def device_target(self) -> str:
-        """What this stage computes on; CPU for stages whose config part does not say."""
+        """MindSpore device target of this stage; CPU for stages whose configuration does not name one."""
         return str(self.config.get("engine", {}).get("device_target", "CPU"))
 
     def write_result(self, result: Mapping[str, Any]) -> None:
@@ -87,5 +87,5 @@ def progress_line(step: float, total: float, message: str, unit: str) -> str:
 
 
 def rank() -> int:
-    """This worker's rank under msrun; 0 when the stage runs as a single process."""
+    """Return this worker's rank under msrun; 0 if the stage runs as a single process."""
     return int(os.environ.get("RANK_ID", "0")) if os.environ.get("MS_ROLE") == "MS_WORKER" else 0

@@ -22,7 +22,7 @@ Window = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Load:
-    """What a layout is judged by."""
+    """Size of one training step and the memory available for it, by which layouts are ranked."""
 
     tokens: int
     """Tokens that training computes in one step."""
@@ -34,7 +34,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Known:
-    """What an engine was seen to work with."""
+    """Versions and model shapes that an engine is known to work with."""
 
     packages: tuple[Window, ...]
     cann: Window
@@ -66,7 +66,7 @@ class Checkout:
         return self.setting.rpartition(".")[2]
 
     def contract(self, home: str | None) -> str | None:
-        """The contract that `home` keeps; None: none that is known."""
+        """Return the contract of the checkout `home`; None if it matches no known one."""
         try:
             return (self.recognise or self.judge)(home) if home is not None else None
         except ConfigError:
@@ -120,28 +120,28 @@ class Engine:
     """What is wrong with its own prompts and rewards, by its settings; None: the run's are what it takes."""
 
     def settings(self, run: Sections) -> Any:
-        """The section that configures it."""
+        """Return the section that configures the engine."""
         return getattr(run, self.section)
 
     def needed(self, contract: str | None) -> tuple[Checkout, ...]:
-        """The checkouts that a contract needs; None: the one that is assumed."""
+        """Return the checkouts that a contract needs; None stands for the assumed contract."""
         kept = contract or next(iter(self.known), "")
         return tuple(
             checkout for checkout in self.checkouts if not checkout.needed_by or kept in checkout.needed_by
         )
 
     def works_with(self, contract: str | None) -> Known:
-        """What a contract was seen to work with; None: the one that is assumed."""
+        """Return what a contract is known to work with; None stands for the assumed contract."""
         return self.known.get(contract or "", next(iter(self.known.values())))
 
     def homes(self, run: Sections) -> dict[str, str | None]:
-        """Setting -> directory of every checkout whose code a run executes."""
+        """Return the directory of every checkout whose code a run executes, by setting."""
         settings = self.settings(run)
         needed = self.needed(getattr(settings, "contract", None))
         return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
 
     def lacks(self, run: Sections) -> Iterator[Problem]:
-        """What a run needs that plan and --dry-run do without; machines aside."""
+        """Yield what a run needs and `plan` and `--dry-run` do not, apart from machines."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
                 yield Problem(

@@ -28,7 +28,7 @@ class Problem:
 
 
 def as_override(value: object) -> str:
-    """A value as one would type it, for a remedy."""
+    """Return a value as it would be typed in an override, for a remedy."""
     if value is None:
         return "null"
     if isinstance(value, bool):

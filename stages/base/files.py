@@ -27,7 +27,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def _open(path: str, flags: int) -> int:
-    """A regular file's descriptor, which `open` alone closes from then on.
+    """Return the descriptor of a regular file; `open` closes it.
 
     An interrupt at the end of fdopen closes it; closing it once more would be an error, of the file it seems.
     """
@@ -60,7 +60,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """A JSON value.
+    """Parse a JSON value.
 
     Raises:
         ValueError: it is not JSON, or nested too deeply.
@@ -72,7 +72,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value that a file holds.
+    """Read the JSON value in a file.
 
     Raises:
         OSError: as open_regular.

@@ -36,7 +36,7 @@ class AbsentWhen:
 
 
 def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of a configuration.
+    """Return the part of a configuration that enters fingerprints.
 
     Args:
         cls: its dataclass.
@@ -54,7 +54,7 @@ def identity(cls: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_every_node(section: Any) -> Iterator[str]:
-    """The paths in a section (a dataclass of the configuration) that every node of a run must have."""
+    """Yield the paths in a section (a dataclass of the configuration) that every node of a run must have."""
     cls: Any = type(section)
     for key, hint in field_types(cls).items():
         if any(isinstance(marker, NotInIdentity) and marker.every_node for marker in _markers(hint)):
@@ -63,7 +63,7 @@ def on_every_node(section: Any) -> Iterator[str]:
 
 
 def marked(cls: Any, marker: type) -> Iterator[str]:
-    """The fields of a dataclass with a marker."""
+    """Yield the names of a dataclass's fields that have a marker."""
     for key, hint in field_types(cls).items():
         if any(isinstance(mark, marker) for mark in _markers(hint)):
             yield key
@@ -99,7 +99,7 @@ def _drops(marker: Any, value: Any) -> bool:
 
 
 def _dataclass(options: tuple[Any, ...], value: Mapping[str, Any]) -> Any:
-    """The dataclass that plain `value` was made from: of several, the one of its name."""
+    """Return the dataclass that plain `value` was made from: the option with its name."""
     if len(options) > 1:
         named = (
             option for option in options if value.get("name") in typing.get_args(field_types(option)["name"])

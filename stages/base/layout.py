@@ -73,5 +73,5 @@ class LayoutConfig:
     """What KL is measured from; null takes degrees from train."""
 
     def role(self, role: Role) -> RoleLayout:
-        """The layout of one role."""
+        """Return the layout of one role."""
         return {"train": self.train, "generate": self.generate, "reference": self.reference}[role]

@@ -60,14 +60,14 @@ def read_part(cls: type[T], config: Mapping[str, Any]) -> T:
 
 
 def part(cls: type[T], run: Sections) -> T:
-    """An object made of those sections of a run's configuration that its fields name."""
+    """Build an object from the sections of a run's configuration that its fields name."""
     return cls(
         **{field.name: getattr(run, field.name) for field in dataclasses.fields(typing.cast(Any, cls))}
     )
 
 
 def as_text(value: Any) -> Any:
-    """A variable's text, which a number is, too; true is not, for it could mean 1."""
+    """Return a variable's value as text; numbers are converted, but not true, which could mean 1."""
     return str(value) if type(value) in (int, float) else value
 
 
@@ -96,7 +96,7 @@ def _dataclass(cls: Any, values: Any, path: str, problems: list[Problem]) -> Any
 
 @functools.cache
 def _names(cls: Any) -> tuple[list[str], frozenset[str]]:
-    """Of all fields, and of those with a default."""
+    """Return the names of all fields, and of those with a default."""
     fields = dataclasses.fields(cls)
     return [f.name for f in fields], frozenset(f.name for f in fields if f.default is not dataclasses.MISSING)
 

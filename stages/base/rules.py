@@ -48,7 +48,7 @@ class Rules(Generic[T]):
     """The rows of one room, about a subject such as a section, a job or a run."""
 
     def __init__(self, room: str, source: str = "") -> None:
-        """An empty table.
+        """Create an empty table.
 
         Args:
             room: begins the rows' ids.
@@ -153,7 +153,7 @@ def _steps(path: str) -> tuple[str, ...]:
 
 
 def value_at(subject: object, path: str) -> Any:
-    """What stands at a key, lists as YAML writes them; None where nothing does.
+    """Return the value at a key, with lists as YAML writes them; None if there is none.
 
     The first step may name the subject itself, where that is one section.
     """
@@ -167,7 +167,7 @@ def value_at(subject: object, path: str) -> Any:
 
 
 def be(wanted: object, why: str = "", remedy: str = "") -> Test:
-    """The value must be `wanted`, or what that function makes of the subject."""
+    """Require the value to be `wanted`, or the result of that function of the subject."""
 
     def test(value: object, *asked: Any) -> Broken:
         one = wanted(*asked) if callable(wanted) else wanted
@@ -182,7 +182,7 @@ def be(wanted: object, why: str = "", remedy: str = "") -> Test:
 def _compare(
     holds: Callable[[int, int], bool], words: str, nearest: Callable[[int, int], object]
 ) -> Callable[..., Test]:
-    """What makes tests of a value and a number.
+    """Return a factory of tests that compare a value with a number.
 
     These take the number, what it is called, why it is so, and the remedy, unless that is the nearest.
     """
@@ -214,17 +214,17 @@ divide = _compare(
 
 
 def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
-    """What is asked of the subject must be true."""
+    """Require a predicate of the subject to be true."""
     return lambda value, *asked: None if holds(*asked) else (rule, remedy)
 
 
 def some(what: str, remedy: str) -> Test:
-    """The list must not be empty."""
+    """Require the list not to be empty."""
     return lambda value, *asked: None if value else (f"must name at least one {what}", remedy)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:
-    """For `each`: the places of the list at a key of the subject."""
+    """Return, for `each`, the indices of the list at a key of the subject."""
     return lambda subject: range(len(value_at(subject, path)))
 
 
@@ -241,7 +241,7 @@ def required(because: str, remedy: str) -> Test:
 
 
 def _number(number: Number, told: str, asked: tuple[Any, ...]) -> tuple[int, str]:
-    """A limit, and how it is told."""
+    """Return a limit and its wording in messages."""
     count = value_at(asked[0], number) if isinstance(number, str) else number
     count = count(*asked) if callable(count) else count
     name = told or (number if isinstance(number, str) else "")

@@ -10,7 +10,7 @@ from stages.base.identity import NotInIdentity
 
 @dataclass(frozen=True)
 class OutsideProgram:
-    """What every program that is not ours is told about this machine."""
+    """Settings of an outside program that depend on this machine."""
 
     python: Annotated[str | None, NotInIdentity(every_node=True)]
     """Interpreter with the program's packages, by path or name, or a script around one; null: the first

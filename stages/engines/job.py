@@ -19,7 +19,7 @@ _ROW = 128
 
 
 def whole_row(length: int) -> int:
-    """The next multiple of 128: divisible by every model_parallel and context_parallel in use."""
+    """Round up to a multiple of 128, which every model_parallel and context_parallel in use divides."""
     return -(-length // _ROW) * _ROW
 
 
@@ -36,7 +36,7 @@ class GrpoJob:
 
     @classmethod
     def of(cls: type[J], config: Mapping[str, Any]) -> J:
-        """From a stage's part of the configuration."""
+        """Build the job from a stage's part of the configuration."""
         return read_part(cls, config)
 
     @property
@@ -47,7 +47,7 @@ class GrpoJob:
 
 @dataclass(frozen=True)
 class RunPlaces:
-    """Where a run's files lie; all absolute."""
+    """Absolute paths of a run's files."""
 
     root: Path
     """The run's own directory: survives a kill."""
@@ -59,12 +59,12 @@ class RunPlaces:
 
     @property
     def checkpoints(self) -> Path:
-        """What the program saves."""
+        """Directory in which the program saves checkpoints."""
         return self.root / "checkpoints"
 
 
 def job_of(cls: type[J], context: Context) -> J:
-    """A stage's run; models whose vocabulary was trained on the spot have ids of their own."""
+    """Build a stage's job; models whose vocabulary was trained for the run get its token ids."""
     job = cast(Any, cls).of(context.config)
     if job.model.source == "builtin":
         ids = special_ids(context.inputs["fetch"], job.model)

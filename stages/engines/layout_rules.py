@@ -20,7 +20,7 @@ class Laid:
     """Of a row in training."""
 
     def experts(self) -> int:
-        """Of one layer; 0: none."""
+        """Return the number of experts per layer; 0 if there are none."""
         experts = family_of(self.model).experts
         return experts(self.model).count if experts else 0
 

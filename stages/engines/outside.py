@@ -50,13 +50,13 @@ def write_start(work: Path, start: Start, results: Path | None = None, **told: A
 
 
 def begun(work: Path) -> dict[str, Any]:
-    """What `write_start` wrote, and under "logs" the directory of the attempt's logs."""
+    """Read what `write_start` wrote; "logs" is the directory of the attempt's logs."""
     content: dict[str, Any] = json.loads((work / START_FILE).read_text(encoding="utf-8"))
     return content
 
 
 def is_new(file: Path, earlier: Mapping[str, list[int]]) -> bool:
-    """Whether `file` was written since `write_start` recorded `earlier`, whatever the clock was set to."""
+    """Return True if `file` was written after `write_start` recorded `earlier`, by any clock."""
     return file.is_file() and earlier.get(str(file)) != _state(file)
 
 
@@ -66,7 +66,7 @@ def _state(file: Path) -> list[int]:
 
 
 def says(log: Path, text: str) -> bool:
-    """Whether a line of a log, which may have gigabytes, holds `text`."""
+    """Return True if a line of a log, which may have gigabytes, contains `text`."""
     if not log.exists():
         return False
     with log.open(encoding="utf-8", errors="replace") as lines:
@@ -74,7 +74,7 @@ def says(log: Path, text: str) -> bool:
 
 
 def move_in(source: Path, target: Path) -> None:
-    """A second name on the same disk, else a copy: the checkpoint stays until the artifact is committed."""
+    """Link or copy a file: the checkpoint stays until the artifact is committed."""
     try:
         os.link(source, target)
     except OSError:
@@ -181,12 +181,12 @@ class Watch(Protocol):
 
 
 class Module(Protocol):
-    """What a module holds that has a program do a stage's work."""
+    """Functions of a module that has an outside program do a stage's work."""
 
     __name__: str
 
     def fresh(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-        """How a run is started; `inputs` need not be there yet."""
+        """Return how to start a run; `inputs` need not exist yet."""
 
     def write_files(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
         """Write the files that such a run reads, as far as they follow from the configuration."""

@@ -58,7 +58,7 @@ def moved(home: Path, setting: str, places: Sequence[Place], version: str) -> It
 
 
 def _missing(file: Path, place: Place) -> str:
-    """What is not there; empty: all is."""
+    """Return what is missing in a file; an empty string if nothing is."""
     try:
         source = file.read_text(encoding="utf-8")
         tree = ast.parse(source)

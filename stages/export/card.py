@@ -79,7 +79,7 @@ def model_card(
 
 
 def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
-    """What hubs read."""
+    """Return the front matter, which hubs read."""
     base = _hub_id(model)
     values: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     values |= {"tags": ["grpo", "mindspore"]} | ({"base_model": base} if base else {})
@@ -90,7 +90,7 @@ def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
 
 
 def _front_of(card: Path | None) -> dict[str, Any]:
-    """The front matter of the base's card; {} where there is none, or it is malformed."""
+    """Return the front matter of the base model's card; {} if there is none, or it is malformed."""
     text = card.read_text(encoding="utf-8", errors="replace") if card is not None else ""
     match = re.match(r"---\r?\n(.*?)\r?\n---\s", text, re.DOTALL)
     try:
@@ -124,7 +124,7 @@ def _framed(config: Mapping[str, Any]) -> str:
 
 
 def _origin(section: Mapping[str, Any], name: str) -> str:
-    """Where a model or the data came from, without paths of a machine."""
+    """Return the origin of a model or dataset, without paths of this machine."""
     source, hub = section["source"], mapping(section.get("hub"))
     if source == "modelscope":
         found = _hub_id(section) or str(hub.get("id", ""))

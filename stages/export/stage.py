@@ -111,7 +111,7 @@ def generation(out: Path, ids: SpecialIds, rollout: RolloutConfig, sampled: bool
 
 
 def write_tokenizer(encoder: Encoder, out: Path) -> None:
-    """The tokenizer without the merges that compat=mindrlhf leaves out."""
+    """Write the tokenizer without the merges that compat=mindrlhf leaves out."""
     encoder.tokenizer.save(str(out / "tokenizer.json"))
     merges: Sequence[Any] = read_json(out / "tokenizer.json")["model"]["merges"]
     lines = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]

@@ -63,7 +63,7 @@ def _plus(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A Jinja string; Jinja undoes Python's escapes in it, and makes every raw line break a newline."""
+    """Quote a Jinja string, in which Jinja interprets Python's escapes and raw line breaks."""
     for raw, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         text = text.replace(raw, escaped)
     return f'"{text}"'

@@ -79,13 +79,13 @@ def _held_out(addends: Sequence[int], seed: int) -> bool:
 
 
 def ask(name: str, addends: Sequence[int], thing: str) -> str:
-    """The question, for example `Tom has 3, 7 and 8 apples. How many in all?`."""
+    """Return the question, for example `Tom has 3, 7 and 8 apples. How many in all?`."""
     listed = ", ".join(map(str, addends[:-1]))
     return f"{name} has {listed} and {addends[-1]} {thing}. How many in all?"
 
 
 def solve(addends: Sequence[int], worked: bool) -> str:
-    """The answer: `#### 18`, or one line per addition before it (`3+7=10`, `10+8=18`, `#### 18`)."""
+    """Return the answer: `#### 18`, or one line per addition before it (`3+7=10`, `10+8=18`, `#### 18`)."""
     sums = list(itertools.accumulate(addends))
     lines = [f"{left}+{right}={left + right}" for left, right in zip(sums, addends[1:], strict=False)]
     return "\n".join([*(lines if worked else ()), f"#### {sums[-1]}"])

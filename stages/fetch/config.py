@@ -244,7 +244,7 @@ for _table, _section, _key, _fault, _value in (
 
 
 def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:
-    """What will be fetched from where it may change from one day to the next."""
+    """Return a warning for each source whose content may change over time."""
     found = []
     if model.source == "modelscope" and model.hub is not None:
         found += moving("model.hub", model.hub_id, model.hub.revision)
@@ -259,7 +259,7 @@ def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]
 
 
 def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:
-    """The user's (train, test) files of a local dataset, whether or not they exist.
+    """Return the user's (train, test) files of a local dataset, whether or not they exist.
 
     Without a held-out file beside it, and with test_rows set, test is None: rows of train are held out.
     """
@@ -281,13 +281,13 @@ def _files_at(path: str) -> tuple[Path, Path]:
 
 
 def split_in(root: Path, split: str) -> Path:
-    """The split's file in a directory: .jsonl before .json before .parquet; .jsonl when there is none."""
+    """Return the split's file in a directory: .jsonl before .json before .parquet; default .jsonl."""
     files = [root / f"{split}{suffix}" for suffix in DATA_SUFFIXES]
     return next((file for file in files if file.is_file()), files[0])
 
 
 def licence_files(model: ModelConfig) -> tuple[Path, ...]:
-    """The licence of the user's own Hugging Face directory, and its card, which may name one."""
+    """Return the licence of the user's Hugging Face directory, and its card, which may name one."""
     if model.source != "local" or not model.path:
         return ()
     names = ("README.md", "LICENSE*", "LICENCE*", "NOTICE*")

@@ -151,7 +151,7 @@ def _name(split: str, number: int, file: Path, count: int) -> str:
 def _limit_rows(
     dataset: DatasetConfig, splits: dict[str, list[Path]], rows: dict[str, int]
 ) -> dict[str, int]:
-    """The rows that will be used of those that there are.
+    """Return the number of rows that will be used of each split.
 
     Raises:
         InputError: there are fewer than are asked for.

@@ -51,7 +51,7 @@ class Downloaded:
 
 
 def directory(fetch: FetchConfig, work: Path) -> Path:
-    """Where downloads lie: fetch.cache_dir, else the stage's scratch, which survives a kill."""
+    """Return the download directory: fetch.cache_dir, else the stage's scratch, which survives a kill."""
     return work if fetch.cache_dir is None else Path(fetch.cache_dir).expanduser().absolute()
 
 

@@ -98,7 +98,7 @@ def _listing(client: HubApi, kind: Kind, repository: str, revision: str, origin:
 
 
 def _offline(kind: Kind, repository: str, revision: str, select: Select, root: Path) -> Downloaded:
-    """What an earlier download left in `root`; the client gives a file its name only when it is whole."""
+    """Return what an earlier download left in `root`; the client renames a file only when it is complete."""
     origin = f"{kind} {repository}@{revision} in {root}"
     if not root.is_dir():
         remedy = "run once with fetch.offline=false, set fetch.cache_dir to where it is, or give a path"
@@ -152,7 +152,7 @@ class _Meter:
         self._progress(self.total, self.total)
 
     def callback(self) -> type[Any]:
-        """What the client instantiates per file and try; a failed try's bytes are counted once."""
+        """Return the progress class that the client instantiates for each try of each file."""
         from modelscope_hub import ProgressCallback
 
         meter = self
@@ -195,7 +195,7 @@ def _told(origin: str, action: Callable[[], T]) -> T:
 
 
 def _judge(origin: str, error: BaseException, file: str = "") -> Exception:
-    """What to raise for an error of the client; `file` is the file that it is about, with a colon."""
+    """Return the exception to raise for an error of the client; `file` is "NAME: " or empty."""
     import requests
     from modelscope_hub import APIError, FileIntegrityError, NetworkError, RateLimitError, ServerError
 

@@ -21,7 +21,7 @@ BLANK = re.compile(r"[ \t\n\r]*")
 
 
 def read_array(path: Path) -> Iterator[Record | BadLine]:
-    """The elements of the array in `path`.
+    """Yield the elements of the array in `path`.
 
     Raises:
         InputError: the file is no array, or an element can't be parsed: where the next one begins is
@@ -71,7 +71,7 @@ class _Text:
         self._at = 0
 
     def next_character(self) -> str:
-        """The next character that is not blank, not taken; empty at the end."""
+        """Return the next character that is not blank without consuming it; an empty string at the end."""
         while True:
             match = BLANK.match(self._text, self._at)
             self._at = match.end() if match else self._at

@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FileCheck:
-    """What a whole file holds."""
+    """Summary of one file's rows."""
 
     rows: int
     bad: int

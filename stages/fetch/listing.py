@@ -84,7 +84,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
-    """The files that match `pattern`, by path; `*` stays within one directory.
+    """Return the files that match `pattern`, by path; `*` does not cross directories.
 
     Raises:
         InputError: none does.

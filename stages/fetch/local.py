@@ -35,7 +35,7 @@ def put_model(
 
 
 def check_model(root: Path, model: ModelConfig) -> list[str]:
-    """Whether the directory holds what `model` says; the names of its index (if any) and weight files.
+    """Check that the directory holds what `model` says; return the names of index and weight files.
 
     Raises:
         InputError: a file is missing, malformed, or of a kind that is refused.

@@ -54,7 +54,7 @@ def count_rows(path: Path) -> int:
 
 
 def require_arrow(path: Path) -> Any:
-    """The module pyarrow.parquet.
+    """Import pyarrow.parquet.
 
     Raises:
         InputError: it is not installed.

@@ -73,7 +73,7 @@ def _read_json_lines(path: Path) -> Iterator[Record | BadLine]:
 
 
 def lines_of(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Number, from 1, and bytes of every line; None for one that is longer than any row may be."""
+    """Yield number (from 1) and bytes of every line; None for one that is longer than any row may be."""
     number = 0
     while raw := file.readline(LARGEST + 1):
         number += 1
@@ -105,25 +105,25 @@ def _parse(number: int, raw: bytes) -> Record | BadLine:
 
 
 def as_record(number: int, values: Any) -> Record | BadLine:
-    """A parsed row; anything but an object is bad."""
+    """Return a parsed row; everything but an object is a bad line."""
     if isinstance(values, dict):
         return Record(number, values)
     return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:
-    """The files of a fetched split, SPLIT.* or SPLIT-00000.* and on, in order."""
+    """Return the files of a fetched split, SPLIT.* or SPLIT-00000.* and so on, in order."""
     pattern = re.compile(rf"{split}(-\d+)?\.(jsonl|json|parquet)")
     return sorted(file for file in directory.iterdir() if pattern.fullmatch(file.name))
 
 
 def place(path: Path, line: int) -> str:
-    """How messages name a row: FILE:LINE, or "FILE:ROW (row)" where rows are not lines."""
+    """Return a row's name for messages: FILE:LINE, or "FILE:ROW (row)" if rows are not lines."""
     return f"{path}:{line}" if path.suffix not in (".json", ".parquet") else f"{path}:{line} (row)"
 
 
 def text_fault(values: dict[str, Any], key: str) -> str:
-    """Why the value at `key` is no usable text; empty when it is."""
+    """Return why the value at `key` is not usable text; an empty string if it is."""
     if key not in values:
         return f"has no key {key!r} (it has: {', '.join(map(repr, list(values)[:8]))})"
     if not isinstance(values[key], str):
@@ -136,7 +136,7 @@ def text_fault(values: dict[str, Any], key: str) -> str:
 
 
 def encoding_fault(text: str, key: str) -> str:
-    """Whether `text` can't be written as UTF-8."""
+    """Return why `text` cannot be written as UTF-8; an empty string if it can."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # JSON's \ud800 escapes pass json.loads and crash every tokenizer

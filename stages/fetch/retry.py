@@ -29,7 +29,7 @@ def retrying(
     bytes_here: Callable[[], int] = lambda: 0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """The result of `action`, tried again while it raises Passing; every other error is raised at once.
+    """Return the result of `action`, repeated while it raises Passing; every other error is raised at once.
 
     A try that brought new bytes starts the count afresh: a long transfer over a bad line ends some
     day. What lies on disk counts, so a server that always starts over does not keep us for ever.

@@ -21,7 +21,7 @@ MOVING = ("master", "main")
 
 @dataclass(frozen=True)
 class FetchConfig:
-    """How files come here. Nothing of this changes what they hold, so it is part of no fingerprint."""
+    """Download settings. They change no content and therefore no fingerprint."""
 
     offline: bool
     """Use only what is in the download directory; any request would be an error."""
@@ -68,7 +68,7 @@ class FilesConfig:
 
 
 def choose_source(section: Mapping[str, Any]) -> str:
-    """What `source: null` means for the plain values of a model or dataset section.
+    """Return the source that `source: null` means for the plain values of a model or dataset section.
 
     A path wins, so that `model.path=DIR` is all that a user types.
     """
@@ -84,12 +84,12 @@ FETCH.must("fetch.endpoint", lambda value, config: None if value is None else ur
 
 
 def id_fault(id: str) -> Broken:
-    """What is wrong with a repository's id."""
+    """Return what is wrong with a repository's id."""
     return None if REPOSITORY_ID.fullmatch(id) else ("must be owner/name", "as in Qwen/Qwen2.5-7B")
 
 
 def revision_fault(revision: str) -> Broken:
-    """What is wrong with a revision."""
+    """Return what is wrong with a revision."""
     if REVISION.fullmatch(revision) and ".." not in revision:
         return None
     return "must be a commit, tag or branch", "as in master"
@@ -110,7 +110,7 @@ def url_fault(url: str) -> Broken:
 
 
 def digest_fault(digest: str | None) -> Broken:
-    """A SHA-256, where there is one, must look like one."""
+    """Return what is wrong with a SHA-256; None is accepted."""
     if digest is None or SHA256.fullmatch(digest):
         return None
     return "must be 64 lower-case hexadecimal digits", "use what sha256sum prints"

@@ -95,7 +95,7 @@ def fetch_model(
 
 
 def texts(dataset: DatasetConfig, seed: int, fetched: Path | None = None) -> Iterator[str]:
-    """The training text of a dataset, question and answer by turns."""
+    """Yield the training text of a dataset, questions and answers in turn."""
     for prompt, answer in _pairs(dataset, seed, fetched):
         yield prompt + "\n"
         yield answer

@@ -122,7 +122,7 @@ def _request(file: FileConfig, partial: Path, progress: Progress) -> None:
 
 
 def _if_unchanged(validator: Path) -> dict[str, str]:
-    """The server sends the whole file if it is another one by now."""
+    """Return headers with which the server sends the complete file if it has changed."""
     try:
         seen = json.loads(validator.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -143,7 +143,7 @@ def _check_status(url: str, response: requests.Response) -> None:
 
 
 def _start(response: requests.Response, asked: int) -> int:
-    """Where in the file the body begins: a server may ignore Range."""
+    """Return the position in the file at which the body begins: a server may ignore Range."""
     if response.status_code != 206:
         return 0
     match = CONTENT_RANGE.match(response.headers.get("Content-Range", ""))

@@ -44,7 +44,7 @@ class Batch:
     """N and M of packing.packed; None: all slots."""
 
     def rows(self, part: Bucket) -> Batch:
-        """The prompts of one part (a worker's, a micro-batch's) and their completions' first slots."""
+        """Return the prompts of one part (a worker's, a micro-batch's) and their completions' first slots."""
         G = self.completion_PGT.shape[1]
         completions = (part.rows[:, None] * G + np.arange(G)).reshape(-1)
 
@@ -66,7 +66,7 @@ class Batch:
         )
 
     def buckets(self, place: Place, count: int) -> list[Bucket]:
-        """A worker's prompts in `count` micro-batches: see buckets.buckets."""
+        """Return a worker's prompts in `count` micro-batches (see buckets.buckets)."""
         slots = self.prompt_PS.shape[1], self.completion_PGT.shape[2]
         return buckets(self.prompt_length_P, self._tokens(), slots, place, count)
 
@@ -75,7 +75,7 @@ class Batch:
         return np.full((P, G), T, np.int32) if self.tokens_PG is None else self.tokens_PG
 
     def tensors(self, *names: str) -> list[Tensor]:
-        """What a graph takes: the prompts and completions as CausalLM does, and then `names`.
+        """Return a graph's inputs: prompts and completions as CausalLM takes them, then `names`.
 
         A graph knows tensors by position alone: inside one, MindSpore 2.7.0 makes zeros of those in
         dict(zip(names, tensors)) or in a NamedTuple, without a word.

@@ -33,7 +33,7 @@ class Bucket:
 def buckets(
     prompt_lengths: NDArray[Any], lengths: NDArray[Any], slots: tuple[int, int], place: Place, count: int
 ) -> list[Bucket]:
-    """A worker's prompts in `count` micro-batches of equally many, those with short completions together.
+    """Split a worker's prompts into `count` equal micro-batches; prompts with short completions go together.
 
     Args:
         prompt_lengths: tokens of each prompt [P], of all workers together.

@@ -37,7 +37,7 @@ POLL_S = 0.02
 
 
 def to_log(text: str) -> None:
-    """A warning among what this process says."""
+    """Print a warning to this process's log."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
@@ -72,11 +72,11 @@ class Checkpoints:
         barrier()
 
     def steps(self) -> list[int]:
-        """Steps with a complete checkpoint, ascending."""
+        """Return the steps with a complete checkpoint, ascending."""
         return sorted(int(path.parent.name[5:]) for path in self.directory.glob("step_*/state.json"))
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of `step` lies."""
+        """Return the directory of the checkpoint of `step`."""
         return self.directory / f"step_{step:06d}"
 
     def newest(self, with_best: bool = False) -> int | None:
@@ -103,7 +103,7 @@ class Checkpoints:
             self._barrier()
 
     def is_whole(self, step: int, with_best: bool = False) -> bool:
-        """Whether every file is what was written; each worker looks at its share and tells of a flaw."""
+        """Return True if every file is as it was written; each worker checks its share and reports flaws."""
         paths = [self.path(step)]
         problem = flaw(paths[0], part=self.rank, parts=self.world)
         if problem is None and with_best:
@@ -149,8 +149,27 @@ class Checkpoints:
     def _write(
         self, step: int, sets: Mapping[str, Arrays], state: Mapping[str, Any], best: int | None
     ) -> None:
+        """Write this worker's files; worker 0 then completes the checkpoint and deletes old ones."""
         final = self.path(step)
         unfinished = final.with_name(f".{final.name}")
+        self._write_share(unfinished, sets)
+        if self.rank != 0:
+            return
+        files = self._gather_files(unfinished)
+        if files is None:
+            return
+        if self.strategies is not None:
+            for role in {ROLE_OF[name] for name in sets}:
+                copied = unfinished / f"{role}_strategy"
+                shutil.copytree(self.strategies / copied.name, copied)
+                files |= {file.relative_to(unfinished).as_posix(): _listed(file) for file in copied.iterdir()}
+        self._commit(unfinished, final, {**state, "files": files})
+        for old in self.steps()[: -self.keep]:
+            if old != best:
+                _remove(self.path(old))
+
+    def _write_share(self, unfinished: Path, sets: Mapping[str, Arrays]) -> None:
+        """Write this worker's tensors, then a file that lists them."""
         files = {}
         for name, arrays in sets.items():
             file = unfinished / name / f"rank_{self.rank}" / FILE_NAME
@@ -160,42 +179,40 @@ class Checkpoints:
             files[file.relative_to(unfinished).as_posix()] = _listed(file)
         mark = unfinished / f"writing_{self.rank}"
         mark.write_text(json.dumps(files), encoding="utf-8")
-        mark.rename(unfinished / f"written_{self.rank}")  # whoever sees it sees all of it
-        if self.rank != 0:
-            return
-        # No collective here: the main thread is training, and has collectives of its own under way.
+        mark.rename(unfinished / f"written_{self.rank}")  # atomic: a reader sees the complete list
+
+    def _gather_files(self, unfinished: Path) -> dict[str, Any] | None:
+        """Wait for all workers' lists and merge them; None if training has failed meanwhile.
+
+        No collective is used: the main thread is training and has collectives of its own in progress.
+        """
         while len(marks := list(unfinished.glob("written_*"))) < self.world:
             if self._abandoned.wait(POLL_S):
-                return
+                return None
+        files: dict[str, Any] = {}
         for mark in marks:
             files |= json.loads(mark.read_text(encoding="utf-8"))
             mark.unlink()
-        if self.strategies is not None:
-            for role in {ROLE_OF[name] for name in sets}:
-                copied = unfinished / f"{role}_strategy"
-                shutil.copytree(self.strategies / copied.name, copied)
-                files |= {file.relative_to(unfinished).as_posix(): _listed(file) for file in copied.iterdir()}
-        # The file thus stands for the checkpoint's content where another run starts from it.
-        text = json.dumps({**state, "files": files}, sort_keys=True)
-        (unfinished / STATE).write_text(text, encoding="utf-8")
+        return files
+
+    def _commit(self, unfinished: Path, final: Path, state: Mapping[str, Any]) -> None:
+        """Write state.json, whose digests identify the checkpoint, and rename the directory."""
+        (unfinished / STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
         for path in (unfinished / STATE, *_directories(unfinished)):
             _sync(path)
         if final.exists():
             _remove(final)
         unfinished.rename(final)
         _sync(self.directory)
-        for old in self.steps()[: -self.keep]:
-            if old != best:
-                _remove(self.path(old))
 
 
 def _listed(file: Path) -> dict[str, int | str]:
-    """What state.json says of a file."""
+    """Return a file's entry for state.json."""
     return {"bytes": file.stat().st_size, "sha256": digest(file)}
 
 
 def _remove(checkpoint: Path) -> None:
-    """At one stroke: a kill must not leave a part of a checkpoint where a whole one stands."""
+    """Remove a checkpoint by a rename first, because a kill must not leave a part of it."""
     going = checkpoint.with_name(f".{checkpoint.name}-old")
     shutil.rmtree(going, ignore_errors=True)
     checkpoint.rename(going)

@@ -20,7 +20,7 @@ WEIGHTS = "weights/rank_{rank}/model.safetensors"
 
 @dataclass(frozen=True)
 class Listed:
-    """What state.json says of a file."""
+    """Entry of a file in state.json."""
 
     bytes: int | None
     """None: an earlier version did not say."""
@@ -44,7 +44,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def listed(path: Path) -> dict[str, Listed]:
-    """The files that a checkpoint's state.json vouches for, by relative path.
+    """Return the files that a checkpoint's state.json lists, by relative path.
 
     Raises:
         InputError: state.json is missing or damaged, or names none.
@@ -72,7 +72,7 @@ def _leads_out(name: str) -> bool:
 
 
 def identity(path: Path) -> tuple[Path, ...]:
-    """The files whose content tells a checkpoint from every other one.
+    """Return the files whose content distinguishes a checkpoint from every other one.
 
     state.json alone, which vouches for the rest; besides, what that of an earlier version does not name:
     moments and reference.
@@ -86,7 +86,7 @@ def identity(path: Path) -> tuple[Path, ...]:
 
 
 def flaw(path: Path, deep: bool = True, part: int = 0, parts: int = 1) -> str | None:
-    """What is wrong with a checkpoint; None: nothing.
+    """Return what is wrong with a checkpoint; None if it is intact.
 
     Args:
         path: its directory.

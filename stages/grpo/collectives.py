@@ -66,7 +66,7 @@ class Group:
         return operator
 
     def all_gather(self) -> Callable[[Tensor], Tensor]:
-        """What the workers give [n, ...], one after the other [workers * n, ...]."""
+        """Return an operator that concatenates the workers' tensors [n, ...] to [workers * n, ...]."""
         if self.links is None:
             gather: Callable[[Tensor], Tensor] = ops.AllGather(self.name)
             return gather
@@ -80,7 +80,7 @@ class Group:
 def _host_operator(
     compute: Callable[[Array], Array], shape: Callable[[tuple[int, ...]], tuple[int, ...]]
 ) -> Callable[[Tensor], Tensor]:
-    """A function of one numpy array as an operator of a graph, and the shape of its result."""
+    """Return a graph operator for a function of one numpy array; `shape` computes the result's shape."""
     operator: Callable[[Tensor], Tensor] = ops.Custom(compute, shape, lambda dtype: dtype, "pyfunc")
     return operator
 
@@ -103,7 +103,7 @@ class Groups:
         self._groups: dict[tuple[int, ...], Group] = {}
 
     def of(self, ranks: list[int]) -> Group | None:
-        """The group of `ranks`; None when there is nobody else to talk to."""
+        """Return the group of `ranks`; None if it has only one member."""
         key = tuple(ranks)
         if len(key) == 1:
             return None
@@ -137,7 +137,7 @@ class AllReduce(nn.Cell):
 
 
 class AllGather(nn.Cell):
-    """What all workers of a group have, on all of them."""
+    """Operator that gathers the tensors of all workers of a group on each of them."""
 
     def __init__(self, group: Group) -> None:
         """Take over the group."""
@@ -191,7 +191,7 @@ class SumOverGroup(nn.Cell):
 
 
 class Alone(nn.Cell):
-    """What enters or leaves a block that no other card shares."""
+    """Identity operator at the boundary of a block that is not shared with other cards."""
 
     def construct(self, x: Tensor, every: Tensor | None) -> Tensor:
         """`x` as it is."""

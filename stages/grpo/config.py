@@ -29,7 +29,7 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class RolloutConfig:
-    """How completions are sampled from the policy."""
+    """Sampling settings of completions."""
 
     num_generations: Annotated[int, Ge(2)]
     """Completions per prompt: the group G of GRPO. DeepSeekMath uses 64, TRL's default is 8."""
@@ -168,7 +168,7 @@ def decay_corrections(train: TrainConfig) -> tuple[str, ...]:
 
 
 def greedy(max_tokens: int) -> RolloutConfig:
-    """Settings for decoding without sampling; of a rollout only the length matters there."""
+    """Return settings for greedy decoding; only the length of a rollout matters for it."""
     return RolloutConfig(
         num_generations=2,
         max_tokens=max_tokens,
@@ -182,7 +182,7 @@ def greedy(max_tokens: int) -> RolloutConfig:
 
 
 def cut(layout: RoleLayout) -> tuple[int, int, bool]:
-    """What decides which part of the weights a worker of the local trainer holds."""
+    """Return the values that decide which part of the weights a worker of the local trainer holds."""
     return layout.data_parallel, layout.model_parallel, layout.vocab_emb_dp
 
 

@@ -14,7 +14,7 @@ QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def share(rank: int, workers: int, allowed: Collection[int], system: Path = SYSTEM) -> tuple[int, ...]:
-    """The CPUs of one of several workers; () where there are not as many cores as workers.
+    """Return the CPUs of one of several workers; () if there are fewer cores than workers.
 
     Neighbours stay together: hardware threads of a core, then cores of a memory node. What does not divide
     stays idle, for the workers wait for the slowest.

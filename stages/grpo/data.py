@@ -36,7 +36,7 @@ class Prompts:
         return len(self.lengths)
 
     def take(self, rows: Sequence[int] | NDArray[Any]) -> Prompts:
-        """Some rows, in the order given; S stays."""
+        """Return some rows in the given order; S stays."""
         return Prompts(
             self.ids[rows],
             self.lengths[rows],
@@ -64,7 +64,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, fetched: Path, model: ModelConfig) -> Vocabulary:
-        """From a fetched Hugging Face directory."""
+        """Read the vocabulary of a fetched Hugging Face directory."""
         return cls(load(fetched), special_ids(fetched, model))
 
     def texts(self, ids: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
@@ -110,7 +110,7 @@ class Examples:
         return len(self.length)
 
     def without(self, prompts: Prompts) -> Examples:
-        """The examples that ask none of `prompts`."""
+        """Return the examples that contain none of `prompts`."""
         asked = {tuple(row[:length]) for row, length in zip(prompts.ids, prompts.lengths, strict=True)}
         rows = zip(self.prompt, self.length, strict=True)
         kept = np.array([tuple(row[:length]) not in asked for row, length in rows], bool)

@@ -86,7 +86,7 @@ def memory(run: Sections) -> tuple[RoleMemory, ...]:
 
 
 def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]:
-    """What may not fit into this machine's memory of `have` bytes."""
+    """Return warnings about what may not fit into this machine's memory of `have` bytes."""
     from stages.models.memory import shown
 
     workers = run.layout.train.cards
@@ -102,7 +102,7 @@ def shortage(run: Sections, roles: Sequence[RoleMemory], have: int) -> list[str]
 
 
 def load(run: Sections, have: int) -> Load:
-    """What one step computes, and what a worker may occupy of `have` bytes."""
+    """Return the work of one step, and the bytes that a worker may use of `have`."""
     train, rollout = run.train, run.rollout
     length = run.tokenize.max_prompt_length + rollout.max_tokens
     tokens = train.prompts_per_step * rollout.num_generations * length * train.num_iterations

@@ -39,17 +39,17 @@ class Resharded:
         self.reshard = Reshard(policy.strategy, target.strategy, place, rank, group)
 
     def weights(self) -> dict[str, Array]:
-        """The policy's weights as the target's layout has them, by the names of parameters.parts."""
+        """Return the policy's weights in the target's layout, by the names of parameters.parts."""
         return fuse(self.model, self.reshard(unfuse(self.model, self.policy.model.weights())))
 
     def refresh(self) -> None:
-        """The target becomes the policy."""
+        """Copy the policy's weights to the target."""
         if self.target is not self.policy:
             self.target.model.load(self.weights())
 
 
 def most_running(world: Gather, place: Place) -> Callable[[int], int]:
-    """How many completions are still running, at most, on workers that must step together.
+    """Return a function from a worker's number of running completions to the largest of all workers.
 
     Each worker is told how many of its own are. Workers that compute together must stop together and
     decode equally many rows; all of them do.

@@ -119,7 +119,7 @@ class Links:
 
 
 def reached(path: Path) -> socket.socket:
-    """A connection to the worker that listens at `path`, or will. Who starts workers ends all if one dies."""
+    """Connect to the worker that listens at `path`, waiting until it does."""
     peer = socket.socket(socket.AF_UNIX)
     while True:
         try:
@@ -131,7 +131,7 @@ def reached(path: Path) -> socket.socket:
 
 
 def received(peer: socket.socket, count: int) -> bytes:
-    """The next `count` bytes of a peer."""
+    """Receive the next `count` bytes from a peer."""
     data = np.empty(count, np.uint8)
     fill(peer, data)
     return data.tobytes()

@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 
 
 class Package(Protocol):
-    """What takes one row of metrics after the other."""
+    """Interface that takes the rows of metrics one by one."""
 
     def add(self, row: Row) -> None:
         """Add one step."""
@@ -123,7 +123,7 @@ class Logger:
         self._process = subprocess.Popen(program, stdin=subprocess.PIPE)
 
     def has_stopped(self) -> bool:
-        """Whether it has died before its time; told once."""
+        """Return True, after a warning, if the process has ended too early."""
         if self._process.poll() is None:
             return False
         self._warn(f"has stopped (exit code {self._process.returncode})")
@@ -200,7 +200,7 @@ def main(name: str, spec: Path) -> None:
 
 
 def numbers(row: Row) -> dict[str, Any]:
-    """A row without what the loggers count themselves."""
+    """Return a row without the columns that loggers count themselves."""
     return {name: value for name, value in row.items() if name not in ("step", "time_s")}
 
 

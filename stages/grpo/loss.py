@@ -60,7 +60,7 @@ class PolicyLoss(nn.Cell):
         self, logprob_BT: Tensor, entropy_BT: Tensor, old_logprobs_BT: Tensor, ref_logprobs_BT: Tensor,
         advantage_B1: Tensor, weight_BT: Tensor, mask_BT: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """As the module says.
+        """Return the policy loss and its per-completion sums (see module docstring).
 
         old_logprobs_BT is not looked at with num_iterations 1, where it is the policy's own (the ratio is 1,
         its gradient is that of logprob_BT), nor ref_logprobs_BT when beta is 0.
@@ -96,6 +96,6 @@ class SupervisedLoss(nn.Cell):
     sums = ("loss",)
 
     def construct(self, logprob_BT: Tensor, entropy_BT: Tensor, weight_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """As the module says."""
+        """Return the supervised loss and its per-completion sums (see module docstring)."""
         loss_BT = -logprob_BT * weight_BT
         return ordered_sum(loss_BT), ops.stop_gradient(row_sums(loss_BT))

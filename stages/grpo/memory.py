@@ -91,7 +91,7 @@ def _train(
 
 
 def _update(model: ModelConfig, layout: RoleLayout, train: TrainConfig, held: int) -> Term:
-    """What comes and goes beside the gradients: the optimizer itself works in place."""
+    """Return the temporary memory next to the gradients; the optimizer works in place."""
     largest = max(model.vocab_size, model.intermediate_size) * model.hidden_size
     clipped = min(held, largest) if train.max_grad_norm is not None else 0
     parts = list[str]()
@@ -108,7 +108,7 @@ def _update(model: ModelConfig, layout: RoleLayout, train: TrainConfig, held: in
 
 
 def _measured(name: str, size: float, formula: str) -> Term:
-    """An estimate that was held against the trainer's peak on CPUs."""
+    """Return an estimated term that was compared with the trainer's peak memory on CPUs."""
     note = f"; estimate, within {_ERROR:.0%} of what was measured on CPU graphs"
     return Term(name, int(size * (1 - _ERROR)), int(size * (1 + _ERROR)), formula + note)
 

@@ -188,7 +188,7 @@ class TensorBoard:
 
 
 def _tensorboard_x() -> Any:
-    """The package, without torch.
+    """Import tensorboardX, which does not need torch.
 
     tensorboardX 2.6.5 imports torch, where it is installed, to name a type that nothing here uses: 0.17 GiB
     and seconds of every run's first worker.

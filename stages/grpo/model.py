@@ -212,7 +212,7 @@ class CausalLM(nn.Cell):
             parameter.set_data(Tensor(np.ascontiguousarray(fused[name])))
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """This card's weights, by the names of parameters.parts."""
+        """Return this card's weights, by the names of parameters.parts."""
         values = [parameter.asnumpy() for parameter in self.trainable_params()]
         return dict(zip(self.names, values, strict=True))
 

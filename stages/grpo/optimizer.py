@@ -74,7 +74,7 @@ class AdamW(nn.Cell):
         self.first = tuple(i for i in range(self.count) if i not in self.last)
 
     def update(self, rate: Tensor, step: Tensor, gradients: list[Tensor]) -> Tensor:
-        """As `construct`, for all parameters; empties `gradients`, whose memory serves the last of them."""
+        """Update all parameters like `construct`; empties `gradients` to reuse its memory."""
         last = [gradients[i] for i in self.last]
         norm, factor = self(rate, step, *gradients)
         gradients.clear()

@@ -25,7 +25,7 @@ FULL = 0.9
 
 
 def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """A function of what `packed` returns, by the names of VARY, as a graph for any N and M.
+    """Compile a function that takes `packed`'s results, as a graph for any N and M (see VARY).
 
     A graph whose sizes are known in advance needs 40 us less for each kernel: there is one for whole batches.
 
@@ -48,7 +48,7 @@ def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
 def packed(
     prompt: Array, length: Array, completion: Array, tokens: Array, sizes: tuple[int, int]
 ) -> list[Array]:
-    """What CausalLM.construct takes.
+    """Return the inputs of CausalLM.construct.
 
     Args:
         prompt: ids [P, S].
@@ -83,7 +83,7 @@ def packed(
 
 
 def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
-    """Which slots hold a token that is read [P*S + P*G*(T-1)], and which one that is wanted [P*G*T]."""
+    """Return which slots hold input tokens [P*S + P*G*(T-1)], and which hold target tokens [P*G*T]."""
     within = np.arange(T) < tokens[..., None]
     read = [(np.arange(S) < length[:, None]).ravel(), within[..., 1:].ravel()]
     return np.concatenate(read), within.ravel()
@@ -103,7 +103,7 @@ def sizes(read: Array, wanted: Array) -> tuple[int, int]:
 
 
 def _rows(real: Array, count: int) -> tuple[Array, Array]:
-    """The first `count` slots, those of padding last, in order; and the row of each slot among them."""
+    """Return the first `count` slots in order, padding last, and the row of each slot among them."""
     chosen = np.sort(np.argsort(~real, kind="stable")[:count])
     padding = np.flatnonzero(~real[chosen])
     row = np.full(len(real), padding[0] if len(padding) else 0)

@@ -22,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where one worker stands in one role's layout."""
+    """Position of one worker in one role's layout."""
 
     data_parallel: int
     data_index: int
@@ -31,7 +31,7 @@ class Place:
 
     @classmethod
     def of(cls, layout: RoleLayout, rank: int) -> Place:
-        """The place of `rank` in `layout` (data_parallel x model_parallel only)."""
+        """Return the place of `rank` in `layout` (data_parallel x model_parallel only)."""
         data_index, model_index = divmod(rank, layout.model_parallel)
         return cls(layout.data_parallel, data_index, layout.model_parallel, model_index)
 
@@ -47,7 +47,7 @@ class Place:
         return [i * self.model_parallel + self.model_index for i in range(self.data_parallel)]
 
     def rows(self, total: int) -> slice:
-        """This worker's share of `total` rows (a multiple of data_parallel)."""
+        """Return this worker's share of `total` rows (a multiple of data_parallel)."""
         share = total // self.data_parallel
         return slice(self.data_index * share, (self.data_index + 1) * share)
 
@@ -76,7 +76,7 @@ class Reshard:
         self.source, self.target, self.place, self.rank, self.gather = source, target, place, rank, gather
 
     def __call__(self, shards: Mapping[str, Array]) -> dict[str, Array]:
-        """This worker's shards in the source layout to its shards in the target layout; all float32."""
+        """Convert this worker's shards from the source layout to the target layout; all are float32."""
         flat = np.concatenate([array.reshape(-1) for array in shards.values()])
         everyone = self.gather.arrays(flat)
         result, start = {}, 0

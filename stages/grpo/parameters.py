@@ -50,7 +50,7 @@ def parts(model: ModelConfig) -> dict[str, tuple[str, ...]]:
 
 
 def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
-    """A checkpoint's tensors (one card's, or full) by our names, float32; not copied where nothing is joined.
+    """Rename a checkpoint's tensors (one card's, or full) to our names as float32; copy only fused ones.
 
     Raises:
         InputError: a tensor is missing.
@@ -68,7 +68,7 @@ def fuse(model: ModelConfig, tensors: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def unfuse(model: ModelConfig, fused: Mapping[str, Array]) -> dict[str, Array]:
-    """The inverse of `fuse`: views by the checkpoint's names."""
+    """Invert `fuse`: return views by the checkpoint's names."""
     heads, kv = model.num_attention_heads, model.num_key_value_heads
     shares = {3: (heads, kv, kv), 1: (1,)}  # rows of the stacked tensors, in proportion
     result: dict[str, Array] = {}

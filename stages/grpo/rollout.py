@@ -139,7 +139,7 @@ class Decoder(nn.Cell):
         return Completions(ids, *lengths(ids, self.eos))
 
     def fitting(self, running: int, left: int) -> Decoder:
-        """A decoder for `running` completions that have `left` tokens to go; this one where that is best."""
+        """Return a decoder for `running` completions with `left` tokens to go, smaller if it pays."""
         size = self.B
         while size % 2 == 0 and size // 2 >= max(running, FEWEST):
             size //= 2
@@ -159,7 +159,7 @@ class Decoder(nn.Cell):
             self.seen.set_data(Tensor(other.seen.asnumpy()[kept]))
 
     def visible_since(self, length: NDArray[np.int32]) -> NDArray[np.int32]:
-        """From which token on each completion's slots are attended to [B, L]; T for padding of the prompt.
+        """Return from which token on each completion's slots are visible [B, L]; T for prompt padding.
 
         Args:
             length: of the prompts [P].
@@ -209,7 +209,7 @@ class Decoder(nn.Cell):
         return token, self.ends(token)
 
     def copied(self, x: Tensor) -> Tensor:
-        """The prompts' keys or values [P*K, S, D] for each of their completions, and T empty slots."""
+        """Repeat the prompts' keys or values [P*K, S, D] for each completion, and append T empty slots."""
         P, G, S, T, K, D = self.P, self.G, self.S, self.T, self.K, self.D
         x = ops.broadcast_to(x.reshape((P, 1, K * S * D)), (P, G, K * S * D)).reshape((P * G * K, S, D))
         return ops.concat((x, ops.zeros((P * G * K, T, D), x.dtype)), 1)
@@ -255,7 +255,7 @@ class Decoder(nn.Cell):
         return weigh(shares, values).reshape((self.B, -1))
 
     def ends(self, token: Tensor) -> Tensor:
-        """Which of token [B] end a completion."""
+        """Return which of token [B] end a completion."""
         return ops.gather(self.is_end, token, 0)
 
 

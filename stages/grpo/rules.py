@@ -25,11 +25,11 @@ class Training(Protocol):
 
     @property
     def layout(self) -> LayoutConfig:
-        """Of the three roles."""
+        """Layouts of the train, generate and reference roles."""
 
     @property
     def rollout(self) -> RolloutConfig:
-        """How completions are sampled."""
+        """Sampling settings of completions."""
 
     @property
     def train(self) -> TrainConfig:
@@ -185,7 +185,7 @@ def _split_roles(run: Sections) -> Broken:
 
 
 def _train_rows(run: Sections) -> Held | None:
-    """Of files, how many there are at most."""
+    """Return the maximum number of training rows for data from files."""
     return None if run.dataset.train_rows is None else Held(run.train, run.dataset.train_rows)
 
 
@@ -207,7 +207,7 @@ RUN.must(
 
 
 def check_resumed(train: TrainConfig, step: int) -> Iterator[Problem]:
-    """A checkpoint of another run to go on from must leave something to train; `step`: its own."""
+    """Check that a checkpoint of another run leaves steps to train; `step` is the checkpoint's."""
     if step >= train.steps:
         rule = f"is of step {step}: train.steps={train.steps} leaves nothing to train"
         remedy = f"set train.steps to more than {step}, or name an earlier one"

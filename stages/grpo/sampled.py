@@ -48,7 +48,7 @@ class Sampled:
         return (slots < self.completions.lengths[:, None]).astype(np.float32)
 
     def take(self, groups: Sequence[int] | Array) -> Sampled:
-        """Some prompts with their completions, in the order given."""
+        """Return some prompts with their completions, in the given order."""
         rows = (np.asarray(groups)[:, None] * self.group_size + np.arange(self.group_size)).reshape(-1)
         done, rewards = self.completions, self.rewards
         return Sampled(
@@ -93,7 +93,7 @@ class Sampled:
         }
 
     def rows(self, step: int, count: int) -> list[dict[str, Any]]:
-        """The first completions, for completions.jsonl."""
+        """Return the first completions, for completions.jsonl."""
         return [
             {
                 "step": step,
@@ -109,7 +109,7 @@ class Sampled:
 
 
 def standard_error(sums: Array, counts: Array) -> float:
-    """Of a step's mean, sum(sums) / sum(counts), from the sums and counts of its groups [P].
+    """Return the standard error of sum(sums) / sum(counts), from the sums and counts of groups [P].
 
     Completions of one prompt are alike: only groups are independent draws. Groups without a count tell
     nothing; 0.0 where fewer than two are left. Source: Cochran 1977, Sampling Techniques, chapter 6

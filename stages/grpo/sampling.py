@@ -109,13 +109,13 @@ class NextToken(nn.Cell):
 
 
 def block_size(vocab_size: int) -> int:
-    """The divisor of the vocabulary nearest to its root: two short searches instead of a long one."""
+    """Return the divisor of the vocabulary size nearest to its root, for a search in two short steps."""
     root = vocab_size**0.5
     return min((d for d in range(1, vocab_size + 1) if vocab_size % d == 0), key=lambda d: abs(d - root))
 
 
 def count(true: Tensor) -> Tensor:
-    """How many of each row [B, N] are true, int32 [B]; as float32, which is summed twice as fast."""
+    """Count the true values of each row [B, N] as int32 [B]; summed as float32, which is twice as fast."""
     return true.astype(ms.float32).sum(-1).astype(ms.int32)
 
 

@@ -27,7 +27,7 @@ def score_shared(
     rank: int,
     world: Gather,
 ) -> RewardScores:
-    """The same rewards on every worker, each completion scored by one of them. All workers call this.
+    """Compute the same rewards on every worker, each completion scored by one. All workers call this.
 
     Args:
         config: the reward.
@@ -60,7 +60,7 @@ def score_shared(
 
 
 def _everyones_words(config: RewardConfig, own: RewardScores, world: Gather) -> dict[str, str]:
-    """What the first worker with a failure says of each function."""
+    """Gather from all workers the first failure message of each reward function."""
     written = np.zeros((len(config.functions), BYTES), np.int32)
     for i, name in enumerate(config.functions):
         letters = own.said.get(name, "").encode()[:BYTES]

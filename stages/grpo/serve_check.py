@@ -30,7 +30,7 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class ServeCheckConfig:
-    """What is asked, and of which program."""
+    """Settings of serve-check: the questions and the program to send them to."""
 
     program: Literal["transformers", "vllm", "local"]
     """What loads the directory."""
@@ -67,7 +67,7 @@ def run(context: Context) -> None:
 
 
 def _questions(context: Context, count: int | None) -> list[str]:
-    """What the rows of the held-out MindRecord ask: all rows but those that tokenize has left out."""
+    """Return the questions of the held-out MindRecord's rows; rows that tokenize dropped are not included."""
     from stages.tokenize.stage import both_splits
     from stages.tokenize.text import columns
 
@@ -100,7 +100,7 @@ def _judged(context: Context, asked: Sequence[Sequence[int]], answers: list[str]
 
 
 def differs(right: int, asked: int, expected: float) -> bool:
-    """Whether an accuracy is more than two standard errors away from the expected one.
+    """Return True if an accuracy is more than two standard errors away from the expected one.
 
     The error is that of `asked` answers, with two right and two wrong ones added (Agresti and Coull 1998),
     so that one answer that 16-bit arithmetic tips is no failure where evaluate saw none or all right.

@@ -29,7 +29,7 @@ class RoleModel:
 def build(
     model: ModelConfig, layout: RoleLayout, strategy: Path, rank: int, groups: Groups, positions: int
 ) -> RoleModel:
-    """The model with zero weights, split as the strategy file says.
+    """Build the model with zero weights, sharded as the strategy file says.
 
     Args:
         model: the full model.
@@ -49,6 +49,6 @@ def build(
 
 
 def is_split(strategy: Strategy, names: Sequence[str]) -> bool:
-    """Whether cards hold different parts of a parameter (of the first of those it is stacked from)."""
+    """Return True if cards hold different parts of a parameter (of the first of those it is stacked from)."""
     layout = strategy.tensors[names[0]]
     return any(axis != -1 for axis in layout.tensor_map)

@@ -141,7 +141,7 @@ def train(
 
 
 class Memory:
-    """What training must remember to go on as if it had never stopped."""
+    """State that training needs to resume without a gap."""
 
     def __init__(self, context: Context, learner: Learner) -> None:
         """Find the checkpoints of earlier attempts."""
@@ -173,7 +173,7 @@ class Memory:
 
 
 def reached(recent: deque[float], config: SftConfig) -> bool:
-    """Whether the latest checks, sft.stop_checks of them, are right often enough on average."""
+    """Return True if the last sft.stop_checks checks are right often enough on average."""
     enough = config.stop_accuracy
     return enough is not None and len(recent) == config.stop_checks and float(np.mean(recent)) >= enough
 

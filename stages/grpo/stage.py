@@ -137,7 +137,7 @@ def train(
 
 
 def read_job(context: Context, world: int) -> Job:
-    """The typed configuration, checked.
+    """Read the typed configuration and check it.
 
     Raises:
         ConfigError: the layout is beyond this trainer, or does not fit the number of workers.
@@ -169,7 +169,7 @@ MOST_HEARD = 5
 
 
 class Chief:
-    """What worker 0 alone writes: logs while training goes on, results at its end.
+    """Tasks of worker 0: logs during training, results at its end.
 
     The logs grow in context.work, which survives a kill, and are copied into the output at the end.
     """

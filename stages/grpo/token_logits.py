@@ -24,7 +24,7 @@ class KeptProbabilities(nn.Cell):
     def construct(
         self, x: Tensor, head: Tensor, ids: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Of logits x @ head.T.
+        """Return log-sums, chosen logits and means of the logits x @ head.T.
 
         Args:
             x: [N, H].
@@ -66,7 +66,7 @@ class RecomputedProbabilities(KeptProbabilities):
     def construct(
         self, x: Tensor, head: Tensor, ids: Tensor, most: int
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """As KeptProbabilities; last come the log-sums again, in pieces [n, 1]."""
+        """Compute like KeptProbabilities; the last result is the log-sums again, in pieces [n, 1]."""
         count = -(-most // max(x.shape[1], LEAST))
         sums, chosen, means, _ = in_pieces(x, head, ids, count, self.column)
         return ops.concat(sums), ops.concat(chosen), ops.concat(means), tuple(sums)
@@ -75,7 +75,7 @@ class RecomputedProbabilities(KeptProbabilities):
         self, x: Tensor, head: Tensor, ids: Tensor, most: int, out: tuple[Tensor, ...],
         dout: tuple[Tensor, ...],
     ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
-        """As KeptProbabilities; a piece waits for the one before, or all their gradients exist at once."""
+        """Backpropagate like KeptProbabilities; each piece waits for the previous one to limit memory."""
         weight, of_chosen = plain_product(dout[0], self.row), plain_product(dout[1], self.row)
         weighted, N, count = x * weight, x.shape[0], len(out[3])
         to_x, to_head = [], None
@@ -107,7 +107,7 @@ def in_pieces(x: Tensor, head: Tensor, ids: Tensor, count: int, column: Tensor) 
 
 
 def pieces(rows: int, H: int, V: int) -> int:
-    """In how many parts `rows` rows are computed, so that the logits of each have about PIECE elements.
+    """Return the number of parts in which `rows` rows are computed, so that each has about PIECE logits.
 
     Not below H or LEAST rows, nor more than 16 parts: each adds a gradient of the head's size.
     """

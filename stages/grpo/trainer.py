@@ -42,7 +42,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, how, and from which files."""
+    """Complete description of a training run: models, data and settings."""
 
     model: ModelConfig
     layout: LayoutConfig
@@ -254,7 +254,7 @@ class Trainer:
         )
 
     def _move_reference(self) -> None:
-        """The reference becomes a mixture of itself and the policy.
+        """Replace the reference by a mixture of itself and the policy.
 
         Source: Gorbatovski et al. 2024, TR-DPO, arXiv:2404.09656, eq. 5; TRL's SyncRefModelCallback.
         """
@@ -274,7 +274,7 @@ class Trainer:
         return self.accuracy()
 
     def least(self, number: int) -> int:
-        """The smallest of the numbers that all workers give."""
+        """Return the smallest of the numbers of all workers."""
         return int(self.world.arrays(np.array([number], np.int32)).min())
 
     def barrier(self) -> None:

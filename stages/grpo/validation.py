@@ -27,7 +27,7 @@ class Best:
         return True
 
     def enough(self, patience: int | None) -> bool:
-        """Whether `patience` checks in a row have brought nothing."""
+        """Return True if the last `patience` checks brought no improvement."""
         return patience is not None and self.misses >= patience
 
 

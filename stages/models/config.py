@@ -47,7 +47,7 @@ class RopeScalingConfig:
     """Positions before stretching."""
 
     def slowed(self, frequency: float) -> float:
-        """An angular frequency after stretching. Source: see stages.models.family.rotary."""
+        """Return an angular frequency after stretching. Source: see stages.models.family.rotary."""
         turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
         span = self.high_freq_factor - self.low_freq_factor
         kept = min(1.0, max(0.0, (turns - self.low_freq_factor) / span))
@@ -151,7 +151,7 @@ class ModelConfig:
 
     @property
     def active_parameters(self) -> int:
-        """Of them, those that a token passes: all but the experts that do not see it."""
+        """Number of parameters that a token passes: all but the experts that do not process it."""
         return _num_parameters(self)[1]
 
     @property

@@ -19,7 +19,7 @@ Part = Callable[[Shape, int], Iterable[Weight]]
 
 @dataclass(frozen=True)
 class Names:
-    """What mindformers calls the parameters of one of its networks."""
+    """mindformers' parameter names of one of its networks."""
 
     embedding: str
     norm: str

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeepseekV3Config:
-    """What a DeepSeek-V3 has besides a Qwen2's shape."""
+    """Fields of DeepSeek-V3 in addition to Qwen2's shape."""
 
     q_lora_rank: Positive
     """Width of the compressed queries."""
@@ -123,7 +123,7 @@ def _of_heads(heads: int, size: int, first: int, count: int, pairs: bool = False
 
 
 def _attention(shape: Shape, i: int) -> Iterator[Weight]:
-    """Of each head the parts with and without position are parameters of their own."""
+    """Yield the attention weights; each head's parts with and without position are separate parameters."""
     own, hidden, heads = shape.own, shape.hidden_size, shape.num_attention_heads
     nope, rope, value, latent = own.qk_nope_head_dim, own.qk_rope_head_dim, own.v_head_dim, own.kv_lora_rank
     query, both, queries = nope + rope, nope + value, own.q_lora_rank
@@ -165,7 +165,7 @@ def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
 
 
 def _last(shape: Shape) -> str:
-    """What the layer's tensors begin with that predicts a second token ahead."""
+    """Return the prefix of the layer that predicts the second next token."""
     return f"model.layers.{shape.num_hidden_layers}."
 
 
@@ -239,7 +239,7 @@ def _experts_of(model: ModelConfig) -> Experts:
 
 
 def _heads(model: ModelConfig) -> Heads:
-    """What is kept of a token is the compressed one, which every card needs whole."""
+    """Return the attention's sizes; only the compressed latent is cached, and every card needs all of it."""
     own, heads = _own(model), model.num_attention_heads
     computed = 2 * heads * (own.qk_nope_head_dim + own.qk_rope_head_dim + own.v_head_dim)
     kept = own.kv_lora_rank + own.qk_rope_head_dim
@@ -280,7 +280,7 @@ def _shape(role: Role) -> Values:
 
 
 def _precision(dtype: str) -> Values:
-    """Of norms, softmax, positions and router."""
+    """Return the dtypes of norms, softmax, positions and router."""
     names = ("layernorm_compute_type", "softmax_compute_type", "rotary_dtype", "router_dense_type")
     return dict.fromkeys(names, dtype)
 

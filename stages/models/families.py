@@ -26,16 +26,16 @@ FAMILIES: Mapping[str, Family] = {
 class _OfFamily(Protocol):
     @property
     def family(self) -> str:
-        """Its name."""
+        """The family's name."""
 
 
 def family_of(model: _OfFamily) -> Family:
-    """The family of a model."""
+    """Return the family of a model."""
     return FAMILIES[model.family]
 
 
 def recognised(config: Mapping[str, Any]) -> Family | None:
-    """The family of a config.json, by its architectures, else its model_type."""
+    """Return the family of a config.json by its architectures, else by its model_type."""
     listed = config.get("architectures")
     for family in FAMILIES.values():
         if isinstance(listed, list) and family.architecture in listed:
@@ -45,7 +45,7 @@ def recognised(config: Mapping[str, Any]) -> Family | None:
 
 
 def network_of(model: _OfFamily) -> Network:
-    """What mindformers has of a model whose family an engine around mindformers trains."""
+    """Return mindformers' network of a model whose family a mindformers-based engine trains."""
     network = family_of(model).network
     assert network is not None  # RULES
     return network
@@ -77,17 +77,17 @@ def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
 
 
 def known() -> str:
-    """The families that there are, for people."""
+    """Return the names of all families for messages."""
     return _listed(family.title for family in FAMILIES.values())
 
 
 def trained_by(engine: str) -> str:
-    """The families that an engine trains, for people."""
+    """Return the names of the families that an engine trains, for messages."""
     return _listed(family.title for family in FAMILIES.values() if engine in family.engines)
 
 
 def _listed(titles: Iterable[str]) -> str:
-    """A, B and C."""
+    """Join names as "A, B and C"."""
     *others, last = titles
     return f"{', '.join(others)} and {last}" if others else last
 

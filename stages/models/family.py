@@ -20,7 +20,7 @@ HF_EMBEDDING, HF_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", 
 
 
 class Shape(Protocol):
-    """What the weights' names and shapes depend on; ModelConfig has all of it."""
+    """Interface with the fields that weight names and shapes depend on; ModelConfig implements it."""
 
     @property
     def family(self) -> str:
@@ -56,15 +56,15 @@ class Shape(Protocol):
 
     @property
     def tie_word_embeddings(self) -> bool:
-        """Whether lm_head is the embedding."""
+        """True if lm_head is the embedding."""
 
     @property
     def own(self) -> Any:
-        """What only this family has (Family.section)."""
+        """Section that only this family has (Family.section)."""
 
 
 class Cut(Enum):
-    """How mindformers shards a parameter; stages/models/layouts.py makes axes of it."""
+    """Ways in which mindformers shards a parameter; stages/models/layouts.py turns them into axes."""
 
     EMBEDDING = auto()
     HEAD = auto()
@@ -116,7 +116,7 @@ class Weight:
 
     @property
     def stacked(self) -> bool:
-        """Whether each part is one expert."""
+        """True if each part is one expert."""
         return self.cut is Cut.EXPERTS
 
     @property
@@ -140,7 +140,7 @@ class TokenIds:
 
 @dataclass(frozen=True)
 class Role:
-    """What the model file of one role of mindformers is rendered from."""
+    """Inputs for rendering the model file of one role for mindformers."""
 
     model: ModelConfig
     layout: RoleLayout
@@ -170,7 +170,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Mindrlhf:
-    """What mindspore-ai/mindrlhf has for a family."""
+    """Support of mindspore-ai/mindrlhf for a family."""
 
     main: str
     """The tutorial's entry point in a checkout."""
@@ -210,19 +210,19 @@ def rotary(model: ModelConfig, exponents: Any) -> Any:
 
 
 def grouped_heads(model: ModelConfig) -> Heads:
-    """Of grouped queries."""
+    """Return the sizes of grouped-query attention."""
     keys = model.num_key_value_heads * model.head_size
     return Heads(2 * (model.num_attention_heads * model.head_size + keys), "2 queries + 2 keys", 2 * keys)
 
 
 def tied_head(shape: Shape) -> Mapping[str, str]:
-    """Some exports of tied models repeat the embedding as lm_head."""
+    """Return names of lm_head in exports of tied models that repeat the embedding."""
     return {HEAD: HF_EMBEDDING} if shape.tie_word_embeddings else {}
 
 
 @dataclass(frozen=True)
 class Converter:
-    """What MindSpeed-LLM's converter is told of a family."""
+    """Arguments of MindSpeed-LLM's converter for a family."""
 
     model_type: str
     """--model-type-hf."""

@@ -62,7 +62,7 @@ class Kinds:
 
 @functools.lru_cache(maxsize=256)  # the points of a sweep, and all layouts of a model, ask the same
 def kinds_of_layers(model: ModelConfig) -> Kinds:
-    """Which layers of a model have weights of the same shapes, cut in the same way."""
+    """Return the groups of layers whose weights have the same shapes and sharding."""
     listed = weights_of(model, model.qkv_concat)
     layers: list[list[Weight]] = [[] for _ in range(model.num_hidden_layers)]
     for weight in listed:
@@ -94,7 +94,7 @@ def check_shape(model: ModelConfig, layout: RoleLayout, path: str) -> None:
 
 
 def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
-    """Whether expert_parallel divides neither the cards of a stage nor a layer's experts."""
+    """Check that expert_parallel divides the cards of a stage and a layer's experts."""
     experts, parts = family_of(model).experts, layout.expert_parallel
     if experts is None or parts == 1:
         return None
@@ -107,7 +107,7 @@ def experts_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
 
 @functools.lru_cache(maxsize=4096)  # the points of a sweep ask the same
 def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
-    """The first weight that a layout cannot cut evenly."""
+    """Return the first weight that a layout cannot divide evenly."""
     unlike = kinds_of_layers(model)
     for weight in itertools.chain(unlike.around, *unlike.weights):
         if weight.stacked:  # experts_fault
@@ -122,7 +122,7 @@ def shape_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
 
 
 def offset_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
-    """Whether the stages' layers are not the model's."""
+    """Check that the stages' layers add up to the model's."""
     stages, layers = layout.pipeline_stage, model.num_hidden_layers
     counts = _layers_of_stages(model, layout)
     if len(counts) == stages and sum(counts) == layers and min(counts) >= 1:
@@ -132,7 +132,7 @@ def offset_fault(model: ModelConfig, layout: RoleLayout) -> Broken:
 
 
 def with_clones(tensors: dict[str, TensorLayout]) -> dict[str, TensorLayout]:
-    """The layouts and those of Adam's two moments, which lie as their parameters do."""
+    """Add Adam's two moments, which have the layouts of their parameters."""
     clones = {clone + name: layout for clone in OPTIMIZER_CLONES for name, layout in tensors.items()}
     return tensors | clones
 
@@ -154,7 +154,7 @@ def _layers_of_stages(model: ModelConfig, layout: RoleLayout) -> list[int]:
 
 
 def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
-    """What MindSpore or mindformers refuses or what nobody has proven, each with its reason."""
+    """Return warnings about layouts that MindSpore or mindformers refuses, or that are untested."""
     mp, pp, cp = layout.model_parallel, layout.pipeline_stage, layout.context_parallel
     found = []
     for name, heads in (
@@ -180,7 +180,7 @@ def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
 
 
 def weight_layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int = 0) -> TensorLayout:
-    """Where one weight's slices lie on the cards of the pipeline stage that holds it."""
+    """Return the position of one weight's slices on the cards of its pipeline stage."""
     # A tied embedding that its own lookup would replicate lies as lm_head's product, its later user, wants.
     by_head = weight.cut is Cut.EMBEDDING and model.tie_word_embeddings and layout.pipeline_stage == 1
     cut = Cut.HEAD if by_head and _replicates_embedding(model, layout) else weight.cut

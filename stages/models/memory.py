@@ -38,13 +38,13 @@ class Term:
 
     @property
     def exact(self) -> bool:
-        """Whether the term is counted, not estimated."""
+        """True if the term is counted, not estimated."""
         return self.low == self.high
 
 
 @dataclass(frozen=True)
 class RoleMemory:
-    """What a role needs while it works."""
+    """Memory that a role needs during its work."""
 
     role: str
     """train, generate, reference, or reshard: the moment in which weights pass from one to the other."""
@@ -137,7 +137,7 @@ def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> t
 
 
 def weights(held: int, dtype: str) -> Term:
-    """What a card stores of the model."""
+    """Return the memory of a card's weights."""
     return exact("weights", held * ITEM_BYTES[dtype], f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})")
 
 
@@ -147,7 +147,7 @@ def sized(name: str, held: int, dtype: str) -> Term:
 
 
 def exact(name: str, size: int, formula: str, place: Place = "card") -> Term:
-    """A term without a range."""
+    """Return a term without a range."""
     return Term(name, size, size, formula, place)
 
 
@@ -182,7 +182,7 @@ def moments(held: int, dtype: str, on_host: bool) -> Term:
 
 
 def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int, in_flight: int) -> Term:
-    """What the forward pass keeps for the backward pass.
+    """Return the memory of activations that the backward pass needs.
 
     Args:
         model: the model.
@@ -214,7 +214,7 @@ def working_set(model: ModelConfig, layout: RoleLayout, tokens: int) -> Term:
 
 
 def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Term:
-    """The head's output; only the last pipeline stage has it.
+    """Return the memory of the head's output, which only the last pipeline stage has.
 
     Args:
         model: the model.
@@ -237,7 +237,7 @@ def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) ->
 
 
 def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
-    """A warning per role that may not fit into a card, naming its largest term."""
+    """Return a warning for each role that may not fit into a card, with its largest term."""
     told = []
     for role in found:
         fits = role.fits(device_memory_gib * GIB)
@@ -253,7 +253,7 @@ def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
 
 
 def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
-    """The pipeline stage whose cards need most, by the high estimate."""
+    """Return the pipeline stage whose cards need most, by the high estimate."""
     found = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
     return max(found, key=lambda stage: (stage.high, stage.low))
 
@@ -261,7 +261,7 @@ def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
 def scoring(
     model: ModelConfig, layout: RoleLayout, tokens: int, held: Iterable[int], dtype: str
 ) -> RoleMemory:
-    """The reference, which scores and is never trained.
+    """Return the memory of the reference, which is never trained.
 
     Args:
         model: the model.
@@ -276,7 +276,7 @@ def scoring(
 
 
 def shown(low: int, high: int) -> str:
-    """A size or a range for people."""
+    """Format a size or a range of sizes."""
     scale, unit = (GIB, "GiB") if high >= GIB else (2**20, "MiB")
     left, right = f"{low / scale:.1f}", f"{high / scale:.1f}"
     return f"{right} {unit}" if left == right else f"{left} to {right} {unit}"

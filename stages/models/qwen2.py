@@ -112,7 +112,7 @@ def attention_values(config: Mapping[str, Any]) -> Mapping[str, Sequence[Any]]:
 
 
 def megatron(model: ModelConfig) -> Values:
-    """A section of MindSpeed-RL's configs/model."""
+    """Return a section of MindSpeed-RL's configs/model."""
     return {
         "use_mcore_models": True,
         "num_layers": model.num_hidden_layers,

@@ -39,7 +39,7 @@ LAYER_SPEC = ("--spec", "mindspeed_llm.tasks.models.spec.qwen3_spec", "layer_spe
 
 
 def attention_config(model: ModelConfig) -> Values:
-    """What config.json says of attention besides."""
+    """Return the additional keys of config.json about attention."""
     return {"attention_bias": False, "head_dim": model.head_size, **sliding_window(model)}
 
 

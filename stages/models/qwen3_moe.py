@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Qwen3MoeConfig:
-    """What a Qwen3 with experts has besides; intermediate_size counts for nothing."""
+    """Fields of a Qwen3 with experts in addition to Qwen3's; intermediate_size is unused."""
 
     num_experts: Positive
     """Of each layer."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Where one parameter's slices lie."""
+    """Position of one parameter's slices on the cards."""
 
     dev_matrix: tuple[int, ...]
     """Arrangement of one pipeline stage's cards, row-major: card = ((c0·D1)+c1)·D2+c2 …"""

@@ -42,13 +42,13 @@ class Run:
         return cls({name: inputs[name] for name in names}, manifests, notes)
 
     def result(self, stage: str) -> dict[str, Any]:
-        """The stage's result.json, {} where there is none."""
+        """Return the stage's result.json; {} if there is none."""
         if stage not in self.directories:
             return {}
         return _json(self.directories[stage] / "result.json", f"{stage}/result.json", self.notes)
 
     def rows(self, stage: str, name: str) -> list[dict[str, Any]]:
-        """The objects of a JSON-lines file of the stage, [] where there is none.
+        """Return the objects of a JSON-lines file of the stage; [] if there is none.
 
         Of files above 32 MiB only the end is read.
         """

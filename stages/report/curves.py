@@ -220,7 +220,7 @@ def _scale(plot: Axes, series: Collection[Points], share: bool) -> None:
 
 
 def axis(value: float) -> str:
-    """A tick label: short, without trailing zeros."""
+    """Format a tick label without trailing zeros."""
     if abs(value) < 1e-12:
         return "0"
     text = f"{value:.4g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.3g}"

@@ -29,7 +29,7 @@ PERCENTILES = ("0", "50", "95", "100")
 
 @dataclass(frozen=True)
 class DataCard:
-    """What tokenize found, in the shape of the page."""
+    """Results of tokenize in the form that the page needs."""
 
     files: tuple[str, ...]
     counts: tuple[tuple[str, ...], ...]
@@ -75,7 +75,7 @@ def _length(file: str, column: str, values: Mapping[str, Any]) -> Length:
 
 
 def _rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A nested mapping as (phrase, value) rows, numbers written for people."""
+    """Return a nested mapping as (phrase, value) rows with formatted numbers."""
     return [(words(key), _shown(key, value)) for key, value in leaves(values, " · ")]
 
 

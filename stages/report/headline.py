@@ -36,7 +36,7 @@ class Pair:
 
 
 def points_of(share: float) -> str:
-    """A difference of shares as signed percentage points."""
+    """Format a difference of shares as signed percentage points."""
     return f"{100 * share:+.1f}".replace("-", "−")
 
 
@@ -62,7 +62,7 @@ def pairs(evaluation: Mapping[str, Any]) -> list[Pair]:
 
 
 def tiles(evaluation: Mapping[str, Any], with_sft: bool) -> list[Tile]:
-    """The tiles at the top; those whose number is missing are left out."""
+    """Return the tiles at the top of the page; those without a number are left out."""
     before, after = number(evaluation.get("accuracy_sft")), number(evaluation.get("accuracy_grpo"))
     prompts = number(evaluation.get("prompts"))
     result = []

@@ -15,7 +15,7 @@ NAMESPACE = "http://www.w3.org/2000/svg"
 
 
 def layout_svg(model: ModelConfig, layout: RoleLayout) -> str:
-    """Which card holds which layers, which slice of the weights, and how many bytes of them.
+    """Return a picture of the layers, weight slices and bytes of each card.
 
     Raises:
         ConfigError: the layout does not fit the model, or is too large to draw.

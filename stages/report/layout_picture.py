@@ -132,7 +132,7 @@ def _optimizer_shards(layout: RoleLayout) -> int:
 
 
 def _slice(layout: RoleLayout, d: int, g: int, shards: int) -> tuple[float, float]:
-    """The part of a column-split linear weight (0 to 1 of its rows) on replica d, card g of the group."""
+    """Return the part (0 to 1 of the rows) of a column-split weight on replica d, card g of the group."""
     c, m = divmod(g, layout.model_parallel)
     part = (d * layout.context_parallel + c) % shards
     low = (m + part / shards) / layout.model_parallel
@@ -140,7 +140,7 @@ def _slice(layout: RoleLayout, d: int, g: int, shards: int) -> tuple[float, floa
 
 
 def _layers(layout: RoleLayout, layers: int | None) -> list[str]:
-    """What each pipeline stage holds (L//pp + offset[s] layers, as mindformers shares them out)."""
+    """Return each pipeline stage's layers (L//pp + offset[s], as mindformers distributes them)."""
     stages = layout.pipeline_stage
     offset = (*layout.offset, *(0 for _ in range(stages)))
     counts = [(layers or 0) // stages + offset[s] for s in range(stages)]

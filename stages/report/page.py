@@ -28,7 +28,7 @@ SECTION_ORDER = (
 
 @dataclass(frozen=True)
 class Live:
-    """What the report of a run without an end says of it at the top."""
+    """Status of an unfinished run, shown at the top of its report."""
 
     run: str
     state: str
@@ -46,7 +46,7 @@ def render(
     defaults: Mapping[str, Any] | None = None,
     began: float | None = None,
 ) -> str:
-    """The whole page as text.
+    """Return the complete page as text.
 
     Args:
         inputs: stage name -> artifact directory; any may be missing or incomplete.

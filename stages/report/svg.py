@@ -30,7 +30,7 @@ _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "report", "path.simplify": 
 
 
 def axes() -> tuple[Figure, Axes]:
-    """An empty figure in the report's style: no frame, a faint grid, quiet tick labels."""
+    """Create an empty figure in the report's style: no frame, a faint grid, quiet tick labels."""
     figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
     FigureCanvasSVG(figure)
     figure.patch.set_visible(False)
@@ -47,7 +47,7 @@ def axes() -> tuple[Figure, Axes]:
 
 
 def inline(figure: Figure, name: str, alt: str) -> Markup:
-    """The figure as an `<svg>` element to stand inside HTML.
+    """Return the figure as an `<svg>` element for HTML.
 
     Args:
         figure: drawn with the colours of this module and no text that a model or user wrote.

@@ -72,7 +72,7 @@ def render(
     manifests: Mapping[str, Mapping[str, Any]],
     metrics: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> str:
-    """The whole page as text."""
+    """Return the complete page as text."""
     ranked = sorted(given, key=_rank)
     best = ranked[0] if ranked and _accuracy(ranked[0]) is not None else None
     keys = list(dict.fromkeys(key for point in given for key in point.chosen))
@@ -111,7 +111,7 @@ def _accuracy(point: SweepPoint) -> float | None:
 
 
 def _rank(point: SweepPoint) -> tuple[float, int]:
-    """The most accurate after GRPO first, then the earliest; without a result last."""
+    """Return a sort key: highest accuracy after GRPO, then earliest; points without a result last."""
     accuracy = _accuracy(point)
     return (1.0 if accuracy is None else -accuracy, point.number)
 
@@ -131,7 +131,7 @@ def _limit(texts: int, most: int = TEXT_LIMIT) -> int:
 
 
 def _without(given: Sequence[SweepPoint]) -> list[dict[str, Any]]:
-    """Number, what differs, state and reason of points without a result."""
+    """Return number, varied keys, state and reason of points without a result."""
     short, long = _limit(len(given)), _limit(len(given), 10 * TEXT_LIMIT)
     return [
         {
@@ -203,7 +203,7 @@ def _curves(
     users: Mapping[str, Sequence[SweepPoint]],
     metrics: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> tuple[list[Drawing], int]:
-    """The figures, and how many runs they leave out; the best runs have colours, others are faint."""
+    """Return the figures and the number of runs left out; the best runs are coloured, others faint."""
     trained = list(dict.fromkeys(point.artifacts.get("grpo", "") for point in ranked))
     trained = [artifact for artifact in trained if metrics.get(artifact)]
     labels = {artifact: _label(users[artifact]) for artifact in trained}
@@ -234,7 +234,7 @@ def _numbers(sharing: Sequence[SweepPoint]) -> str:
 
 
 def _seconds(manifest: Mapping[str, Any] | None) -> float | None:
-    """How long the stage took, where that is known."""
+    """Return the duration of the stage; None if it is unknown."""
     start, end = (number((manifest or {}).get(key)) for key in ("started", "ended"))
     return None if start is None or end is None or end < start else end - start
 

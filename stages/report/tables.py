@@ -32,12 +32,12 @@ class Sample:
 
 
 def flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A nested mapping as (dotted key, value) rows, at most 400."""
+    """Return a nested mapping as (dotted key, value) rows, at most 400."""
     return [(name, plain(value)) for name, value in leaves(values, ".")]
 
 
 def leaves(values: Mapping[str, Any], between: str) -> Iterator[tuple[str, object]]:
-    """The first 400 values of a nested mapping, each with its keys, joined."""
+    """Yield the first 400 values of a nested mapping, each with its joined keys."""
 
     def walk(part: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
         for key, value in part.items():
@@ -50,7 +50,7 @@ def leaves(values: Mapping[str, Any], between: str) -> Iterator[tuple[str, objec
 
 
 def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """A config section as (column names, rows); groups with the same keys (roles) stand side by side.
+    """Return a config section as (column names, rows); groups with the same keys (roles) become columns.
 
     Where there are columns, a row of one value belongs to all of them.
     """
@@ -66,7 +66,7 @@ def config(values: Mapping[str, Any]) -> tuple[list[str], list[tuple[str, ...]]]
 
 
 def plain(value: object) -> str:
-    """A config value as YAML would show it, at most 300 characters."""
+    """Return a config value as YAML would show it, at most 300 characters."""
     if isinstance(value, str):
         return shorten(value, MAX_VALUE)
     return shorten(json.dumps(value, ensure_ascii=False, default=str), MAX_VALUE)
@@ -100,7 +100,7 @@ def training(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, float, float]]:
-    """Where a step's time goes: (colour, part, mean seconds, percent of the step)."""
+    """Return the parts of a step's time: (colour, part, mean seconds, percent of the step)."""
     means = {}
     for key in ("rollout_s", "reference_s", "train_s", "step_s"):
         values = [value for _, value in points(metrics, key)]
@@ -123,7 +123,7 @@ def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, floa
 
 
 def samples(rows: Sequence[Mapping[str, Any]], count: int, limit: int) -> list[Sample]:
-    """The first `count` rows of samples.jsonl, in the file's order (nothing is picked to look good)."""
+    """Return the first `count` rows of samples.jsonl in the file's order, without selection."""
     return [_sample(row, limit) for row in rows[:count]]
 
 

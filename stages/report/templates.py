@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 
 def environment() -> Environment:
-    """Where templates are found, with the filters that they use."""
+    """Create the template environment with the filters that the templates use."""
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -27,7 +27,7 @@ def environment() -> Environment:
 
 
 def own(name: str) -> Markup:
-    """A file of this package, to stand in a page as it is."""
+    """Return a file of this package for inclusion in a page."""
     return Markup((HERE / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
 
 

@@ -21,7 +21,7 @@ _STACKED = re.compile(
 
 
 def neutral(text: str) -> str:
-    """The same text with every control and direction character made visible (␀, ‹U+202E›).
+    """Make every control and direction character visible (␀, ‹U+202E›).
 
     Carriage return + newline count as one newline.
     """
@@ -59,7 +59,7 @@ def number(value: object) -> float | None:
 
 
 def figure(value: object) -> str:
-    """A number with three or four significant digits, thousands grouped; – where there is none."""
+    """Format a number with three or four significant digits and grouped thousands; – if there is none."""
     given = number(value)
     if given is None:
         return "–"
@@ -76,7 +76,7 @@ def figure(value: object) -> str:
 
 
 def percent(value: object) -> str:
-    """A share (0 to 1) as a percentage with one decimal."""
+    """Format a share (0 to 1) as a percentage with one decimal."""
     given = number(value)
     return "–" if given is None else f"{100 * given:.1f} %".replace("-", "−")
 
@@ -97,7 +97,7 @@ def duration(seconds: object) -> str:
 
 
 def moment(unix_s: float) -> str:
-    """A point in time, in UTC: a page must not change with the time zone of whoever renders it."""
+    """Format a point in time in UTC, so that a page does not depend on the time zone that renders it."""
     given = datetime.datetime.fromtimestamp(max(0.0, min(unix_s, 4e9)), tz=datetime.timezone.utc)
     return f"{given:%d %B %Y, %H:%M} UTC".lstrip("0")
 
@@ -109,5 +109,5 @@ def size(count: object) -> str:
 
 
 def words(key: str) -> str:
-    """A key as a reader's phrase: `sequence_length_p95` becomes `sequence length p95`."""
+    """Return a key as a phrase: `sequence_length_p95` becomes `sequence length p95`."""
     return key.replace("_", " ").strip()

@@ -38,7 +38,7 @@ def accuracy(completion: str, solution: str) -> float:
 
 
 def qwen_accuracy(completion: str, solution: str) -> float:
-    r"""As `accuracy`, but only numbers in \boxed{...} count; without any, the whole text is compared.
+    r"""Score like `accuracy`, but only numbers in \boxed{...} count; without any, all of the text does.
 
     Raises:
         UnscorableError: the solution holds no number.

@@ -48,7 +48,7 @@ def _truth(solution: str) -> dict[str, str]:
 
 
 def _said(answer: str, names: Sequence[str]) -> dict[str, str]:
-    """The same from an answer; empty unless exactly the `names` are told."""
+    """Return the roles that an answer assigns to `names`; empty unless it assigns exactly one to each."""
     told = answer.lower()
     if told.count("knight") + told.count("knave") != len(names):
         return {}

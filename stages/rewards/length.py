@@ -13,7 +13,7 @@ LENGTH_REWARDS = ("soft_overlong", "cosine")
 
 @dataclass(frozen=True)
 class LengthConfig:
-    """What the rewards by length are measured against."""
+    """Settings of the rewards by length."""
 
     max_tokens: Positive
     """Longest completion wanted, in tokens; rollout.max_tokens, at which completions are cut."""

@@ -33,7 +33,7 @@ ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "mar
 
 @dataclass(frozen=True)
 class Leftover:
-    """What an engine's decoder leaves of the stop token at the end of a completion's text."""
+    """Part of the stop token that an engine's decoder leaves at the end of a completion's text."""
 
     text: str
     source: str
@@ -58,7 +58,7 @@ class FunctionProbe:
 
 @dataclass(frozen=True)
 class Probe:
-    """What the probe found."""
+    """Result of the probe."""
 
     rows: int
     functions: dict[str, FunctionProbe]
@@ -69,7 +69,7 @@ class Probe:
 
     @property
     def earnable(self) -> bool:
-        """Whether any function with a positive weight can be earned."""
+        """True if any function with a positive weight can be earned."""
         return any(function.earned_by for function in self.functions.values() if function.weight > 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Probe:
 
 
 def sample_rows(dataset: DatasetConfig, config: TokenizeConfig, seed: int, count: int = ROWS) -> list[Row]:
-    """The first usable training rows.
+    """Return the first usable training rows.
 
     Raises:
         InputError: the file is missing or holds no usable row.
@@ -99,7 +99,7 @@ def sample_rows(dataset: DatasetConfig, config: TokenizeConfig, seed: int, count
 
 
 def first_rows(path: Path, dataset: DatasetConfig, config: TokenizeConfig, count: int = ROWS) -> list[Row]:
-    """The first usable rows of a file.
+    """Return the first usable rows of a file.
 
     Raises:
         InputError: it is missing or holds none.
@@ -178,7 +178,7 @@ def probe(
 
 
 def _other_truths(truths: Sequence[str]) -> list[str]:
-    """For each row the next differing ground truth; "no number" where all are equal."""
+    """Return for each row the next different ground truth; "no number" if all are equal."""
     return [
         next((other for other in (*truths[i + 1 :], *truths[:i]) if other != truth), "no number")
         for i, truth in enumerate(truths)

@@ -89,7 +89,7 @@ def score(
 
 
 def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
-    """The sum of all functions' values [B], each times its weight, float32."""
+    """Return the weighted sum of all functions' values [B] as float32."""
     import numpy as np
 
     total = np.zeros(len(parts[config.functions[0]]), np.float32)
@@ -126,7 +126,7 @@ def score_each(
     solutions: Sequence[str],
     lengths: Iterable[int] | None = None,
 ) -> Columns:
-    """As `score`, in plain numbers."""
+    """Score like `score`, but return plain numbers."""
     if lengths is None and any(name in LENGTH_REWARDS for name in config.functions):
         rule = "needs the completions' lengths in tokens"
         raise InputError("reward.functions", ", ".join(config.functions), rule)
@@ -147,7 +147,7 @@ def score_each(
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a completion has no reward."""
+    """Reason why a completion has no reward."""
 
     said: str
     fault: bool
@@ -170,7 +170,7 @@ class BadReturnError(ValueError):
 
 
 def _by_text(name: str, budget: Budget) -> Reward:
-    """A function of completion and solution, with a time limit where it isn't ours."""
+    """Wrap a function of completion and solution; functions that are not ours get a time limit."""
     item = ITEM_REWARDS.get(name) or _limited(_maths() if name == "maths" else user_item(name), budget)
     return lambda completion, solution, tokens: item(completion, solution)
 
@@ -187,7 +187,7 @@ def _by_length(name: str, config: RewardConfig, budget: Budget) -> Reward:
 
 
 def _guarded(reward: Reward, weight: float, completion: str, solution: str, tokens: int) -> float | Failure:
-    """The reward, or why there is none: whatever one call does wrong must not end a training run."""
+    """Return the reward, or why there is none: no error of one call may end a training run."""
     try:
         value = reward(completion, solution, tokens)
         if not abs(value) * max(1.0, abs(weight)) <= LARGEST:
@@ -204,7 +204,7 @@ def _guarded(reward: Reward, weight: float, completion: str, solution: str, toke
 
 
 def _told(error: BaseException) -> str:
-    """An exception's text and the line that raised it."""
+    """Return an exception's text and the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_SAID]
 
@@ -246,7 +246,7 @@ def user_item(name: str) -> ItemReward:
 
 
 def _one_number(returned: object) -> float:
-    """What a function returned for one completion.
+    """Return the number that a function returned for one completion.
 
     Raises:
         BadReturnError: saying what it is instead.

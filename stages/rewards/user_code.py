@@ -23,7 +23,7 @@ IMPORTERS = frozenset({"import_module", "__import__"})
 
 
 def files_of(config: RewardConfig) -> tuple[Path, ...]:
-    """The files of all user's functions of a reward, in the order of modules' names; none for built-in ones.
+    """Return the files of all the user's reward functions, ordered by module name; none for built-in ones.
 
     A module counts with the packages around it and with every module that it imports, directly or not, in a
     statement or by a name written out for importlib.import_module. Left out are the standard library,
@@ -69,13 +69,13 @@ def _collect(module: str, package: str, found: dict[str, Path]) -> None:
 
 
 def _search_path() -> list[str]:
-    """Where `python -m stages` looks for modules: the working directory comes first."""
+    """Return the module search path of `python -m stages`: the working directory comes first."""
     here = [] if os.environ.get("PYTHONSAFEPATH") else [os.getcwd()]
     return [*here, *(entry for entry in sys.path if entry)]
 
 
 def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
-    """(module, spec) of each package around a module and of itself, as far as they are found."""
+    """Return (name, spec) of a module and of each package around it, as far as they exist."""
     found, parts = [], name.split(".")
     for count in range(1, len(parts) + 1):
         module = ".".join(parts[:count])
@@ -88,7 +88,7 @@ def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
 
 
 def _file(spec: ModuleSpec) -> Path | None:
-    """The file that a module is read from (a zip archive for those in it); None: it has none."""
+    """Return the file that a module is read from (a zip archive for modules in it); None if there is none."""
     if spec.origin is None:  # a package without __init__.py
         return None
     path = Path(spec.origin)
@@ -132,7 +132,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _absolute(name: str, level: int, package: str) -> str | None:
-    """A module's absolute name; None where it would lie above the top."""
+    """Return a module's absolute name; None if it would lie above the top."""
     if not level:
         return name
     try:

@@ -100,7 +100,7 @@ class ChatTemplate:
             raise InputError(self.path, None, "its chat template leaves out the user's question", remedy)
 
     def pieces(self, turns: Sequence[Turn]) -> list[Piece]:
-        """A conversation cut at what the assistant says.
+        """Split a conversation at the assistant's turns.
 
         Each cut lies where the prompt of that turn ends, so that a piece's ids are those of training's
         rollouts. The line break that Qwen2's template puts behind a turn's end is not learnt: nothing
@@ -143,7 +143,7 @@ class ChatTemplate:
 def load_template(
     directory: Path, special: Mapping[str, int], enable_thinking: bool | None = None
 ) -> ChatTemplate:
-    """The chat template of a tokenizer: of its file, else of tokenizer_config.json, else plain ChatML.
+    """Load a tokenizer's chat template from its file, else from tokenizer_config.json, else plain ChatML.
 
     Of an exported model its base's counts: its own wraps that in what tokenize says, which is said anew.
 

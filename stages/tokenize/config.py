@@ -10,7 +10,7 @@ from stages.base.rules import Rules, be
 
 @dataclass(frozen=True)
 class TokenizeConfig:
-    """How questions and answers become token ids."""
+    """Settings for turning questions and answers into token ids."""
 
     kind: Literal["grpo", "alpaca", "conversations", "text"]
     """What the rows are and become. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,

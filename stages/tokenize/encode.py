@@ -37,7 +37,7 @@ class EncodedRow:
 
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
-    """What a tokenizer puts before any text: Llama 3's <|begin_of_text|>, of Qwen's nothing."""
+    """Return the ids that a tokenizer puts before any text: Llama 3's <|begin_of_text|>, none for Qwen."""
     bare, framed = (tokenizer.encode("0", add_special_tokens=framed).ids for framed in (False, True))
     return list(framed[: framed.index(bare[0])]) if bare else []
 

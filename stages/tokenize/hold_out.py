@@ -42,18 +42,18 @@ class HoldOut:
         self._largest = int(np.partition(digests, rows - 1)[rows - 1])
 
     def read_train(self, file: Path) -> Iterator[Row | BadLine]:
-        """The rows for training, and all bad ones."""
+        """Yield the rows for training, and all bad ones."""
         for row in read_lines(file, self._columns):
             if isinstance(row, BadLine) or digest(row.prompt) > self._largest:
                 yield row
 
     def read_test(self, file: Path) -> Iterator[Row | BadLine]:
-        """The rows held out."""
+        """Yield the held-out rows."""
         for row in read_lines(file, self._columns):
             if isinstance(row, Row) and digest(row.prompt) <= self._largest:
                 yield row
 
 
 def digest(prompt: str) -> int:
-    """A number from the text alone, equal on every machine; Python's hash() changes from run to run."""
+    """Return a number that depends only on the text; Python's hash() changes from run to run."""
     return zlib.crc32(prompt.encode("utf-8"))

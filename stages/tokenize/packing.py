@@ -90,7 +90,7 @@ def _write_full(target: Target, ids: Array, length: int, rows: int) -> Array:
 
 
 def read_passages(path: Path) -> Iterator[Passage | BadLine]:
-    """The documents of a file of records, or the paragraphs of a plain text file."""
+    """Yield the documents of a file of records, or the paragraphs of a plain text file."""
     return _documents(path) if path.suffix in SUFFIXES else _paragraphs(path)
 
 

@@ -110,7 +110,7 @@ def _told(file: Path) -> Iterator[None]:
 
 
 def index_file(file: Path) -> Path:
-    """The SQLite index that belongs to a MindRecord file."""
+    """Return the SQLite index that belongs to a MindRecord file."""
     return file.with_name(file.name + ".db")
 
 
@@ -164,7 +164,7 @@ def _read_header(file: Path) -> dict[str, Any]:
 
 
 def _read_index(path: Path) -> tuple[list[str], int, dict[int, tuple[int, int]]]:
-    """Stored names, number of rows, and per page (rows, end of the last row in bytes)."""
+    """Return stored names, number of rows, and per page (rows, end of the last row in bytes)."""
     if not path.is_file():
         raise InputError(path, None, "is missing; a MindRecord is a pair of files", "copy both files")
     query = "SELECT PAGE_ID_BLOB, COUNT(*), MAX(PAGE_OFFSET_BLOB_END) FROM INDEXES GROUP BY PAGE_ID_BLOB"

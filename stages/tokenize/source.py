@@ -41,7 +41,7 @@ class Ledger:
     """NAME.dropped.jsonl: one line per row left out; not there when there are none."""
 
     def __init__(self, file: Path) -> None:
-        """Nothing is written before the first row."""
+        """Open the file; nothing is written before the first row."""
         self._file = file
         self._stream: TextIO | None = None
 
@@ -161,7 +161,7 @@ class Source(Generic[R]):
     """Good rows to use (the first ones); None: all."""
 
     def _batch(self, rows: Iterator[R]) -> list[R]:
-        """The next rows, fewer where they are long; [] at the end."""
+        """Return the next rows, fewer if they are long; [] at the end."""
         batch, size = list[R](), 0
         while len(batch) < ROWS_PER_BATCH and size < CHARACTERS_PER_BATCH:
             row = next(rows, None)

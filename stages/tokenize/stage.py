@@ -85,7 +85,7 @@ def both_splits(
 
 
 def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
-    """The user's own examples for supervised training (section sft_data) as a MindRecord; its data card."""
+    """Write the user's supervised examples (section sft_data) as a MindRecord; return the data card."""
     examples = context.section(SftDataConfig, "sft_data")
     if examples.path is None:
         return {}
@@ -98,7 +98,7 @@ def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict
 def make_encoder(
     directory: Path, model: ModelConfig | None, dataset: DatasetConfig, config: TokenizeConfig
 ) -> Encoder:
-    """The encoder for a directory with tokenizer files.
+    """Create the encoder for a directory with tokenizer files.
 
     Raises:
         ConfigError: the config contradicts itself.

@@ -20,22 +20,22 @@ class Turn:
 
 
 def columns(dataset: DatasetConfig, config: TokenizeConfig) -> ColumnsConfig:
-    """The keys to read from JSON rows; mindrlhf reads question and answer whatever the dataset is."""
+    """Return the keys to read from JSON rows; mindrlhf always reads question and answer."""
     return COMPAT_COLUMNS if config.compat == "mindrlhf" else dataset.columns
 
 
 def user_text(row: Row, config: TokenizeConfig) -> str:
-    """What the user says: without chat template this is the whole prompt."""
+    """Return the user's text, which is the complete prompt if there is no chat template."""
     return row.prompt if config.compat == "mindrlhf" else row.prompt + config.prompt_suffix
 
 
 def system_turns(config: TokenizeConfig) -> list[Turn]:
-    """The system turn, if any."""
+    """Return the system turn, if there is one."""
     return [Turn("system", config.system_prompt)] if config.system_prompt else []
 
 
 def ground_truth(row: Row, dataset: DatasetConfig, config: TokenizeConfig) -> str:
-    """The text that pretrain_ids hold; empty where the row has none."""
+    """Return the text that pretrain_ids hold; empty if the row has none."""
     if dataset.solution == "answer":
         return row.answer
     if dataset.solution == "prompt_and_answer":

@@ -71,7 +71,7 @@ def assemble(
 
 
 def special_token(content: str) -> AddedToken:
-    """A token that is never split, taken as it stands."""
+    """Create a token that is never split."""
     return AddedToken(content, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
 
 
@@ -131,7 +131,7 @@ def _added_token(values: Any) -> AddedToken:
 
 
 def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
-    """The merges of a merges.txt, in order of rank.
+    """Read the merges of a merges.txt in order of rank.
 
     Raises:
         InputError: the file is missing, or a line does not hold two symbols.
@@ -154,7 +154,7 @@ def read_merges(path: Path, drop_hash_merges: bool) -> list[tuple[str, str]]:
 
 
 def load(directory: Path) -> Tokenizer:
-    """The tokenizer of a directory: tokenizer.json, which fetched ones always have, else as `build`.
+    """Load the tokenizer of a directory from tokenizer.json, else as `build` does.
 
     Raises:
         InputError: the files are missing or malformed.
@@ -190,7 +190,7 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     rows = asked.get("vocab_size", config.get("vocab_size"))
 
     def first(key: str, *candidates: tuple[object, Any]) -> tuple[int, ...]:
-        """The first that is there, checked."""
+        """Return the first candidate that exists, after checking it."""
         for where, value in ((f"model.{key}", asked.get(key)), *candidates):
             if value is not None:
                 return _checked_ids(where, key, value, rows)
@@ -232,7 +232,7 @@ def special_tokens(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def token_ids(directory: Path, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Added token -> id, from tokenizer_config.json where it lists them (cheap), else from tokenizer.json.
+    """Return the ids of added tokens, from tokenizer_config.json if it lists them, else tokenizer.json.
 
     Raises:
         InputError: they are malformed.
@@ -253,7 +253,7 @@ def _optional_json(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
+    """Read a JSON object from a file.
 
     Raises:
         InputError: the file is missing, not JSON, or not an object.

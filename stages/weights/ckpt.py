@@ -59,7 +59,7 @@ def build_ckpt(
 
 
 def _frame(name: str, dtype: str, shape: Sequence[int], content: int) -> bytes:
-    """The bytes before a tensor's content, which ends its Checkpoint message."""
+    """Return the bytes before a tensor's content, which ends its Checkpoint message."""
     # A scalar has dims [0] in this format.
     fields = b"".join(_DIMS + _varint(size) for size in (shape or (0,)))
     fields += _delimited(_TYPE, TENSOR_TYPE[dtype].encode()) + _CONTENT + _varint(content)

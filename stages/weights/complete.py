@@ -18,7 +18,7 @@ SHARD_BYTES = 5 * 10**9
 
 
 def stored_dtype(tensor: Tensor, dtype: Dtype | None) -> str:
-    """The safetensors code to store a tensor in: `dtype` where it is floating and one is given."""
+    """Return the safetensors code to store a tensor in: `dtype` for floating tensors if one is given."""
     return CODES[dtype] if dtype is not None and tensor.dtype in FLOATS else tensor.dtype
 
 

@@ -13,7 +13,7 @@ Format = Literal["safetensors", "ckpt"]
 
 @dataclass(frozen=True)
 class ConvertConfig:
-    """How the weights reach mindformers' names."""
+    """Settings of convert: form of the weights with mindformers' names."""
 
     materialize: bool
     """Write renamed safetensors files instead of the name map alone (engines that read files need it)."""
@@ -25,7 +25,7 @@ class ConvertConfig:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """What split writes."""
+    """Settings of split."""
 
     roles: tuple[Role, ...]
     """Roles to cut the weights for. conf has null, which the pipeline fills in: train alone when sft
@@ -41,7 +41,7 @@ SPLIT.must("split.roles[{}]", once("split.roles"), name="once", each=indices("sp
 
 @dataclass(frozen=True)
 class ExportConfig:
-    """How the trained weights are stored."""
+    """Settings for storing the trained weights."""
 
     dtype: Dtype | None
     """Storage dtype; null: each tensor's dtype in the fetched model."""

@@ -109,7 +109,7 @@ def convert_directory(
 
 
 def converted(artifact: Path, source: Path, model: ModelConfig) -> tuple[dict[str, Tensor], Dtype | None]:
-    """The tensors that a convert artifact stands for, and the cast still to be applied.
+    """Return the tensors that a convert artifact stands for, and the cast that is still to be applied.
 
     Args:
         artifact: what the convert stage wrote.

@@ -34,7 +34,7 @@ _NUMPY = {
 
 
 def raw_dtype(code: str) -> np.dtype[Any]:
-    """An unsigned NumPy type of the same width, for moving bytes without looking at them."""
+    """Return an unsigned NumPy type of the same width, for moving bytes without interpreting them."""
     return np.dtype(f"<u{ITEM_BYTES[code]}")
 
 
@@ -93,7 +93,7 @@ def _f16_from_f32(values: Array) -> Array:
 
 
 def as_float32(raw: Array, source: str) -> Array:
-    """The float32 values of raw F32, BF16 or F16 elements, same shape."""
+    """Return the float32 values of raw F32, BF16 or F16 elements, same shape."""
     if source == "BF16":
         return f32_from_bf16(raw)
     if source == "F16":

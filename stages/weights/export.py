@@ -142,7 +142,7 @@ def _target(tensor: Tensor, place: tuple[OutputFile, StoredTensor]) -> Target:
 def _targets(
     weight: Weight, tensor: Tensor, parts: list[tuple[OutputFile, StoredTensor]], dtype: Dtype | None
 ) -> tuple[Target, ...]:
-    """Where a parameter's rows go; those that come from every second row go one by one."""
+    """Return the destinations of a parameter's rows; interleaved rows are listed one by one."""
     if weight.arrange is None and not weight.stacked:
         return (_target(tensor, parts[0]),)
     tail = tuple(slice(0, size) for size in tensor.shape[1:])

@@ -42,7 +42,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """What one safetensors file holds."""
+    """Content of one safetensors file."""
 
     file: Path
     tensors: Mapping[str, StoredTensor]
@@ -168,7 +168,7 @@ def _naturals(values: Any) -> bool:
 
 
 def _check_cover(tensors: Any, start: int, size: int, file: Path) -> None:
-    """The data must be covered once, without overlaps, gaps or missing bytes."""
+    """Check that the tensors cover the data once, without overlaps, gaps or missing bytes."""
     position, last = start, "the header"
     for tensor in sorted(tensors, key=lambda stored: (stored.offset, stored.nbytes)):
         if tensor.offset != position:

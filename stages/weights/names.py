@@ -74,14 +74,14 @@ def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...
 
 
 def is_fused(names: Iterable[str]) -> bool:
-    """Whether parameters have mindformers' names with qkv_concat."""
+    """Return True if parameters have mindformers' names with qkv_concat."""
     return any(name.endswith(".w_qkv.weight") for name in names)
 
 
 def renamed(
     stored: Mapping[str, StoredTensor], names: Mapping[str, Sequence[str]], shape: Shape, source: Path
 ) -> dict[str, Tensor]:
-    """A Hugging Face checkpoint's tensors as mindformers parameters, nothing copied.
+    """Return a Hugging Face checkpoint's tensors as mindformers parameters, without copying.
 
     Args:
         stored: Hugging Face names -> tensors on disk.
@@ -104,7 +104,7 @@ def renamed(
 
 
 def untrained(stored: Iterable[str], shape: Shape) -> str | None:
-    """What is left out of a checkpoint because no engine trains it, for people; None: nothing."""
+    """Describe the tensors of a checkpoint that no engine trains; None if there are none."""
     family = family_of(shape)
     if family.untrained is None:
         return None
@@ -150,7 +150,7 @@ def _check(
 
 
 def _arranged(weight: Weight, parts: Sequence[StoredTensor]) -> Tensor:
-    """A parameter and where its rows lie in the tensors that it consists of."""
+    """Return a parameter and the position of its rows in the tensors that it consists of."""
     if weight.arrange is None and len(parts) == 1 and not weight.stacked:
         return whole(parts[0], weight.name)
     dtypes = {part.dtype for part in parts}

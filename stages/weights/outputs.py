@@ -68,7 +68,7 @@ class OutputFile:
         return self._regions[name][0][2]
 
     def targets(self, name: str, box: tuple[slice, ...]) -> list[Target]:
-        """Where the box of a full tensor goes that this file holds under `name`."""
+        """Return the destinations of the box of a full tensor that this file stores as `name`."""
         first = box[0].start
         return [
             Target(self, offset, (slice(first + begin, first + end), *box[1:]))
@@ -128,7 +128,7 @@ class OutputFiles:
 
 
 def disk_full(path: Path, needed: int) -> InputError:
-    """The error for a disk without enough space."""
+    """Return the error for a disk without enough space."""
     free = shutil.disk_usage(path if path.is_dir() else path.parent).free
     rule = f"disk full: {shown_bytes(needed)} are needed, {shown_bytes(free)} are free"
     return InputError(path, None, rule, "free space or choose another store")
@@ -136,7 +136,7 @@ def disk_full(path: Path, needed: int) -> InputError:
 
 @contextmanager
 def complete_directory(target: Path) -> Iterator[Path]:
-    """A directory that appears only when all of it is written.
+    """Create a directory that appears only when it is completely written.
 
     As with cp, nothing is forced to the disk: this withstands a kill, not a power failure. What a killed
     attempt left is cleared by the next one at the same target.

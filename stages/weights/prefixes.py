@@ -7,7 +7,7 @@ _CLONES = ("adam_m.", "adam_v.", "accu_grads.")
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name without the prefix that mindrlhf's trainer or generator puts before it.
+    """Return a parameter's name without the prefix of mindrlhf's trainer or generator.
 
     Source: mindrlhf e8a8fc1, see the strategy and checkpoint names in its trainers.
     """
@@ -22,11 +22,11 @@ def plain_name(name: str) -> str:
 
 
 def is_clone(name: str) -> bool:
-    """Whether the name is an optimizer's state of a parameter."""
+    """Return True if the name is an optimizer's state of a parameter."""
     return name.startswith(_CLONES)
 
 
 def plain_strategy(strategy: Strategy) -> Strategy:
-    """The same layouts under unprefixed names."""
+    """Return the same layouts under unprefixed names."""
     tensors = {plain_name(name): layout for name, layout in strategy.tensors.items()}
     return Strategy(tensors, strategy.stages, strategy.cards_per_stage)

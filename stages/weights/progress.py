@@ -9,7 +9,7 @@ _INTERVAL_S = 0.5
 
 
 def to_context(context: Context, message: str) -> Progress:
-    """Forwards to `context.progress`, at most twice a second and at the end (total 0: unknown)."""
+    """Forward progress to `context.progress`, at most twice a second and at the end (total 0: unknown)."""
     told_s = 0.0
 
     def progress(done: int, total: int) -> None:

@@ -18,7 +18,7 @@ __all__ = ["Strategy", "TensorLayout", "read_strategy", "slice_of", "slice_shape
 def slice_of(
     layout: TensorLayout, shape: Sequence[int], rank: int, name: str = "tensor"
 ) -> tuple[slice, ...]:
-    """The part of a full tensor that `rank` holds.
+    """Return the part of a full tensor that `rank` holds.
 
     Args:
         layout: the tensor's layout.
@@ -56,7 +56,7 @@ def slice_shape(slices: Sequence[slice]) -> tuple[int, ...]:
 
 
 def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[int, int]:
-    """Number of parts along one tensor dimension, and this card's part."""
+    """Return the number of parts along one tensor dimension, and the index of this card's part."""
     if axis == -1:
         return 1, 0
     place = len(layout.dev_matrix) - 1 - axis
@@ -64,7 +64,7 @@ def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[
 
 
 def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
-    """This card's place among those that hold the same slice."""
+    """Return this card's index among those that hold the same slice."""
     split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
     index = 0
     for place, size in enumerate(layout.dev_matrix):

@@ -48,19 +48,19 @@ class Tensor:
 
 
 def whole(stored: StoredTensor, name: str | None = None) -> Tensor:
-    """A tensor that one stored tensor holds entirely, under another name if asked."""
+    """Return a tensor that one stored tensor contains completely, optionally under another name."""
     shape = stored.shape or (1,)
     box = tuple(slice(0, size) for size in shape)
     return Tensor(name or stored.name, stored.dtype, shape, (Piece(stored, box),), scalar=not stored.shape)
 
 
 def read_file(file: Path) -> Header:
-    """What a .safetensors or .ckpt file holds; strict about both."""
+    """Read the header of a .safetensors or .ckpt file strictly."""
     return read_ckpt(file) if file.suffix == ".ckpt" else read_header(file)
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The weight files of a directory: safetensors, or MindSpore's older format where there are none."""
+    """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none."""
     found = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
     return found if directory.is_dir() else []
 
@@ -246,7 +246,7 @@ def _layout_of(name: str, stored: StoredTensor, strategy: Strategy) -> TensorLay
 
 
 def full_shape(layout: TensorLayout, slice_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The full tensor's shape from one slice's."""
+    """Return the full tensor's shape from one slice's."""
     split = [
         1 if axis == -1 else layout.dev_matrix[len(layout.dev_matrix) - 1 - axis]
         for axis in layout.tensor_map

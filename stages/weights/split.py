@@ -73,7 +73,7 @@ def split(
 
 
 def rank_boxes(tensors: Mapping[str, Tensor], strategy: Strategy, rank: int) -> dict[str, Box]:
-    """Which part of each tensor a rank holds; single values (counters) go to every rank."""
+    """Return which part of each tensor a rank holds; single values (counters) go to every rank."""
     boxes = {}
     for name, tensor in tensors.items():
         if name not in strategy.tensors:
@@ -173,7 +173,7 @@ def reshard_directory(
 
 
 def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
-    """A complete checkpoint under mindformers' names, fused where the strategy lists fused parameters."""
+    """Open a complete checkpoint under mindformers' names, fused if the strategy lists fused parameters."""
     stored = open_directory(source)
     if HF_NORM not in stored:
         return {name: whole(one) for name, one in stored.items()}

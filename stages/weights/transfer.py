@@ -67,23 +67,22 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
     errors: list[BaseException] = []
     done, total = [0], sum(move.written_bytes for move in moves)
 
-    def carry_on() -> None:
-        scratch = _Scratch()
-        with _Descriptors() as descriptors:
-            while not errors:
-                with lock:
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return
-                written = _carry(*chunk, descriptors, scratch)
-                with lock:
-                    done[0] += written
-                    if progress is not None:
-                        progress(done[0], total)
+    def next_chunk() -> tuple[Move, int, int] | None:
+        with lock:
+            return None if errors else next(chunks, None)
+
+    def count(written: int) -> None:
+        with lock:
+            done[0] += written
+            if progress is not None:
+                progress(done[0], total)
 
     def work() -> None:
+        scratch = _Scratch()
         try:
-            carry_on()
+            with _Descriptors() as descriptors:
+                while (chunk := next_chunk()) is not None:
+                    count(_carry(*chunk, descriptors, scratch))
         except BaseException as error:
             errors.append(error)
 
@@ -91,20 +90,24 @@ def transfer(moves: Sequence[Move], threads: int = THREADS, progress: Progress |
     for worker in workers:
         worker.start()
     work()
-    # Whatever happened (Ctrl-C included), nobody may write any more when the caller closes the files.
+    _join(workers, errors)
+    if errors:
+        raise errors[0]
+    return done[0]
+
+
+def _join(workers: Sequence[threading.Thread], errors: list[BaseException]) -> None:
+    """Wait for all threads, also after Ctrl-C: none may write when the caller closes the files."""
     while any(worker.is_alive() for worker in workers):
         try:
             for worker in workers:
                 worker.join()
         except KeyboardInterrupt as error:
             errors.append(error)
-    if errors:
-        raise errors[0]
-    return done[0]
 
 
 def read_tensor(tensor: Tensor) -> Array:
-    """A whole tensor in memory, its stored shape; floats as float32."""
+    """Read a complete tensor into memory in its stored shape; floats become float32."""
     raw = np.empty(tensor.shape, raw_dtype(tensor.dtype))
     with _Descriptors() as descriptors:
         _gather(tensor, 0, tensor.shape[0], raw, descriptors, _Scratch())
@@ -112,7 +115,7 @@ def read_tensor(tensor: Tensor) -> Array:
 
 
 def same_data(first: StoredTensor, second: StoredTensor) -> bool:
-    """Whether two tensors on disk have the same dtype, shape and bytes."""
+    """Return True if two tensors on disk have the same dtype, shape and bytes."""
     if (first.dtype, first.shape) != (second.dtype, second.shape):
         return False
     with _Descriptors() as descriptors:
@@ -167,7 +170,7 @@ class _Scratch:
         self._buffers: dict[str, Array] = {}
 
     def array(self, use: str, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
-        """An uninitialised contiguous array; the next call with the same `use` overwrites it."""
+        """Return an uninitialised contiguous array; the next call with the same `use` overwrites it."""
         count = math.prod(shape) * dtype.itemsize
         buffer = self._buffers.get(use)
         if buffer is None or buffer.size < count:
@@ -211,7 +214,7 @@ def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch
 
 
 def _bytes(array: Array) -> memoryview:
-    """A contiguous array's memory."""
+    """Return a contiguous array's memory."""
     return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
@@ -238,7 +241,7 @@ def _gather(
 
 
 def _rows_within(rows: slice, first: int, last: int) -> tuple[int, int, slice] | None:
-    """Which of a piece's rows fall into first:last: (index of the first, count, their place)."""
+    """Return which of a piece's rows fall into first:last: (index of the first, count, their position)."""
     step = rows.step or 1
     skipped = max(0, -(-(first - rows.start) // step))
     begin = rows.start + skipped * step

@@ -34,7 +34,7 @@ _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>
 
 @dataclass(frozen=True, order=True)
 class Moment:
-    """When a checkpoint was made, as its file name says."""
+    """Step at which a checkpoint was written, read from its file name."""
 
     epoch: int
     """Whole passes over the data before it."""
@@ -83,7 +83,7 @@ def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLH
 
 
 def newest(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> list[Moment] | None:
-    """The newest moment of each group of parts; None when one has none. Changes nothing."""
+    """Return the newest moment of each group of parts; None if a group has no checkpoint."""
     found = []
     for together in parts:
         common = set.intersection(*(set(moments(root, part, workers)) for part in together))
@@ -112,7 +112,7 @@ def _remove_later(directory: Path, moment: Moment) -> None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file has all the bytes that its header promises; a kill cuts files off."""
+    """Return True if a file has all bytes that its header announces; a kill truncates files."""
     if not path.is_file():
         return False
     try:

@@ -43,12 +43,12 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """The embedded trainer's own sft is off, so that split cuts the weights for every role."""
+    """Turn off the embedded trainer's sft, so that split writes the weights of every role."""
     values["sft"]["enabled"] = False
 
 
 def notes(run: Sections) -> Iterator[str]:
-    """What a plan should say of it."""
+    """Yield notes for the plan."""
     if run.mindformers.home is None:
         yield "mindformers.home is not set: run refuses without it"
     if run.engine.name == "local":  # others say it themselves
@@ -57,7 +57,7 @@ def notes(run: Sections) -> Iterator[str]:
 
 
 def run_of(run: Sections) -> Job:
-    """The sections that a run is rendered from."""
+    """Return the sections that a run is rendered from."""
     return Job(run.model, run.layout.train, run.tokenize, run.mindformers, run.seed)
 
 

@@ -22,7 +22,7 @@ SCHEDULES = {
 
 
 def finetune(job: Job, places: Places, resume: bool) -> Values:
-    """The whole file."""
+    """Return the complete file."""
     settings, layout = job.mindformers, job.layout
     piped = layout.pipeline_stage > 1
     dataset = _dataset(job, places)

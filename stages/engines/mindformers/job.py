@@ -27,7 +27,7 @@ class Job:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Job:
-        """From a stage's part of the configuration."""
+        """Build the job from a stage's part of the configuration."""
         return cls(
             model=read(ModelConfig, config["model"], "model"),
             layout=read(LayoutConfig, config["layout"], "layout").train,
@@ -38,7 +38,7 @@ class Job:
 
     @property
     def parallel(self) -> bool:
-        """Whether mindformers is told to use several cards."""
+        """True if mindformers uses several cards."""
         return self.layout.cards > 1
 
     @property
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Places:
-    """Where a run's files lie; all absolute."""
+    """Absolute paths of a run's files."""
 
     root: Path
     """The run's own directory: survives a kill."""
@@ -79,10 +79,10 @@ class Places:
 
     @property
     def output(self) -> Path:
-        """Its output_dir: checkpoint/rank_N and more."""
+        """The program's output_dir, which contains checkpoint/rank_N and more."""
         return self.root / "output"
 
     @property
     def aside(self) -> Path:
-        """Where the checkpoint lies that a run goes on from."""
+        """Directory of the checkpoint from which a run resumes."""
         return self.root / "resume"

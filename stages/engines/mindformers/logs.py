@@ -31,7 +31,7 @@ class LogReader:
     """Steps of the whole run, 0 as long as it is unknown."""
 
     def read(self, line: str) -> Row | None:
-        """The row of the step that a line tells of; None for any other line."""
+        """Parse a line that reports a step; return None for any other line."""
         match = _STEP.search(line)
         if match is None:
             return None

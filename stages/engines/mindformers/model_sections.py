@@ -16,7 +16,7 @@ Values = dict[str, Any]
 
 
 def parallel_config(layout: RoleLayout) -> Values:
-    """A role's parallel_config; with mindrlhf each worker overwrites its model YAML's with it."""
+    """Return a role's parallel_config; under mindrlhf each worker replaces its model YAML's by it."""
     return {
         "data_parallel": layout.data_parallel,
         "model_parallel": layout.model_parallel,
@@ -42,7 +42,7 @@ def predicting(model: ModelConfig, layout: RoleLayout, seq_length: int, sampled:
 
 
 def sampling(rollout: RolloutConfig, block_size: int, num_blocks: int) -> Values:
-    """How mindformers generates."""
+    """Return mindformers' generation settings."""
     return {
         "block_size": block_size,
         "num_blocks": num_blocks,

@@ -12,7 +12,7 @@ from stages.engines.outside import is_new, says
 def prove(
     logs: Path, said: str, root: Path, part: str, workers: int, earlier: Mapping[str, list[int]]
 ) -> Moment:
-    """The final checkpoint of a run that is known to have finished.
+    """Return the final checkpoint of a run that is known to have finished.
 
     Args:
         logs: of this attempt.

@@ -58,7 +58,7 @@ def prepare(context: Context) -> None:
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How a run is started that begins anew."""
+    """Return how to start a new run."""
     return start(Job.of(config), places_of(work, inputs["tokenize"]), resume=False)
 
 
@@ -73,12 +73,12 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def places_of(work: Path, records: Path) -> Places:
-    """Where the files of a run lie that begins anew."""
+    """Return the paths of the files of a new run."""
     return Places(work, records / "sft.mindrecord", work / "weights")
 
 
 def _last(job: Job, records: Path) -> Moment:
-    """When the run's last checkpoint is made: with sink_size 1, every step is one of mindformers' epochs.
+    """Return the moment of the run's last checkpoint: with sink_size 1 each step counts as an epoch.
 
     Raises:
         InputError: one update takes more examples than there are; mindformers drops a batch that is not full.
@@ -118,7 +118,7 @@ def _set_aside(places: Places, cards: int) -> Moment | None:
 
 
 def resumed(job: Job, places: Places, moment: Moment) -> Places:
-    """The same run continued from its own checkpoint.
+    """Return the paths of the same run, resumed from its own checkpoint.
 
     On one card mindformers takes a file, of a directory whose name does not begin with rank_
     (load_checkpoint_utils.py, validate_config_with_file_mode).

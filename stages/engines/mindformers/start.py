@@ -13,13 +13,13 @@ HOME_UNKNOWN = "/path/to/mindformers"
 
 
 def write_config(job: Job, places: Places, resume: bool) -> None:
-    """The YAML file."""
+    """Write the YAML file."""
     places.root.mkdir(parents=True, exist_ok=True)
     places.config.write_text(dump(finetune(job, places, resume)), encoding="utf-8")
 
 
 def start(job: Job, places: Places, resume: bool) -> Start:
-    """How to start the run whose files lie at `places`.
+    """Return how to start the run whose files are in `places`.
 
     One card runs under msrun, too: mindformers' own msrun_launcher.sh ends with 0 then, having run nothing.
     """

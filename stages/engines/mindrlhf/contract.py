@@ -114,7 +114,7 @@ def arguments(version: Version) -> frozenset[str]:
 
 
 def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
-    """The version whose keys and arguments a checkout accepts; the newest known one without a checkout.
+    """Return the version whose keys a checkout accepts; the newest known one without a checkout.
 
     Raises:
         ConfigError: it is no checkout, or accepts neither version's keys.

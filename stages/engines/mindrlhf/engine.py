@@ -92,7 +92,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """The contract of the user's checkout, the files that mindrlhf reads, and as many sequences as fit."""
+    """Fill in the contract of the user's checkout, the files to read, and the number of sequences."""
     engine, convert, split = values["engine"], values["convert"], values["split"]
     tutorial = FAMILIES[values["model"]["family"]].mindrlhf
     if engine["contract"] == "auto" and tutorial is not None:
@@ -126,20 +126,20 @@ def _split_roles(run: Sections) -> Broken:
 
 
 def _cuts(run: Sections) -> bool:
-    """Whether split runs."""
+    """Return True if split runs."""
     assert run.engine.name == "mindrlhf"
     return run.engine.load_ckpt_format == "ckpt" and not job(run).tutorial.converts
 
 
 def load(run: Sections) -> Load:
-    """What one step computes, and what a card holds."""
+    """Return the work of one step and the memory of a card."""
     this, iterations = job(run), run.train.num_iterations
     tokens = this.packs * this.seq_length * iterations
     return Load(tokens, this.packs // this.packs_per_update * iterations, cards.device_bytes(this))
 
 
 def job(run: Sections) -> Job:
-    """The sections that a mindrlhf run is rendered from."""
+    """Return the sections that a mindrlhf run is rendered from."""
     assert run.engine.name == "mindrlhf"
     return part(Job, run)
 

@@ -118,12 +118,12 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
 
 
 def tokenizer_type(job: Job) -> str:
-    """What e8a8fc1 calls the class that reads completions (models/model_utils.py, TokenizerFactory)."""
+    """Return the tokenizer class of e8a8fc1 (models/model_utils.py, TokenizerFactory)."""
     return "deepseek" if job.hands_tokenizer_over else job.tutorial.name
 
 
 def tokenizer_place(job: Job, places: Places) -> Path:
-    """The directory; where 0cd087455 takes a tokenizer.json, that file itself (grpo_trainer.py:238)."""
+    """Return the tokenizer's directory; for 0cd087455 its tokenizer.json (grpo_trainer.py:238)."""
     whole = job.hands_tokenizer_over and job.version == "0cd087455"
     return places.tokenizer / "tokenizer.json" if whole else places.tokenizer
 

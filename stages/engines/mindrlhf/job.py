@@ -38,7 +38,7 @@ class Job(GrpoJob):
 
     @property
     def tutorial(self) -> Mindrlhf:
-        """What mindrlhf has for the model's family."""
+        """Tutorial in mindrlhf for the model's family."""
         tutorial = family_of(self.model).mindrlhf
         assert tutorial is not None  # stages.models.families.RULES
         return tutorial
@@ -80,7 +80,7 @@ class Job(GrpoJob):
 
     @property
     def shortest_row(self) -> int:
-        """What a row must have at least."""
+        """Minimum length of a row in tokens."""
         return SHORTEST_ROW if self.tutorial.masks_samples else 1
 
     @property
@@ -106,13 +106,13 @@ class Job(GrpoJob):
 
     @property
     def hands_tokenizer_over(self) -> bool:
-        """Whether tokenizer.json is read instead of the family's own class there (see vocabulary.py)."""
+        """True if tokenizer.json is read instead of the family's own tokenizer class (see vocabulary.py)."""
         return self.tutorial.constant_ids and self.engine.tokenizer == "file"
 
 
 @dataclass(frozen=True)
 class Places(RunPlaces):
-    """Where a run's files lie; all absolute."""
+    """Absolute paths of a run's files."""
 
     dataset: Path
     """train.mindrecord."""

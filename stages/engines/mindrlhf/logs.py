@@ -92,7 +92,7 @@ class LogReader:
 
 
 def of_update(match: re.Match[str]) -> list[tuple[str, float]]:
-    """The numbers of a line that UPDATE matches."""
+    """Return the metrics in a line that UPDATE matches."""
     found = []
     for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
         if text is not None and (number := _FIRST.search(text)):

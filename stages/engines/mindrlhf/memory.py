@@ -24,12 +24,12 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
 
 
 def device_bytes(job: Job) -> int:
-    """What a card has."""
+    """Return the memory of a card in bytes."""
     return job.engine.device_memory_gib * GIB
 
 
 def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
-    """A warning per role that may not fit, naming its largest term."""
+    """Return a warning for each role that may not fit, with its largest term."""
     told = memory.warnings(found, job.engine.device_memory_gib)
     if job.engine.use_vllm and found:
         need = sum(term.low for term in found[1].terms)
@@ -53,7 +53,7 @@ def _train(job: Job) -> RoleMemory:
 
 
 def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[list[Term]]:
-    """What training holds on a card of each pipeline stage.
+    """Return the memory terms of training on a card of each pipeline stage.
 
     Args:
         model: the model.

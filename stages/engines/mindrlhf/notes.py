@@ -15,7 +15,7 @@ SHARD_BYTES = 4 * 10**9
 
 
 def notes(job: Job) -> list[str]:
-    """Of the checkout, the weights, and what mindrlhf does not pass on."""
+    """Return notes about the checkout, the weights, and values that mindrlhf does not pass on."""
     found = []
     if job.engine.mindrlhf_home is None:
         found.append(

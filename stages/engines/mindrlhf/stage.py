@@ -40,7 +40,7 @@ def prepare(context: Context) -> None:
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How a run is started."""
+    """Return how to start a run."""
     job = Job.of(config)
     return start(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
 
@@ -57,7 +57,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def places_of(job: Job, work: Path, dataset: Path) -> Places:
-    """Where the files of a run lie that begins anew."""
+    """Return the paths of the files of a new run."""
     models = work / "models"
     engine = job.engine
     if engine.load_ckpt_format == "ckpt":
@@ -95,7 +95,7 @@ def collect(context: Context) -> None:
 
 
 def _strategy(job: Job, context: Context) -> None:
-    """The strategy of the weights: mindrlhf's own files where it wrote them, else the layout's."""
+    """Write the strategy of the weights: mindrlhf's own files if it wrote them, else the layout's."""
     own = context.work / "strategy" / "train_policy_strategy"
     if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
         shutil.copytree(own, context.output / "train_strategy")

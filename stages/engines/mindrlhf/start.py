@@ -32,7 +32,7 @@ def resume_config(job: Job, places: Places) -> dict[str, Any]:
 
 
 def resumed(places: Places) -> Places:
-    """The same run continued from its own checkpoints; the optimizer is found beside train/."""
+    """Return the paths of the same run, resumed from its own checkpoints; the optimizer is next to train/."""
     root = places.checkpoints
     return dataclasses.replace(places, actor=root / "train", reference=root / "ref")
 
@@ -43,7 +43,7 @@ def all_configs(job: Job, places: Places, resume: bool) -> dict[str, dict[str, A
 
 
 def start(job: Job, places: Places) -> Start:
-    """How to start the run whose files lie at `places`, now and after any end."""
+    """Return how to start the run whose files are in `places`, for the first time or after any end."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     paths = [home, engine.mindformers_home, engine.msadapter_home]

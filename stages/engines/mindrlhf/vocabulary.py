@@ -26,7 +26,7 @@ LAST_TEXT = "\u24a0"
 
 
 def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
-    """The class of mindrlhf whose ids a model's vocabulary has.
+    """Return the tokenizer class of mindrlhf that has the ids of a model's vocabulary.
 
     Args:
         model: the section's plain values, which need not have been checked.
@@ -47,7 +47,7 @@ def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
 
 
 def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
-    """What stays of a stop token in the text that mindrlhf rewards.
+    """Return the part of a stop token that remains in the text that mindrlhf rewards.
 
     vLLM and mindformers return the token; the padding token alone is cut off (grpo_experience_maker.py,
     _remove_right_padding).
@@ -60,7 +60,7 @@ def leftover(model: ModelConfig, tokenizer: str) -> Leftover | None:
 
 
 def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
-    """The same of grpo_one_stage.py, whose first window decodes the padding behind a completion, too."""
+    """Return the same for grpo_one_stage.py, whose first version also decodes padding."""
     remedy = "use engine=mindrlhf with engine.tokenizer=file"
     source = f"qwen2_tokenizer.py:319: ids above {LAST_TEXT_ID} are read as it"
     if window == "32599d0":
@@ -71,7 +71,7 @@ def leftover_of_one_stage(model: ModelConfig, window: str) -> Leftover | None:
 
 
 def has_endoftext(model: Mapping[str, Any]) -> bool:
-    """Whether its tokenizer knows ENDOFTEXT_TEXT; true where no file says otherwise."""
+    """Return True if the tokenizer has ENDOFTEXT_TEXT, or if there is no tokenizer file."""
     known = _special_tokens(model)
     return not known or ENDOFTEXT_TEXT in known
 

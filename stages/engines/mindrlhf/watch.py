@@ -64,7 +64,7 @@ class Watcher(outside.Watcher):
 
 
 def completions(path: Path, step: int, count: int) -> list[dict[str, Any]]:
-    """The first rows of one prompt_completions_step_N.json, by our names; none when it cannot be read."""
+    """Read the first rows of a prompt_completions_step_N.json, with our key names; none on error."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))[:count]
         return [

@@ -23,7 +23,7 @@ _NAME = re.compile(r"iter_(\d{7})")
 
 
 def directory(root: Path, iteration: int) -> Path:
-    """Where one iteration lies."""
+    """Return the directory of one iteration."""
     return root / f"iter_{iteration:07d}"
 
 
@@ -36,7 +36,7 @@ def ranks(layout: RoleLayout) -> list[str]:
 
 
 def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
-    """What is missing or cut off in one iteration's directory; None when it is whole."""
+    """Return what is missing or truncated in one iteration's directory; None if it is complete."""
     files = [WEIGHTS, *([OPTIMIZER] if optimizer else [])]
     for rank in ranks(layout):
         for name in files:
@@ -52,13 +52,13 @@ def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
 
 
 def iterations(root: Path, layout: RoleLayout, optimizer: bool) -> list[int]:
-    """Iterations that are whole, oldest first."""
+    """Return the complete iterations, oldest first."""
     found = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
     return sorted(number for number in found if flaw(directory(root, number), layout, optimizer) is None)
 
 
 def tracked(root: Path) -> str | None:
-    """What the tracker says: an iteration's number or release; None without one."""
+    """Return the tracker's content: an iteration number or `release`; None if there is no tracker."""
     try:
         return (root / TRACKER).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
@@ -93,7 +93,7 @@ def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool) -> int | Non
 
 
 def converted(root: Path, layout: RoleLayout) -> Path:
-    """The directory that the tracker of a converter's result names.
+    """Return the directory that the tracker of a converter's result names.
 
     Raises:
         InputError: there is none, or it is not whole for the layout.
@@ -134,6 +134,6 @@ def prune(root: Path, keep: int) -> None:
 
 
 def _cut_off(file: Path) -> bool:
-    """Whether a zip archive, which torch.save writes, lacks its end; other formats can't be told."""
+    """Return True if a zip archive (torch.save's format) lacks its end; other formats cannot be checked."""
     with file.open("rb") as stream:
         return stream.read(2) == b"PK" and not zipfile.is_zipfile(file)

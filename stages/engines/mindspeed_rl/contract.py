@@ -103,7 +103,7 @@ def keys(version: Version) -> dict[str, frozenset[str]]:
 
 
 def of(home: str | None) -> Version:
-    """The window that a checkout lies in; the newest known one without a checkout.
+    """Return the version of a checkout; the newest known one without a checkout.
 
     Raises:
         ConfigError: it is no checkout, has no MindSpore back end, or lies in no known window.
@@ -135,7 +135,7 @@ def of(home: str | None) -> Version:
 
 
 def judge(home: str) -> Version:
-    """The window of a checkout in which training can work: what `of` asks, and what upstream would die of.
+    """Return the version of a checkout after checking its templates and its launcher.
 
     Raises:
         ConfigError: it lies in none, its templates cannot be read, or its launcher is broken.
@@ -188,7 +188,7 @@ def prompt_types(home: str | None) -> frozenset[str]:
 
 
 def files_read(home: str | None) -> tuple[Path, ...]:
-    """The checkout's files that decide what the training data is."""
+    """Return the checkout's files on which the training data depends."""
     file = Path(home or "") / TEMPLATES
     return (file,) if home and file.exists() else ()
 
@@ -209,7 +209,7 @@ def template(home: str, name: str) -> dict[str, Any]:
 
 
 def converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
-    """What is missing to convert weights; the earlier window brings its own converter."""
+    """Yield what is missing for converting weights; the older version contains its own converter."""
     if engine.contract == "667a547":
         return
     if engine.mindspeed_llm_home is None:
@@ -224,7 +224,7 @@ def converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
 
 
 def broken_port(home: str) -> str | None:
-    """Where the MindSpore launcher of a checkout names `self` in a static method, as 05a90d7's does; or None.
+    """Return where a checkout's launcher uses `self` in a static method, as 05a90d7 does, or None.
 
     It ends in NameError as soon as the workers are placed.
     """
@@ -258,7 +258,7 @@ def _remedy() -> str:
 
 
 def _attributes(home: str, file: str, name: str) -> frozenset[str]:
-    """What a class and its methods set: the keys that it accepts, without running the file."""
+    """Return the attributes that a class and its methods set, which are the keys that it accepts."""
     found: set[str] = set()
     for node in ast.walk(_parse(home, _CONFIGS / file)):
         if isinstance(node, ast.ClassDef) and node.name == name:

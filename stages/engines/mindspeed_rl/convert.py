@@ -25,14 +25,14 @@ watch = watch_tool
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How the converter is started."""
+    """Return how to start the converter."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     return to_mcore(engine_of(config), model, layout, work / "hf", work / "mcore")
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """The converter reads no file of ours."""
+    """Do nothing: the converter reads none of our files."""
 
 
 def prepare(context: Context) -> None:

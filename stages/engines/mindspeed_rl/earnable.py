@@ -38,7 +38,7 @@ _SIGNS = {BOXED: ("\\boxed",), TAGS: ("<think>", "<answer>"), LABEL: ("Answer:",
 
 
 def warnings(engine: MindspeedRlEngine) -> list[Problem]:
-    """Verifiers that nothing leads the model to earn, and rewards that do not depend on the answer."""
+    """Return problems of verifiers that the prompt does not ask for, and of constant rewards."""
     weights = dict(zip(engine.verifier_function, engine.verifier_weight, strict=True))
     names = [name for name, weight in weights.items() if weight > 0 and name in NEEDS]
     asked = forms(engine)
@@ -60,7 +60,7 @@ def warnings(engine: MindspeedRlEngine) -> list[Problem]:
 
 
 def forms(engine: MindspeedRlEngine) -> frozenset[str]:
-    """What the prompt asks for; of a checkout by its own template's words."""
+    """Return the answer forms that the prompt requests; for a checkout's template, judged by its words."""
     template = (
         contract.template(engine.mindspeed_rl_home, engine.prompt_type) if engine.mindspeed_rl_home else {}
     )
@@ -71,7 +71,7 @@ def forms(engine: MindspeedRlEngine) -> frozenset[str]:
 
 
 def _texts(template: Mapping[str, Any]) -> list[str]:
-    """What a template says in a first turn: its system prompt, and what stands around the question."""
+    """Return the fixed texts of a template's first turn: system prompt, and text around the question."""
     user = template.get("format_user") or {}
     slots = [slot for slot in user.get("slots", []) if isinstance(slot, str)]
     return [str(template.get("default_system") or ""), *slots]

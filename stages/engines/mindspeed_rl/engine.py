@@ -84,7 +84,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """The contract of the user's checkout."""
+    """Fill in the contract of the user's checkout."""
     engine = values["engine"]
     for key in ("convert_env", "runtime_env"):
         engine[key] = {name: as_text(value) for name, value in engine[key].items()}
@@ -93,20 +93,20 @@ def derive(values: dict[str, Any]) -> None:
 
 
 def placed(run: Sections, cards_per_node: int) -> rules.Placed:
-    """The job on its machines."""
+    """Return the job with its machines."""
     this = job(run)
     return rules.Placed(this, nodes=-(-this.npus // cards_per_node))
 
 
 def load(run: Sections) -> Load:
-    """What one step computes, and what a card holds."""
+    """Return the work of one step and the memory of a card."""
     this, iterations = job(run), run.train.num_iterations
     updates = run.train.prompts_per_step // this.mini_batch_size * iterations
     return Load(this.samples * this.seq_length * iterations, updates, cards.device_bytes(this))
 
 
 def job(run: Sections) -> Job:
-    """The sections that a MindSpeed-RL run is rendered from."""
+    """Return the sections that a MindSpeed-RL run is rendered from."""
     return part(Job, run)
 
 

@@ -38,14 +38,14 @@ watch = watch_tool
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How the converter is started."""
+    """Return how to start the converter."""
     model = read(ModelConfig, config["model"], "model")
     layout = read(LayoutConfig, config["layout"], "layout").train
     return to_huggingface(engine_of(config), model, layout, work / "mcore", work / "hf")
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
-    """The converter reads no file of ours."""
+    """Do nothing: the converter reads none of our files."""
 
 
 def prepare(context: Context) -> None:
@@ -76,7 +76,7 @@ def collect(context: Context) -> None:
 
 
 def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
-    """The converter's result below the original's directory.
+    """Return the converter's result below the original's directory.
 
     Raises:
         InputError: there is none that is newer than the start.

@@ -30,7 +30,7 @@ class Job(GrpoJob):
 
     @property
     def actor(self) -> RoleLayout:
-        """How policy, reference and reward model are cut; conversion cuts the same way."""
+        """Layout of policy, reference and reward model, and of the converted weights."""
         return self.layout.train
 
     @property
@@ -102,7 +102,7 @@ class Job(GrpoJob):
 
 @dataclass(frozen=True)
 class Places(RunPlaces):
-    """Where a run's files lie; all absolute."""
+    """Absolute paths of a run's files."""
 
     tokenizer: Path
     """Hugging Face directory: tokenizer, config.json, and what vLLM reads."""
@@ -116,12 +116,12 @@ class Places(RunPlaces):
 
 
 def engine_of(config: Mapping[str, Any]) -> MindspeedRlEngine:
-    """The engine section of a stage's part of the configuration."""
+    """Return the engine section of a stage's part of the configuration."""
     return read(MindspeedRlEngine, config["engine"], "engine")
 
 
 def version_of(engine: MindspeedRlEngine) -> Version:
-    """The contract; the pipeline has resolved `auto`."""
+    """Return the contract; the pipeline has resolved `auto`."""
     assert engine.contract != "auto"
     return engine.contract
 

@@ -54,7 +54,7 @@ class Iteration:
 
 
 def read_line(line: str, cards: int) -> Iteration | None:
-    """The iteration that a line tells of; None for any other line."""
+    """Parse a line that reports an iteration; return None for any other line."""
     match = _ITERATION.search(COLOURS.sub("", line))
     if match is None:
         return None

@@ -28,7 +28,7 @@ def estimate(job: Job) -> tuple[RoleMemory, ...]:
 
 
 def device_bytes(job: Job) -> int:
-    """What a card has."""
+    """Return the memory of a card in bytes."""
     return job.engine.device_memory_gib * GIB
 
 

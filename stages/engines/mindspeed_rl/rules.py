@@ -44,7 +44,7 @@ PLACED.must(
 
 
 def notes(job: Job) -> list[str]:
-    """What a reader of the plan should know, and no rule forbids."""
+    """Return notes for the plan about things that no rule forbids."""
     engine, found = job.engine, []
     if engine.mindspeed_rl_home is None:
         assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""

@@ -20,7 +20,7 @@ _NAMES = {"User": "prompt", "Assistant": "completion", "labels": "solution"}
 
 @dataclass
 class _Process:
-    """What one process has said of the sample under way."""
+    """Lines that one process has printed of the current sample."""
 
     part: str | None = None
     waits: bool = False

@@ -28,12 +28,12 @@ _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "
 
 
 def home_of(engine: MindspeedRlEngine) -> str:
-    """The checkout, or what stands for it in --dry-run's files."""
+    """Return the checkout, or a placeholder in the files of --dry-run."""
     return engine.mindspeed_rl_home or HOME_UNKNOWN
 
 
 def train(job: Job, places: Places) -> Start:
-    """How training is started."""
+    """Return how to start training."""
     engine, home = job.engine, home_of(job.engine)
     program = (
         str(Path(home) / TRAIN),
@@ -47,7 +47,7 @@ def train(job: Job, places: Places) -> Start:
 
 
 def preprocess(engine: MindspeedRlEngine, work: Path) -> Start:
-    """How the training data is made of work/configs/train.yaml; it takes the name off its arguments."""
+    """Return how to preprocess the training data described by work/configs/train.yaml."""
     program = (
         str(Path(home_of(engine)) / PREPROCESS),
         DATASET_NAME,
@@ -60,7 +60,7 @@ def preprocess(engine: MindspeedRlEngine, work: Path) -> Start:
 def to_mcore(
     engine: MindspeedRlEngine, model: ModelConfig, layout: RoleLayout, source: Path, target: Path
 ) -> Start:
-    """How a Hugging Face directory becomes a Megatron one, cut as training will cut it."""
+    """Return how to convert a Hugging Face directory to Megatron's format, sharded for training."""
     arguments = [
         *_conversion(model, "hf", "mg", layout.model_parallel, layout.pipeline_stage),
         *_option("load-dir", source),
@@ -75,7 +75,7 @@ def to_mcore(
 def to_huggingface(
     engine: MindspeedRlEngine, model: ModelConfig, layout: RoleLayout, source: Path, target: Path
 ) -> Start:
-    """How a Megatron directory goes back: the result lies below the original's stand-in.
+    """Return how to convert a Megatron directory back to Hugging Face's format.
 
     How many layers each pipeline stage has, 05a90d7's converter must be told: without the list it ends with
     unexpected keys. The earlier one reads it from the checkpoint, and with the list ends in ValueError.
@@ -112,7 +112,7 @@ def _conversion(model: ModelConfig, source: str, target: str, tensor: int, pipel
 
 
 def _converter(engine: MindspeedRlEngine, arguments: Sequence[str]) -> Start:
-    """It is run in its checkout: it reads configs/checkpoint/model_cfg.json from there."""
+    """Return how to start the converter in its checkout, where it reads configs/checkpoint/model_cfg.json."""
     if version_of(engine) == "667a547":
         home, program = home_of(engine), CONVERT
     else:

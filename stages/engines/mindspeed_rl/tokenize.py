@@ -48,7 +48,7 @@ watch = watch_tool
 
 
 def data_files(prefix: Path) -> list[Path]:
-    """What preprocess_data.py writes for an output_prefix."""
+    """Return the files that preprocess_data.py writes for an output_prefix."""
     return [
         prefix.with_name(f"{prefix.name}_packed_{column}_document.{suffix}")
         for column in COLUMNS
@@ -57,7 +57,7 @@ def data_files(prefix: Path) -> list[Path]:
 
 
 def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict[str, Any]:
-    """The dataset YAML: the keys of the shipped deepscaler.yaml."""
+    """Return the dataset YAML, with the keys of the shipped deepscaler.yaml."""
     engine = engine_of(config)
     return {
         "input": str(work / "train.json"),
@@ -75,7 +75,7 @@ def dataset_config(config: Mapping[str, Any], fetched: Path, work: Path) -> dict
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How the program is started."""
+    """Return how to start the program."""
     return preprocess(engine_of(config), work)
 
 
@@ -182,7 +182,7 @@ def sequences(index: Path) -> int:
 
 
 def jinja(template: Mapping[str, Any]) -> str:
-    """A template of templates.json as a chat template of one question: prefix, system turn, user turn.
+    """Return a template of templates.json as a chat template of one question: prefix, system turn, user turn.
 
     Source: mindspeed_rl/datasets/templates.py (Template._encode; ReasoningTemplate.encode_multiturn, which
     ends a prompt with an empty thought, since nothing renders enable_thinking); slots that are no text stand

@@ -24,12 +24,12 @@ from stages.grpo.metrics import read_rows
 
 
 def places_of(work: Path) -> Places:
-    """Where a run's files lie."""
+    """Return the paths of a run's files."""
     return Places(work, work / "models" / "hf", work / "models" / "mcore")
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How a run is started; one that continues differs in its YAML alone."""
+    """Return how to start a run; a resumed run differs only in its YAML."""
     return start(Job.of(config), places_of(work))
 
 
@@ -39,7 +39,7 @@ def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Pat
 
 
 def write_configs(job: Job, places: Places, resume: bool) -> None:
-    """The training YAML and runtime_env.yaml."""
+    """Write the training YAML and runtime_env.yaml."""
     places.configs.mkdir(parents=True, exist_ok=True)
     files = {TRAIN_NAME: train_config(job, places, resume), "runtime_env": runtime_env(job)}
     for name, values in files.items():
@@ -66,7 +66,7 @@ def prepare(context: Context) -> None:
 
 
 def _resumed(job: Job, places: Places) -> int | None:
-    """The iteration that the run goes on from.
+    """Return the iteration from which the run resumes.
 
     The last one serves only if its metrics were read before the kill: without an iteration to train,
     upstream would say nothing that could prove the end.
@@ -97,7 +97,7 @@ def collect(context: Context) -> None:
 
 
 def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:
-    """The final checkpoint of a run that is known to have finished.
+    """Return the final checkpoint of a run that is known to have finished.
 
     Raises:
         InputError: the log's last iteration is not the last one, or its checkpoint is missing, older than
@@ -119,7 +119,7 @@ def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) ->
 
 
 def _last_iteration(log: Path, cards: int) -> Iteration | None:
-    """The last iteration that a log, which may be long, tells of."""
+    """Return the last iteration in a log, which may be long."""
     last = None
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:

@@ -167,7 +167,7 @@ def _actor(job: Job, places: Places, resume: bool) -> Values:
 
 
 def _loads(job: Job, weights: Path) -> Values:
-    """A role that is loaded and never trained."""
+    """Return the settings of a role whose weights are loaded and never trained."""
     return {
         "model": job.model.name,
         **_cut(job),

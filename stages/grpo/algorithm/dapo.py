@@ -15,7 +15,7 @@ Array = NDArray[Any]
 
 
 def divisor(mask: Array) -> Array:
-    """What each token's loss is divided by: all tokens weigh the same (section 3.3, eq. 12).
+    """Return the divisor of each token's loss: all tokens have equal weight (section 3.3, eq. 12).
 
     Args:
         mask: 1 on the tokens that count [B, T], of all workers together.
@@ -28,13 +28,13 @@ def divisor(mask: Array) -> Array:
 
 
 def informative(rewards: Array) -> NDArray[np.bool_]:
-    """Groups that teach something: those whose rewards [P, G] differ (section 3.2, eq. 11)."""
+    """Return the mask of groups whose rewards [P, G] differ, which have a signal (section 3.2, eq. 11)."""
     result: NDArray[np.bool_] = np.ptp(rewards, axis=1) > 0
     return result
 
 
 def choose(rewards: Array, size: int) -> NDArray[np.intp]:
-    """Which sampled groups an update learns from, in the order they were sampled.
+    """Return the indices of the sampled groups that an update uses, in sampling order.
 
     Args:
         rewards: [P, G] of all groups sampled for this update, P at least `size`.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def divisor(completions: int, max_tokens: int) -> int:
-    """What each token's loss is divided by: a constant.
+    """Return the divisor of each token's loss, a constant.
 
     Args:
         completions: of all workers together.

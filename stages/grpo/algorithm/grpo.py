@@ -42,7 +42,7 @@ def group_advantages(rewards: Array, scale: bool) -> NDArray[np.float32]:
 
 
 def divisor(mask: Array) -> Array:
-    """What each token's loss is divided by: mean over a completion's tokens, then over completions.
+    """Return the divisor of each token's loss: mean over a completion's tokens, then over completions.
 
     Args:
         mask: 1 on the tokens that count [B, T], of all workers together.

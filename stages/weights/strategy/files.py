@@ -42,7 +42,7 @@ class Strategy:
         return self.stages * self.cards_per_stage
 
     def holds(self, name: str, rank: int) -> bool:
-        """Whether `rank` has a slice of `name`."""
+        """Return True if `rank` has a slice of `name`."""
         return rank // self.cards_per_stage in self.tensors[name].stages
 
 
@@ -54,7 +54,7 @@ def encode(tensors: Mapping[str, TensorLayout], stage: int) -> bytes:
 
 
 def encode_merged(stages: Iterable[Mapping[str, TensorLayout]]) -> bytes:
-    """What merge_pipeline_strategys makes of all stages' files: names prefixed with "STAGE-"."""
+    """Return the bytes that merge_pipeline_strategys writes for all stages: names prefixed with "STAGE-"."""
     message = EncodedStrategyMap(current_stage=1)
     for stage, tensors in enumerate(stages):
         _add_stage(message, tensors, stage, prefix=f"{stage}-")

@@ -2,14 +2,11 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from conf import __file__ as conf
 from stages.export.stage import write_template, write_tokenizer
 from stages.export.template import chat_template, literal
 from stages.fetch.config import BASE_TEMPLATE
@@ -17,7 +14,7 @@ from stages.fetch.jsonl import Row
 from stages.fetch.tokenizer_files import CHAT_TEMPLATE, write_trained
 from stages.tokenize.chat import ChatTemplate, load_template
 from stages.tokenize.stage import make_encoder
-from tests.stages.fetch.settings import dataset, tokenize
+from tests.stages.fetch.settings import ROOT, dataset, tokenize, values
 from tests.stages.tokenize.test_families import beginning_with, with_think
 
 transformers = pytest.importorskip("transformers")
@@ -26,9 +23,9 @@ PIECES = ["Tom", " has 3", "####", "12 + 3", "\n", "\r\n", "\r", " ", "é", "'",
           "{%", "%}", "{#", "</think>", "<think>", "<|", "答", "\u2028", "🙂"]  # fmt: skip
 TEXT = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 RECIPES = {
-    file.stem: values
-    for file in sorted((Path(conf).parent / "tokenize").glob("*.yaml"))
-    if (values := yaml.safe_load(file.read_text()))["kind"] == "grpo"
+    file.stem: section
+    for file in sorted((ROOT / "conf" / "tokenize").glob("*.yaml"))
+    if (section := values("tokenize", file.stem))["kind"] == "grpo"
 }
 COMPAT = {"compat": "mindrlhf", "chat_template": False}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from pipeline.config.compose import compose
 from stages.base.context import Context
 from stages.base.reader import read
 from stages.fetch.config import DatasetConfig
@@ -29,8 +31,13 @@ needs_shared = pytest.mark.skipif(not QWEN.is_dir(), reason="needs GSM8K and the
 
 
 def values(group: str, name: str) -> dict[str, Any]:
-    """One shipped group file as plain data."""
-    return dict(yaml.safe_load((ROOT / "conf" / group / f"{name}.yaml").read_text(encoding="utf-8")))
+    """Return a group of the configuration with one of its shipped choices as plain data."""
+    return copy.deepcopy(_composed(group, name)[group])
+
+
+@functools.cache
+def _composed(group: str, name: str) -> dict[str, Any]:
+    return compose([f"{group}={name}"])
 
 
 def sourced(section: dict[str, Any]) -> dict[str, Any]:

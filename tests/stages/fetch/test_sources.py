@@ -21,8 +21,7 @@ def test_a_path_wins_over_a_hub_and_a_hub_over_addresses():
 
 @pytest.mark.parametrize("size", ["0_5b", "1_5b", "3b", "7b", "14b", "32b", "72b"])
 def test_the_shipped_models_name_both_variants(size):
-    shipped = values("model", "qwen2_5") | values("model", f"qwen2_5_{size}")
-    shipped.pop("defaults")
+    shipped = values("model", f"qwen2_5_{size}")
     name = f"Qwen/Qwen2.5-{size.replace('_', '.').upper()}"
     for variant, expected in (("base", name), ("instruct", f"{name}-Instruct")):
         found = read(ModelConfig, sourced(shipped | {"variant": variant}), "model")

@@ -22,7 +22,7 @@ def of_supervised(sft: Path, moment: Moment | None) -> Iterator[Proof]:
 
 
 def of_resume(run: Path, moment: Moment | None) -> Proof:
-    """Whether the run went on from the checkpoint that was whole when it was killed."""
+    """Check that the run resumed from the checkpoint that was complete when it was killed."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     resumed, steps = result["resumed_from"], result["steps"]
     found = None if resumed is None else Moment(*resumed)

@@ -15,7 +15,7 @@ ROW = 256
 
 
 def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
-    """The plain configuration of the rehearsal of a plain configuration, on one worker."""
+    """Return the plain configuration of the rehearsal of a plain configuration, on one worker."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
     small["layout"] = whole_layout(config["layout"], workers=1)
@@ -31,7 +31,7 @@ def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
 
 
 def small_shape(model: dict[str, Any], path: str) -> dict[str, Any]:
-    """The keys of the model section that a small model changes, grouped heads as the own ones."""
+    """Return the keys of the model section that a small model changes; grouped heads stay grouped."""
     grouped = model["num_key_value_heads"] < model["num_attention_heads"]
     return {
         "source": "local",

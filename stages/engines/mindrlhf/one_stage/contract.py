@@ -36,13 +36,13 @@ def arguments(window: Window) -> frozenset[str]:
 
 
 def entry(home: Path, window: Window) -> Path:
-    """The script itself; where it would be, when there is none."""
+    """Return the path of the script, even if it does not exist."""
     last = ENTRIES[1] if window == "32599d0" else ENTRIES[0]
     return next((home / path for path in ENTRIES if (home / path).is_file()), home / last)
 
 
 def of(home: str | None) -> Window:
-    """The version that a checkout holds; the newest known one without a checkout.
+    """Return the version of a checkout; the newest known one without a checkout.
 
     Raises:
         ConfigError: it holds none that is known.
@@ -77,7 +77,7 @@ def of(home: str | None) -> Window:
 
 
 def _takes(module: ast.Module, function: str, argument: str) -> bool:
-    """Whether a function or method of a module takes an argument."""
+    """Return True if a function or method of a module takes an argument."""
     return any(
         isinstance(node, ast.FunctionDef)
         and node.name == function

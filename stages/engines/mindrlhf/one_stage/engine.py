@@ -59,7 +59,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
 
 
 def derive(values: dict[str, Any]) -> None:
-    """The contract of the user's checkout, and the files that the script reads."""
+    """Fill in the contract of the user's checkout and the files that the script reads."""
     engine, split = values["engine"], values["split"]
     if engine["contract"] == "auto":
         engine["contract"] = contract.of(engine["mindrlhf_home"])
@@ -68,14 +68,14 @@ def derive(values: dict[str, Any]) -> None:
 
 
 def load(run: Sections) -> Load:
-    """What one step computes, and what a card holds."""
+    """Return the work of one step and the memory of a card."""
     this = job(run)
     updates = this.samples // this.samples_per_update
     return Load(this.samples * this.seq_length, updates, this.engine.device_memory_gib * GIB)
 
 
 def job(run: Sections) -> Job:
-    """The sections that a run is rendered from."""
+    """Return the sections that a run is rendered from."""
     return part(Job, run)
 
 

@@ -56,7 +56,7 @@ class Job(GrpoJob):
         return self.engine.seq_length or whole_row(self.sample_length)
 
     def steps(self, prompts: int) -> int:
-        """Steps of the whole run.
+        """Return the number of steps of the complete run.
 
         The script divides the number of prompts by the batch size of a dataset that is not batched yet: 1.
         """
@@ -65,7 +65,7 @@ class Job(GrpoJob):
 
 @dataclass(frozen=True)
 class Places(RunPlaces):
-    """Where a run's files lie; all absolute."""
+    """Absolute paths of a run's files."""
 
     dataset: Path
     """train.mindrecord."""

@@ -20,7 +20,7 @@ REWARDS = {"accuracy": 1.0, "format": 1.0}
 
 
 def notes(job: Job) -> list[str]:
-    """What a reader of the plan should know, and no rule forbids."""
+    """Return notes for the plan about things that no rule forbids."""
     found = []
     if job.engine.mindrlhf_home is None:
         assumed = f"contract {WINDOWS[0]} is assumed; " if job.window == WINDOWS[0] else ""

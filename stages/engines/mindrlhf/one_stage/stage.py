@@ -40,7 +40,7 @@ def prepare(context: Context) -> None:
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
-    """How a run is started; it always begins anew."""
+    """Return how to start a run, which always begins from the start."""
     return start(Job.of(config), places_of(work, inputs))
 
 
@@ -55,7 +55,7 @@ def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watc
 
 
 def places_of(work: Path, inputs: Mapping[str, Path]) -> Places:
-    """Where the files of a run lie."""
+    """Return the paths of a run's files."""
     return Places(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
 
 
@@ -69,7 +69,7 @@ def collect(context: Context) -> None:
 
 
 def prove(job: Job, root: Path) -> list[Path]:
-    """The final checkpoint's files, by rank. That the exit code was 0 is known.
+    """Return the final checkpoint's files by rank; the exit code is known to be 0.
 
     Raises:
         InputError: a rank has no whole file of the last epoch; `prepare` left none of an earlier run.

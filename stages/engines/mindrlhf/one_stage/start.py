@@ -13,7 +13,7 @@ from stages.engines.outside import dump
 
 
 def write_configs(job: Job, places: Places) -> None:
-    """The model files, the hyper-parameters and the program that puts them in place."""
+    """Write the model files, the hyper-parameters and the program that installs them."""
     places.configs.mkdir(parents=True, exist_ok=True)
     for name, values in (("finetune.yaml", finetune(job)), ("predict.yaml", predict(job))):
         (places.configs / name).write_text(dump(values), encoding="utf-8")
@@ -23,7 +23,7 @@ def write_configs(job: Job, places: Places) -> None:
 
 
 def start(job: Job, places: Places) -> Start:
-    """How to start the run whose files lie at `places`."""
+    """Return how to start the run whose files are in `places`."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     script = contract.entry(Path(home), job.window)

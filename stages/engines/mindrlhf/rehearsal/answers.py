@@ -47,7 +47,7 @@ def known_answers(records: Path, tokenizer: Path, reward: RewardConfig, eos: Ids
 
 
 def best_answer(solution: str, reward: RewardConfig) -> str:
-    """Of the ways in which a model may answer, the one that our reward functions pay most."""
+    """Return the form of an answer that our reward functions pay most."""
     ways = [way for way in (*answers(Row(0, "", ""), solution).values(), solution) if way]
     parts = score_each(reward, ways, [solution] * len(ways), [0] * len(ways)).parts
     weights = dict(zip(reward.functions, reward.weights, strict=True))

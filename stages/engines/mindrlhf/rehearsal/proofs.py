@@ -103,7 +103,7 @@ def _gradients(metrics: Rows, moments: float) -> Proof:
 
 
 def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
-    """Whether every exported tensor is the trained one, and whether training has moved any.
+    """Check that every exported tensor is the trained one and that training changed at least one.
 
     Args:
         checkpoint: rank 0's, which is complete: nothing was cut.
@@ -133,7 +133,7 @@ def _tensors(directory: Path) -> dict[str, StoredTensor]:
 
 
 def _same(trained: StoredTensor, exported: StoredTensor) -> bool:
-    """Whether rounding `trained` to the type of `exported` gives its bytes."""
+    """Return True if `trained`, rounded to the dtype of `exported`, has its bytes."""
     first, second = _raw(trained), _raw(exported)
     if trained.dtype == "F32" and exported.dtype == "BF16":  # round to nearest, ties to even
         bits = first.astype(np.uint64)
@@ -146,7 +146,7 @@ def _same(trained: StoredTensor, exported: StoredTensor) -> bool:
 
 
 def _differ(first: StoredTensor, second: StoredTensor) -> bool:
-    """Whether the values differ, each exactly as it is stored."""
+    """Return True if the stored values differ."""
     return not np.array_equal(as_float32(_raw(first), first.dtype), as_float32(_raw(second), second.dtype))
 
 
@@ -156,7 +156,7 @@ def _raw(tensor: StoredTensor) -> np.ndarray[Any, Any]:
 
 
 def of_evaluation(evaluated: Path) -> Proof:
-    """Whether the trained model answered held-out prompts."""
+    """Check that the trained model answered held-out prompts."""
     values = json.loads((evaluated / "result.json").read_text(encoding="utf-8"))
     told = ", ".join(f"{name}={value:.3f}" for name, value in values.items() if isinstance(value, float))
     return Proof("evaluated", "proven", f"{told} (of a random model nothing else is expected)")

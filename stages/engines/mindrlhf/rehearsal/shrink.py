@@ -55,7 +55,7 @@ def _reference_rows(engine: MindrlhfEngine) -> int:
 
 
 def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> dict[str, Any]:
-    """The plain configuration of the rehearsal of a plain configuration."""
+    """Return the plain configuration of the rehearsal of a plain configuration."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
     small["layout"] = whole_layout(config["layout"], workers)
@@ -95,7 +95,7 @@ def _row(pack_num: int, prompt: int, tokens: int) -> int:
 
 
 def _least_samples(small: dict[str, Any], workers: int) -> dict[str, Any]:
-    """The fewest completions a step that fill mindrlhf's batches, and rows for STEPS of them."""
+    """Return the fewest completions per step that fill mindrlhf's batches, and rows for STEPS steps."""
     batch = small["engine"]["chunk_size"] * workers
     for prompts, generations in _sizes(small, batch):
         small["train"]["prompts_per_step"] = prompts

@@ -16,7 +16,7 @@ _PER_HEAD, _WIDE = 8, 16
 
 
 def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
-    """The plain configuration of what converts and preprocesses."""
+    """Return the plain configuration for conversion and preprocessing."""
     small = copy.deepcopy(dict(config))
     small["model"] |= shape(config["model"], config["layout"]["train"]) | {
         "source": "local",
@@ -34,7 +34,7 @@ def shrink(config: Mapping[str, Any], model: Path) -> dict[str, Any]:
 
 
 def shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
-    """The smallest shape that the layout cuts as it cuts the run's: heads per part, layers per stage."""
+    """Return the smallest shape that the layout shards like the run's: heads per part, layers per stage."""
     heads, groups = model["num_attention_heads"], model["num_key_value_heads"]
     parts = train["model_parallel"] * train["context_parallel"]
     kv_heads = math.lcm(train["model_parallel"], 2) if groups > 1 else 1
@@ -51,7 +51,7 @@ def shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of train_grpo.py here: every role on one card, which Ray only counts."""
+    """Return the configuration of train_grpo.py for this machine: every role on one card."""
     alone = copy.deepcopy(dict(small))
     alone["layout"] = whole_layout(small["layout"], workers=1)
     alone["cards"] = 1

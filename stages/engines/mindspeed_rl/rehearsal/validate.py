@@ -83,7 +83,7 @@ def _compose(directory: str) -> Any:
 
 
 def _require_known(config: Any, parsed: Any) -> None:
-    """The older window's base_config.py only warns of a key that it does not know, and goes on without."""
+    """Refuse unknown keys, for which the older version's base_config.py only prints a warning."""
     shape = config["model"][config["megatron_training"]["model"]]
     given = {"actor_config": {**shape, **config["megatron_training"], **config["actor_config"]}}
     given |= {name: dict(config[name]) for name in ("rl_config", "generate_config")}
@@ -98,7 +98,7 @@ def _require_known(config: Any, parsed: Any) -> None:
 
 
 def _options(directory: Path) -> tuple[str, ...]:
-    """What MindSpeed chooses its patches by, of the file alone."""
+    """Return MindSpeed's options for choosing patches, read from the file alone."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (directory / "train.yaml").read_text(encoding="utf-8")
     values = yaml.load(text, loader)  # noqa: S506 (both are safe)
@@ -109,7 +109,7 @@ def _options(directory: Path) -> tuple[str, ...]:
 
 
 def _start(program: Any, group: list[str], answers: int) -> int:
-    """A process that validates a group; its id."""
+    """Start a process that validates a group; return its id."""
     sys.stdout.flush()
     if child := os.fork():
         return child

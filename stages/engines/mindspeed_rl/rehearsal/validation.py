@@ -22,7 +22,7 @@ def validate(
     nodes: int,
     own: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """What upstream says of the train.yaml of every directory.
+    """Return upstream's verdict on the train.yaml of every directory.
 
     Returns:
         Directory -> {"roles": {role: Megatron's arguments}} or {"error": traceback}.

@@ -42,7 +42,7 @@ class _AnythingType(type):
 
 
 class Anything(metaclass=_AnythingType):
-    """What a name of a hidden package stands for: a class, a function, a decorator, a false value."""
+    """Placeholder for any name of a hidden package: a class, a function, a decorator, a false value."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         pass
@@ -84,13 +84,13 @@ class Hidden(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def name_the_npu() -> None:
-    """What torch_npu does: torch.npu, by which base_worker.py chooses a worker's card (set_device)."""
+    """Define torch.npu as torch_npu does; base_worker.py uses it to choose a worker's card (set_device)."""
     torch: Any = importlib.import_module("torch")
     torch.npu = Anything()
 
 
 def cuda_means_this_device() -> None:
-    """What torch_npu.contrib.transfer_to_npu does for an NPU, for the CPU.
+    """Redirect torch.cuda to the CPU, as torch_npu.contrib.transfer_to_npu redirects it to an NPU.
 
     Megatron's checkpointing.py (get_rng_state) asks CUDA for its generator's state, and train_grpo.py
     (initialize_megatron) for a device.

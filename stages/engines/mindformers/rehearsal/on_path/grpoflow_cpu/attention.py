@@ -65,5 +65,5 @@ class FlashAttention(nn.Cell):  # type: ignore[misc]
         return ops.logical_and(same, position.expand_dims(1) >= position.expand_dims(0))
 
     def shard(self, parallel_config: Any) -> FlashAttention:
-        """Nothing is cut on a CPU."""
+        """Do nothing: weights are not sharded on a CPU."""
         return self

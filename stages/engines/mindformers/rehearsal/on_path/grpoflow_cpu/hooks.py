@@ -24,7 +24,7 @@ class Changed(MetaPathFinder):
         self.changes = dict(changes)
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The module's own spec, with a longer execution; each module once."""
+        """Return the module's own spec with an extended loader; each module is extended once."""
         change = self.changes.pop(name, None)
         spec = importlib.util.find_spec(name) if change is not None else None
         if change is None or spec is None or spec.loader is None:
@@ -49,7 +49,7 @@ class Provided(MetaPathFinder, Loader):
         self.source, self.roots = source, roots
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """A spec for a name of the table."""
+        """Return a spec for a name in the table."""
         if name.partition(".")[0] not in self.roots or name not in self.table():
             return None
         return importlib.util.spec_from_loader(name, self, is_package=True)
@@ -69,7 +69,7 @@ class Provided(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Hook everything in."""
+    """Install all import hooks."""
     from . import mindformers_cpu, mindrlhf_cpu, mindspore_cpu
 
     changes = {**mindspore_cpu.CHANGES, **mindformers_cpu.CHANGES, **mindrlhf_cpu.CHANGES}

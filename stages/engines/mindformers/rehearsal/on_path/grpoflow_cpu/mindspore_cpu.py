@@ -119,7 +119,7 @@ class PacedPopen(subprocess.Popen):  # type: ignore[type-arg]
     """A child process whose state is asked for at most twenty times a second."""
 
     def poll(self) -> int | None:
-        """As Popen.poll, after a pause."""
+        """Poll like Popen.poll, after a pause."""
         time.sleep(0.05)
         return super().poll()
 

@@ -78,7 +78,7 @@ class LLM:
         ]
 
     def sample(self, prompts: list[list[int]], wanted: SamplingParams) -> list[list[int]]:
-        """What the network says."""
+        """Sample completions from the network."""
         if not prompts:
             return []
         lengths = np.array([len(prompt) for prompt in prompts])
@@ -122,7 +122,7 @@ class GPUModelRunner:
         self.kv_cache_config: Any = None
 
     def initialize_kv_cache(self, config: Any) -> None:
-        """There is none."""
+        """Do nothing: there is no key-value cache."""
         self.kv_cache_config = config
 
 
