@@ -41,8 +41,8 @@ def main(arguments: list[str]) -> int:
         if os.environ.get("MS_ROLE") == "MS_SCHED":  # msrun's scheduler, which has served the workers
             raise
         frame = traceback.extract_tb(exit.__traceback__)[-1]
-        told = f"sys.exit({exit.code!r}) ended the stage before its work was done"
-        print(f"error: {frame.filename}:{frame.lineno}: {told}", file=sys.stderr)
+        message = f"sys.exit({exit.code!r}) ended the stage before its work was done"
+        print(f"error: {frame.filename}:{frame.lineno}: {message}", file=sys.stderr)
         return 1
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -50,8 +50,8 @@ def main(arguments: list[str]) -> int:
     except OSError as error:
         if error.errno not in STORE_TROUBLE:
             raise
-        place = error.filename or "the stage's directory"
-        print(f"error: {place}: {error.strerror}; choose another store with store=DIR", file=sys.stderr)
+        location = error.filename or "the stage's directory"
+        print(f"error: {location}: {error.strerror}; choose another store with store=DIR", file=sys.stderr)
         return 1
     return 0
 

@@ -117,7 +117,7 @@ def _offset(config: Config, role: Role) -> Broken:
 
 @RULES.row("layout.{}.model_parallel", "mindformers' shard calls", each=ROLES, unless=(*_HEADS, "offset"))
 def _divisible(config: Config, role: Role) -> Broken:
-    if config.model.own is None and family_of(config.model).section is not None:
+    if config.model.extras is None and family_of(config.model).section is not None:
         return None  # FAMILY says what is missing
     return layouts.shape_fault(config.model, config.layout.role(role))
 

@@ -15,7 +15,7 @@ from launch.nodes.start import Start
 from launch.process.child import Outcome
 from stages.base.context import Context, progress_line
 from stages.base.reader import read
-from stages.engines.outside import START_FILE, Module, Tell
+from stages.engines.outside import START_FILE, Module, Report
 from stages.grpo.metrics import StepLog, read_rows
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _add_unwatched_steps(module: Module, spec: StageSpec, work: Path, logs: Path
     shutil.rmtree(replay)
 
 
-def _progress(file: Path) -> Tell:
+def _progress(file: Path) -> Report:
     def report(step: float, total: float, message: str) -> None:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(progress_line(step, total, message, "step"))

@@ -18,12 +18,12 @@ from pipeline.rehearsal.machine import missing_for_mindformers
 from pipeline.rehearsal.scratch import Scratch
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.rehearsal import places as mindformers_places
+from stages.engines.mindformers.rehearsal import locations as mindformers_locations
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.rehearsal.proofs import of_resume
 from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
 from stages.engines.mindrlhf.engine import ENGINE, job
-from stages.engines.mindrlhf.rehearsal import answers, places, proofs, shrink
+from stages.engines.mindrlhf.rehearsal import answers, locations, proofs, shrink
 from stages.engines.rehearsal import Proof, moved
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
@@ -48,9 +48,12 @@ def refusals(plan: Plan) -> Iterator[Problem]:
     homes = engine.mindrlhf_home, engine.mindformers_home
     if None not in homes and engine.contract != "auto":
         mindrlhf, mindformers = (Path(str(home)) for home in homes)
-        yield from moved(mindrlhf, "engine.mindrlhf_home", places.PLACES, engine.contract)
+        yield from moved(mindrlhf, "engine.mindrlhf_home", locations.LOCATIONS, engine.contract)
         yield from moved(
-            mindformers, "engine.mindformers_home", mindformers_places.PLACES, mindformers_places.COMMIT
+            mindformers,
+            "engine.mindformers_home",
+            mindformers_locations.LOCATIONS,
+            mindformers_locations.COMMIT,
         )
 
 

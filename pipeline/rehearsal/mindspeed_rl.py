@@ -18,11 +18,11 @@ from pipeline.rehearsal.scratch import Scratch
 from stages.base.context import Context
 from stages.engines.mindspeed_rl import contract, export
 from stages.engines.mindspeed_rl.engine import ENGINE, job
-from stages.engines.mindspeed_rl.job import Job, Places
-from stages.engines.mindspeed_rl.rehearsal import places, shrink
+from stages.engines.mindspeed_rl.job import Job, Paths
+from stages.engines.mindspeed_rl.rehearsal import locations, shrink
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
 from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files, sequences
-from stages.engines.mindspeed_rl.train import places_of
+from stages.engines.mindspeed_rl.train import paths_of
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
 from stages.engines.rehearsal import Proof, moved
@@ -56,7 +56,7 @@ def refusals(plan: Plan) -> Iterator[Problem]:
         yield from contract.converter(engine) if engine.mindspeed_llm_home else ()
         assert engine.contract != "auto"
         yield from moved(
-            Path(engine.mindspeed_rl_home), "engine.mindspeed_rl_home", places.PLACES, engine.contract
+            Path(engine.mindspeed_rl_home), "engine.mindspeed_rl_home", locations.LOCATIONS, engine.contract
         )
     yield from _missing_packages("engine.python", engine.python, PACKAGES)
     if engine.convert_python is not None:
@@ -93,7 +93,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
     stages.build(planned, "convert")
     report("export …")
     yield _converted_back(planned, stages, scratch)
-    yield _started(stages.plan(shrink.on_one_card(small)), stages)
+    yield _started(stages.plan(shrink.on_single_card(small)), stages)
     yield from UNPROVEN
 
 
@@ -105,8 +105,8 @@ def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
     for name, resume in (("begins", False), ("goes_on", True)):
         directory = scratch / "configs" / name
         directory.mkdir(parents=True)
-        files = places_of(directory)
-        values = train_config(run, Places(files.root, tokenizer, files.weights), resume)
+        files = paths_of(directory)
+        values = train_config(run, Paths(files.root, tokenizer, files.weights), resume)
         (directory / "train.yaml").write_text(dump(values), encoding="utf-8")
         directories.append(directory)
     nodes = len(launch.nodes_of(run.npus, config.launcher))

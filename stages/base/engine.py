@@ -125,9 +125,9 @@ class Engine:
 
     def needed(self, contract: str | None) -> tuple[Checkout, ...]:
         """Return the checkouts that a contract needs; None stands for the assumed contract."""
-        kept = contract or next(iter(self.known), "")
+        version = contract or next(iter(self.known), "")
         return tuple(
-            checkout for checkout in self.checkouts if not checkout.needed_by or kept in checkout.needed_by
+            checkout for checkout in self.checkouts if not checkout.needed_by or version in checkout.needed_by
         )
 
     def works_with(self, contract: str | None) -> Known:

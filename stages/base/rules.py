@@ -95,7 +95,7 @@ class Rules(Generic[T]):
 
         def add(function: F) -> F:
             name = function.__name__.strip("_")
-            self.must(path, lambda value, *asked: function(*asked), source, name=name, **more)
+            self.must(path, lambda value, *details: function(*details), source, name=name, **more)
             return function
 
         return add
@@ -115,11 +115,11 @@ class Rules(Generic[T]):
         broken: dict[str, list[tuple[object, ...]]] = {}
         for entry in self._entries:
             if isinstance(entry, Row):
-                for item in ((),) if entry.each is None else [(asked,) for asked in entry.each(subject)]:
-                    earlier = [found for name in entry.unless for found in broken.get(name, ())]
-                    if any(found in ((), item) or not item for found in earlier):
+                for item in ((),) if entry.each is None else [(value,) for value in entry.each(subject)]:
+                    earlier = [item_found for name in entry.unless for item_found in broken.get(name, ())]
+                    if any(item_found in ((), item) or not item for item_found in earlier):
                         continue
-                    if problem := _ask(entry, subject, item):
+                    if problem := _problem_of_row(entry, subject, item):
                         broken.setdefault(entry.id.rpartition(".")[2], []).append(item)
                         problems.append(problem)
             elif (about := entry[1](subject)) is not None:
@@ -136,15 +136,15 @@ class Rules(Generic[T]):
             raise ConfigError(problems)
 
 
-def _ask(row: Row, subject: object, item: tuple[object, ...]) -> Problem | None:
+def _problem_of_row(row: Row, subject: object, item: tuple[object, ...]) -> Problem | None:
     if row.when is not None and not row.when(subject, *item):
         return None
     path = row.path.format(*item)
     value = row.value(subject, *item) if row.value else value_at(subject, path)
-    if (found := row.test(value, subject, *item)) is None:
+    if (problem := row.test(value, subject, *item)) is None:
         return None
-    rule, remedy, *other = found
-    return Problem(path, other[0] if other else value, f"{rule} ({row.source})", remedy, row.id)
+    rule, remedy, *shown = problem
+    return Problem(path, shown[0] if shown else value, f"{rule} ({row.source})", remedy, row.id)
 
 
 @functools.cache
@@ -169,12 +169,12 @@ def value_at(subject: object, path: str) -> Any:
 def be(wanted: object, why: str = "", remedy: str = "") -> Test:
     """Require the value to be `wanted`, or the result of that function of the subject."""
 
-    def test(value: object, *asked: Any) -> Broken:
-        one = wanted(*asked) if callable(wanted) else wanted
-        if value == (list(one) if isinstance(one, tuple) else one):
+    def test(value: object, *args: Any) -> Broken:
+        required_value = wanted(*args) if callable(wanted) else wanted
+        if value == (list(required_value) if isinstance(required_value, tuple) else required_value):
             return None
-        shown = as_override(one) or "''"
-        return _told(f"must be {shown}", why), remedy or f"set it to {shown}"
+        shown = as_override(required_value) or "''"
+        return _with_reason(f"must be {shown}", why), remedy or f"set it to {shown}"
 
     return test
 
@@ -187,12 +187,12 @@ def _compare(
     These take the number, what it is called, why it is so, and the remedy, unless that is the nearest.
     """
 
-    def compare(number: Number, told: str = "", why: str = "", remedy: str = "") -> Test:
-        def test(value: int, *asked: Any) -> Broken:
-            count, name = _number(number, told, asked)
+    def compare(number: Number, label: str = "", why: str = "", remedy: str = "") -> Test:
+        def test(value: int, *args: Any) -> Broken:
+            count, name = _number(number, label, args)
             if holds(value, count):
                 return None
-            return _told(f"must {words} {name}", why), remedy or f"use {nearest(value, count)}"
+            return _with_reason(f"must {words} {name}", why), remedy or f"use {nearest(value, count)}"
 
         return test
 
@@ -207,20 +207,22 @@ multiple_of = _compare(
     lambda value, parts: -(-value // parts) * parts,
 )
 divide = _compare(
-    lambda value, whole: whole % value == 0,
+    lambda value, multiple: multiple % value == 0,
     "divide",
-    lambda value, whole: max(divisor for divisor in range(1, min(value, whole) + 1) if whole % divisor == 0),
+    lambda value, multiple: max(
+        divisor for divisor in range(1, min(value, multiple) + 1) if multiple % divisor == 0
+    ),
 )
 
 
 def hold(holds: Callable[..., bool], rule: str, remedy: str) -> Test:
     """Require a predicate of the subject to be true."""
-    return lambda value, *asked: None if holds(*asked) else (rule, remedy)
+    return lambda value, *args: None if holds(*args) else (rule, remedy)
 
 
 def some(what: str, remedy: str) -> Test:
     """Require the list not to be empty."""
-    return lambda value, *asked: None if value else (f"must name at least one {what}", remedy)
+    return lambda value, *args: None if value else (f"must name at least one {what}", remedy)
 
 
 def indices(path: str) -> Callable[[Any], Iterable[object]]:
@@ -237,18 +239,18 @@ def once(path: str, remedy: str = "name it once") -> Test:
 
 def required(because: str, remedy: str) -> Test:
     """Something must stand there."""
-    return lambda value, *asked: None if value is not None else (f"is required {because}", remedy)
+    return lambda value, *args: None if value is not None else (f"is required {because}", remedy)
 
 
-def _number(number: Number, told: str, asked: tuple[Any, ...]) -> tuple[int, str]:
+def _number(number: Number, label: str, args: tuple[Any, ...]) -> tuple[int, str]:
     """Return a limit and its wording in messages."""
-    count = value_at(asked[0], number) if isinstance(number, str) else number
-    count = count(*asked) if callable(count) else count
-    name = told or (number if isinstance(number, str) else "")
+    count = value_at(args[0], number) if isinstance(number, str) else number
+    count = count(*args) if callable(count) else count
+    name = label or (number if isinstance(number, str) else "")
     if "{}" in name:
         return count, name.format(count)
     return count, f"{name}{' = ' if ' ' in name else '='}{count}" if name else str(count)
 
 
-def _told(rule: str, why: str) -> str:
+def _with_reason(rule: str, why: str) -> str:
     return f"{rule}: {why}" if why else rule

@@ -18,7 +18,7 @@ J = TypeVar("J")
 _ROW = 128
 
 
-def whole_row(length: int) -> int:
+def padded_row_length(length: int) -> int:
     """Round up to a multiple of 128, which every model_parallel and context_parallel in use divides."""
     return -(-length // _ROW) * _ROW
 
@@ -46,7 +46,7 @@ class GrpoJob:
 
 
 @dataclass(frozen=True)
-class RunPlaces:
+class RunPaths:
     """Absolute paths of a run's files."""
 
     root: Path

@@ -17,7 +17,7 @@ from stages.weights.index import INDEX_NAME
 from stages.weights.sources import PARAM_MAP_NAME
 
 WEIGHTS = (".safetensors", ".ckpt")
-OURS = ("manifest.json", "result.json", PARAM_MAP_NAME)
+PRODUCT_FILES = ("manifest.json", "result.json", PARAM_MAP_NAME)
 
 
 def stand_in(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> None:
@@ -38,7 +38,7 @@ def stand_in(source: Path, target: Path, linked: Sequence[str] = WEIGHTS) -> Non
             stand_in(path, target / path.name, linked)
         elif path.suffix in linked:
             (target / path.name).symlink_to(path.resolve())
-        elif path.name not in OURS:
+        elif path.name not in PRODUCT_FILES:
             clone(path, target / path.name)
     if not any(path.suffix in WEIGHTS for path in target.rglob("*")):
         raise InputError(source, None, "holds no weights", "run the stage that wrote it again")

@@ -28,24 +28,24 @@ NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 """Of a log's line."""
 Row = dict[str, float]
 """Our metrics of a step, by name."""
-Tell = Callable[[float, float, str], None]
+Report = Callable[[float, float, str], None]
 """Step, total, message."""
 _LINE = 160
 """Characters of a line that are shown."""
 
 
-def write_start(work: Path, start: Start, results: Path | None = None, **told: Any) -> None:
+def write_start(work: Path, start: Start, results: Path | None = None, **record: Any) -> None:
     """Write what launch is to start, beside what `collect` wants to be told.
 
     Args:
         work: where the file appears.
         start: what launch is told.
         results: directory whose files prove that the program has worked, but for those that lie there now.
-        told: what else `collect` asks for.
+        record: more values for `collect`.
     """
     files = results.rglob("*") if results is not None and results.is_dir() else ()
     earlier = {str(file): _state(file) for file in files if file.is_file()}
-    content = {"start": dataclasses.asdict(start), "earlier": earlier, **told}
+    content = {"start": dataclasses.asdict(start), "earlier": earlier, **record}
     (work / START_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
@@ -65,7 +65,7 @@ def _state(file: Path) -> list[int]:
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def says(log: Path, text: str) -> bool:
+def contains_line(log: Path, text: str) -> bool:
     """Return True if a line of a log, which may have gigabytes, contains `text`."""
     if not log.exists():
         return False
@@ -150,9 +150,9 @@ class Steps:
 class Watcher:
     """Follows one log; of a program that says nothing better it tells the last line."""
 
-    def __init__(self, logs: Path, log: str, silence_timeout_s: float | None, tell: Tell) -> None:
+    def __init__(self, logs: Path, log: str, silence_timeout_s: float | None, report: Report) -> None:
         """Begin."""
-        self.silence_timeout_s, self.tell = silence_timeout_s, tell
+        self.silence_timeout_s, self.report = silence_timeout_s, report
         self.silent_s, self._log = Silence(logs).seconds, Follower(logs / log)
 
     def poll(self, ended: bool = False) -> None:
@@ -163,7 +163,7 @@ class Watcher:
     def read(self, line: str) -> None:
         """Take in one line."""
         if line.strip():
-            self.tell(0, 1, line.strip()[:_LINE])
+            self.report(0, 1, line.strip()[:_LINE])
 
 
 class Watch(Protocol):
@@ -191,7 +191,7 @@ class Module(Protocol):
     def write_files(self, config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
         """Write the files that such a run reads, as far as they follow from the configuration."""
 
-    def watch(self, config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watch:
+    def watch(self, config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watch:
         """Follow a run whose logs appear in `logs`; metrics grow in `work`."""
 
     def prepare(self, context: Context) -> None:

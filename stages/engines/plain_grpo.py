@@ -25,5 +25,5 @@ def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:
     """Add a row for each key."""
     for source, keys in places.items():
         for key in keys.split():
-            wanted, why = PLAIN[key]
-            rules.must(f"train.{key}", be(wanted, f"{engine} {why}"), source)
+            required_value, why = PLAIN[key]
+            rules.must(f"train.{key}", be(required_value, f"{engine} {why}"), source)

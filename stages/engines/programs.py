@@ -26,7 +26,7 @@ def program_in(home: str | Path) -> str | None:
 
 def mismatch(home: str | Path, expected: str, fault: str) -> str:
     """Return why `home` is no checkout of `expected`: it is one of another program, or has a `fault`."""
-    found = program_in(home)
-    if found is not None and found != expected.rpartition("/")[2]:
-        return f"is a checkout of {found}, must be one of {expected}"
+    program = program_in(home)
+    if program is not None and program != expected.rpartition("/")[2]:
+        return f"is a checkout of {program}, must be one of {expected}"
     return f"must be a checkout of {expected}: {fault}"

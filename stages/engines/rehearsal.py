@@ -28,7 +28,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Words of a checkout that a rehearsal replaces, or stands on.
 
     Whoever edits a checkout, or takes another commit, may move them. A replacement that misses its place
@@ -45,19 +45,19 @@ class Place:
     """Commit -> line, as it was read; None: it has no such place. What is checked survives a shifted line."""
 
 
-def moved(home: Path, setting: str, places: Sequence[Place], version: str) -> Iterator[Problem]:
+def moved(home: Path, setting: str, locations: Sequence[SourceLocation], version: str) -> Iterator[Problem]:
     """Places that are not where a rehearsal needs them."""
-    for place in places:
-        file = home / place.file
-        if place.lines.get(version) and (missing := _missing(file, place)):
-            name = f"{place.within or 'the module'}: {place.words}"
-            where = f"{place.why}; {version}:{place.lines[version]}"
+    for location in locations:
+        file = home / location.file
+        if location.lines.get(version) and (missing := _missing(file, location)):
+            name = f"{location.within or 'the module'}: {location.words}"
+            where = f"{location.why}; {version}:{location.lines[version]}"
             rule = f"{file}: {missing}; a rehearsal stands on it ({where})"
             remedy = f"rehearse with an unedited checkout; or see what became of `{name}`"
             yield Problem(setting, str(home), rule, remedy)
 
 
-def _missing(file: Path, place: Place) -> str:
+def _missing(file: Path, location: SourceLocation) -> str:
     """Return what is missing in a file; an empty string if nothing is."""
     try:
         source = file.read_text(encoding="utf-8")
@@ -65,28 +65,28 @@ def _missing(file: Path, place: Place) -> str:
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         return f"cannot be read ({error})"
     node: ast.AST = tree
-    for name in filter(None, place.within.split(".")):
-        found = [child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == name]
-        if not found:
-            return f"has no {place.within}"
-        node = found[0]
+    for name in filter(None, location.within.split(".")):
+        definitions = [child for child in ast.iter_child_nodes(node) if getattr(child, "name", None) == name]
+        if not definitions:
+            return f"has no {location.within}"
+        node = definitions[0]
     text = source if node is tree else ast.get_source_segment(source, node) or ""
-    return "" if place.words in text else f"{place.within or 'it'} has no `{place.words.strip()}`"
+    return "" if location.words in text else f"{location.within or 'it'} has no `{location.words.strip()}`"
 
 
-def environment(on_path: Path, own: Mapping[str, str], **more: str) -> dict[str, str]:
-    """engine.env of a rehearsal."""
-    path = [str(on_path), *filter(None, [own.get("PYTHONPATH")])]
-    return {**own, "PYTHONPATH": os.pathsep.join(path), **more}
+def environment(on_path: Path, variables: Mapping[str, str], **more: str) -> dict[str, str]:
+    """Return engine.env of a rehearsal."""
+    path = [str(on_path), *filter(None, [variables.get("PYTHONPATH")])]
+    return {**variables, "PYTHONPATH": os.pathsep.join(path), **more}
 
 
-def whole_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:
+def complete_layout(layout: Mapping[str, Any], workers: int) -> dict[str, Any]:
     """Every role dpN: a CPU cuts no tensor."""
-    one = dict.fromkeys(
+    degrees = dict.fromkeys(
         ("model_parallel", "pipeline_stage", "context_parallel", "expert_parallel", "micro_batch_num"), 1
     )
     roles: dict[str, Any] = {
-        role: {**layout[role], **one, "data_parallel": workers, "offset": ()} for role in ROLES
+        role: {**layout[role], **degrees, "data_parallel": workers, "offset": ()} for role in ROLES
     }
     return {**layout, **roles, "name": f"dp{workers}_mp1_pp1"}
 

@@ -83,9 +83,9 @@ def _front(model: Mapping[str, Any], licences: Sequence[Path]) -> str:
     base = _hub_id(model)
     values: dict[str, Any] = {"library_name": "transformers", "pipeline_tag": "text-generation"}
     values |= {"tags": ["grpo", "mindspore"]} | ({"base_model": base} if base else {})
-    told = _front_of(next((file for file in licences if file.name == "README.md"), None))
+    front = _front_of(next((file for file in licences if file.name == "README.md"), None))
     keys = ("license", "license_name", "license_link")
-    values |= {key: told[key] for key in keys if isinstance(told.get(key), str)}
+    values |= {key: front[key] for key in keys if isinstance(front.get(key), str)}
     return f"---\n{yaml.safe_dump(values, sort_keys=False)}---"
 
 
@@ -114,8 +114,10 @@ def _accuracy(artifacts: Run) -> list[str]:
     ]
     if not rows:
         return ["Not evaluated when this was exported."]
-    asked = f"Of {evaluation.get('prompts')} held-out prompts, greedily unless it says @; shares in percent."
-    return [asked, "\n".join(["| | | |", "|---|---|---|", *rows])]
+    caption = (
+        f"Of {evaluation.get('prompts')} held-out prompts, greedily unless it says @; shares in percent."
+    )
+    return [caption, "\n".join(["| | | |", "|---|---|---|", *rows])]
 
 
 def _framed(config: Mapping[str, Any]) -> str:
@@ -127,8 +129,8 @@ def _origin(section: Mapping[str, Any], name: str) -> str:
     """Return the origin of a model or dataset, without paths of this machine."""
     source, hub = section["source"], mapping(section.get("hub"))
     if source == "modelscope":
-        found = _hub_id(section) or str(hub.get("id", ""))
-        return f"{name}, ModelScope {plain(found)} at {plain(str(hub.get('revision')))}"
+        repository = _hub_id(section) or str(hub.get("id", ""))
+        return f"{name}, ModelScope {plain(repository)} at {plain(str(hub.get('revision')))}"
     files = [mapping(file).get("name") for file in mapping(section.get("files")).values()]
     if source == "url":
         return f"{name}, {', '.join(plain(redact(str(file))) for file in files if file)}"
@@ -152,9 +154,9 @@ def _command(overrides: Sequence[str] | None) -> list[str]:
 def _versions(manifest: Mapping[str, Any]) -> list[str]:
     versions = mapping(manifest.get("versions"))
     commit = manifest.get("git_commit")
-    told = [f"{name} {version}" for name, version in versions.items()]
-    told += [f"grpoflow's commit {commit}"] if commit else []
-    return ["Versions: " + plain(", ".join(told))] if told else []
+    packages = [f"{name} {version}" for name, version in versions.items()]
+    packages += [f"grpoflow's commit {commit}"] if commit else []
+    return ["Versions: " + plain(", ".join(packages))] if packages else []
 
 
 def _licence(licences: Sequence[Path]) -> str:

@@ -17,7 +17,7 @@ def chat_template(encoder: Encoder) -> str:
     which no template can ask of transformers.
     """
     if encoder.template is None:
-        return _bare(encoder)
+        return _without_template(encoder)
     config, lines = encoder.config, list[str]()
     if config.enable_thinking is not None:
         default = str(config.enable_thinking).lower()
@@ -40,7 +40,7 @@ def chat_template(encoder: Encoder) -> str:
     return "".join(f"{{%- {line} %}}\n" for line in lines) + encoder.template.source
 
 
-def _bare(encoder: Encoder) -> str:
+def _without_template(encoder: Encoder) -> str:
     name = encoder.tokenizer.id_to_token
     first = "".join(map(name, encoder.first))
     suffix = "" if encoder.compat else encoder.config.prompt_suffix

@@ -46,8 +46,8 @@ def generate(
         name, thing = source.choice(NAMES), source.choice(THINGS)
         worked = source.random() < config.worked_share
         question = ask(name, addends, thing)
-        rows, wanted = (test, test_rows) if _held_out(addends, seed) else (train, train_rows)
-        if question not in seen and len(rows) < wanted:
+        rows, wanted_rows = (test, test_rows) if _held_out(addends, seed) else (train, train_rows)
+        if question not in seen and len(rows) < wanted_rows:
             seen.add(question)
             rows.append((question, solve(addends, worked)))
         if len(seen) == train_rows + test_rows:

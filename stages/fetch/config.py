@@ -245,17 +245,19 @@ for _table, _section, _key, _fault, _value in (
 
 def source_warnings(model: ModelConfig, dataset: DatasetConfig) -> list[Problem]:
     """Return a warning for each source whose content may change over time."""
-    found = []
+    problems = []
     if model.source == "modelscope" and model.hub is not None:
-        found += moving("model.hub", model.hub_id, model.hub.revision)
+        problems += moving("model.hub", model.hub_id, model.hub.revision)
     if dataset.source == "modelscope" and dataset.hub is not None:
-        found += moving("dataset.hub", dataset.hub.id, dataset.hub.revision)
+        problems += moving("dataset.hub", dataset.hub.id, dataset.hub.revision)
     if dataset.source == "url":
         for split, file in remote_files(dataset):
             if file.sha256 is None:
                 rule = "is not known: whatever the address holds when it is fetched is kept, and recorded"
-                found.append(Problem(f"dataset.files.{split}.sha256", None, rule, "set it to pin the file"))
-    return found
+                problems.append(
+                    Problem(f"dataset.files.{split}.sha256", None, rule, "set it to pin the file")
+                )
+    return problems
 
 
 def split_files(config: DatasetConfig) -> tuple[Path, Path | None]:
@@ -291,8 +293,8 @@ def licence_files(model: ModelConfig) -> tuple[Path, ...]:
     if model.source != "local" or not model.path:
         return ()
     names = ("README.md", "LICENSE*", "LICENCE*", "NOTICE*")
-    found = {file for name in names for file in Path(model.path).glob(name) if file.is_file()}
-    return tuple(sorted(found))
+    files = {file for name in names for file in Path(model.path).glob(name) if file.is_file()}
+    return tuple(sorted(files))
 
 
 def _weights(root: Path) -> list[Path]:
@@ -309,8 +311,8 @@ def external_files(config: ModelConfig | DatasetConfig) -> tuple[Path, ...]:
     (the stage reports them) and kept for a dataset (both are needed).
     """
     if isinstance(config, DatasetConfig):
-        found = split_files(config) if config.source == "local" and config.path else ()
-        return tuple(file for file in found if file is not None)
+        pair = split_files(config) if config.source == "local" and config.path else ()
+        return tuple(file for file in pair if file is not None)
     files: list[Path] = []
     if config.source == "local" and config.path:
         root = Path(config.path)

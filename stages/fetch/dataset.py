@@ -90,14 +90,16 @@ def _download(
     assert dataset.hub is not None
 
     def select(listed: Sequence[Listed], origin: str) -> list[Listed]:
-        found = {f.path: f for _, file in remote_files(dataset) for f in matching(listed, file.name, origin)}
-        return list(found.values())
+        by_path = {
+            f.path: f for _, file in remote_files(dataset) for f in matching(listed, file.name, origin)
+        }
+        return list(by_path.values())
 
     hub_id, revision = dataset.hub.id, dataset.hub.revision
     got = hub.download("dataset", hub_id, revision, select, fetch, work, progress)
     for split, file in remote_files(dataset):
         listed = [Listed(arrived.path, arrived.size, arrived.sha256) for arrived in got.files]
-        names = [found.path for found in matching(listed, file.name, got.origin)]
+        names = [match.path for match in matching(listed, file.name, got.origin)]
         _check_digest(split, file.sha256, [arrived for arrived in got.files if arrived.path in names])
         splits[split] = [got.root / name for name in names]
     return splits, [got]
@@ -123,7 +125,7 @@ def _put_splits(
         split: [check_file(file, dataset.columns, dataset.max_bad_share) for file in files]
         for split, files in splits.items()
     }
-    rows = {split: sum(check.rows for check in found) for split, found in checks.items()}
+    rows = {split: sum(check.rows for check in file_checks) for split, file_checks in checks.items()}
     names = {
         split: [_name(split, number, file, len(files)) for number, file in enumerate(files)]
         for split, files in splits.items()
@@ -131,10 +133,12 @@ def _put_splits(
     result = {
         "files": names,
         "rows": _limit_rows(dataset, splits, rows),
-        "bad_lines": {split: sum(check.bad for check in found) for split, found in checks.items()},
+        "bad_lines": {
+            split: sum(check.bad for check in file_checks) for split, file_checks in checks.items()
+        },
         "bad_listed": {
-            split: [dataclasses.asdict(line) for check in found for line in check.listed]
-            for split, found in checks.items()
+            split: [dataclasses.asdict(line) for check in file_checks for line in check.listed]
+            for split, file_checks in checks.items()
         },
     }
     for split, files in splits.items():

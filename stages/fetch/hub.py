@@ -59,16 +59,16 @@ def download(
     origin = redact(f"{kind} {repository}@{revision} at {client.legacy.endpoint}")
     listed = retrying(lambda: _listing(client, kind, repository, revision, origin), fetch, origin)
     check_paths(listed, origin)
-    wanted = select(listed, origin)
-    check_inside(root, wanted)
-    paths = [file.path for file in wanted]
-    meter = _Meter(root, wanted, progress)
+    selected = select(listed, origin)
+    check_inside(root, selected)
+    paths = [file.path for file in selected]
+    meter = _Meter(root, selected, progress)
     moving = " (a branch: this is what it is now)" if revision in MOVING else ""
-    told = f"{len(wanted)} files, {meter.total} bytes, {meter.done} of them here already"
-    print(f"{origin}{moving}: {told}", flush=True)
+    summary = f"{len(selected)} files, {meter.total} bytes, {meter.done} of them here already"
+    print(f"{origin}{moving}: {summary}", flush=True)
 
     def transfer() -> None:
-        _told(
+        _translate_errors(
             origin,
             lambda: client.download_repo(
                 repository,
@@ -78,18 +78,18 @@ def download(
                 local_dir=root,
                 max_workers=FILES_AT_ONCE,
                 progress_callbacks=[meter.callback()],
-                file_list=[{"Path": f.path, "Size": f.size, "Sha256": f.sha256} for f in wanted],
+                file_list=[{"Path": f.path, "Size": f.size, "Sha256": f.sha256} for f in selected],
             ),
         )
 
     retrying(transfer, fetch, origin, lambda: bytes_here(root, paths))
     meter.finish()
-    return Downloaded(origin, root, verify(root, wanted, origin))
+    return Downloaded(origin, root, verify(root, selected, origin))
 
 
 def _listing(client: HubApi, kind: Kind, repository: str, revision: str, origin: str) -> list[Listed]:
-    found = _told(origin, lambda: client.list_repo_files(repository, kind, revision=revision))
-    files = [file for file in found if not file.is_dir]
+    listing = _translate_errors(origin, lambda: client.list_repo_files(repository, kind, revision=revision))
+    files = [file for file in listing if not file.is_dir]
     digests = [(file.sha256 or "").lower() for file in files]
     return [  # the client reports an unknown size as 0; what is no SHA-256 vouches for nothing
         Listed(file.path, file.size or None, digest if SHA256.fullmatch(digest) else None)
@@ -103,10 +103,10 @@ def _offline(kind: Kind, repository: str, revision: str, select: Select, root: P
     if not root.is_dir():
         remedy = "run once with fetch.offline=false, set fetch.cache_dir to where it is, or give a path"
         raise InputError(root, None, f"fetch.offline=true, and {repository}@{revision} is not there", remedy)
-    found = sorted(path for path in root.rglob("*") if path.is_file())
-    listed = [Listed(path.relative_to(root).as_posix(), None, None) for path in found]
-    wanted = select(listed, origin)
-    return Downloaded(origin, root, verify(root, wanted, origin))
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    listed = [Listed(path.relative_to(root).as_posix(), None, None) for path in files]
+    selected = select(listed, origin)
+    return Downloaded(origin, root, verify(root, selected, origin))
 
 
 def _client(fetch: FetchConfig, downloads: Path, work: Path) -> HubApi:
@@ -173,7 +173,7 @@ class _Meter:
         return Counting
 
 
-def _told(origin: str, action: Callable[[], T]) -> T:
+def _translate_errors(origin: str, action: Callable[[], T]) -> T:
     """Run one call of the client; its errors become Passing or InputError.
 
     Raises:

@@ -68,7 +68,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
         InputError: there are no safetensors weights.
     """
     names = {file.path for file in files}
-    wanted = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
+    selected = set(MODEL_FILES) if own_tokenizer else set(MODEL_FILES) - set(TOKENIZER_AND_TEMPLATE)
     weights = {SINGLE_NAME} & names
     if not weights and INDEX_NAME in names:
         weights = {INDEX_NAME, *filter(SHARD.fullmatch, names)}
@@ -80,7 +80,7 @@ def model_files(files: Sequence[Listed], origin: str, own_tokenizer: bool) -> li
                 f"{pickled[0]} is a pickle, which runs code when read: choose a repository of safetensors"
             )
         raise InputError(origin, None, "no file matches *.safetensors", remedy)
-    return [file for file in files if file.path in wanted | weights]
+    return [file for file in files if file.path in selected | weights]
 
 
 def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]:
@@ -89,18 +89,20 @@ def matching(files: Sequence[Listed], pattern: str, origin: str) -> list[Listed]
     Raises:
         InputError: none does.
     """
-    found = [file for file in files if _matches(file.path, pattern)]
-    if not found:
+    matches = [file for file in files if _matches(file.path, pattern)]
+    if not matches:
         names = {file.path for file in files}
         remedy = f"set dataset.files.*.name; it holds {_some(names)}"
         raise InputError(origin, None, f"no file matches {pattern}", remedy)
-    return sorted(found, key=lambda file: file.path)
+    return sorted(matches, key=lambda file: file.path)
 
 
 def _matches(path: str, pattern: str) -> bool:
     parts, patterns = path.split("/"), pattern.split("/")
     pairs = zip(parts, patterns, strict=False)
-    return len(parts) == len(patterns) and all(fnmatch.fnmatchcase(part, wanted) for part, wanted in pairs)
+    return len(parts) == len(patterns) and all(
+        fnmatch.fnmatchcase(part, pattern_part) for part, pattern_part in pairs
+    )
 
 
 def _some(names: Iterable[str]) -> str:

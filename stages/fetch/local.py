@@ -29,8 +29,8 @@ def put_model(
         ConfigError: config.json disagrees with the model section; one Problem per key.
     """
     weights = check_model(root, model)
-    others = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
-    for name in [*weights, *(name for name in others if (root / name).is_file())]:
+    names = [name for name in MODEL_FILES if tokenizer or name not in TOKENIZER_AND_TEMPLATE]
+    for name in [*weights, *(name for name in names if (root / name).is_file())]:
         put(root / name, output / name)
 
 
@@ -65,17 +65,17 @@ def check_config(config: Mapping[str, Any], model: ModelConfig, path: Path) -> N
         listed = config.get("architectures") or config.get("model_type")
         rule = f"must be {family.architecture}, of model.family={family.name}"
         problems = [Problem(f"{path}: architectures", listed, rule)]
-    section, told = asdict(model), described(config, family)
-    for key, found in told.items():
-        wanted = section[key]
-        if key == "head_dim" and (found or wanted):
-            found, wanted = head_size(told), model.head_size
-        if found is None and family.section is not None and key == family.section.name:
+    section, expected = asdict(model), described(config, family)
+    for key, value in expected.items():
+        configured = section[key]
+        if key == "head_dim" and (value or configured):
+            value, configured = head_size(expected), model.head_size
+        if value is None and family.section is not None and key == family.section.name:
             continue  # what mindformers' script leaves beside its weights may say nothing of it
-        if found != wanted:
-            rule = f"disagrees with {path}: {key}={found}"
+        if value != configured:
+            rule = f"disagrees with {path}: {key}={value}"
             remedy = "choose the model that fits, or override the key"
-            problems.append(Problem(f"model.{key}", wanted, rule, remedy))
+            problems.append(Problem(f"model.{key}", configured, rule, remedy))
     if problems:
         raise ConfigError(problems)
 

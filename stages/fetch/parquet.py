@@ -31,10 +31,10 @@ def read_parquet(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadL
             equal = [name for name, count in Counter(known).items() if count > 1]
             if equal:
                 raise InputError(path, equal, "columns must have different names", "rename or remove them")
-            wanted = [name for name in known if name in keys or not keys]
-            if not wanted:
+            columns = [name for name in known if name in keys or not keys]
+            if not columns:
                 raise InputError(path, list(keys), f"has no such column (it has: {', '.join(known)})")
-            for batch in file.iter_batches(batch_size=ROWS, columns=wanted, use_threads=False):
+            for batch in file.iter_batches(batch_size=ROWS, columns=columns, use_threads=False):
                 for values in batch.to_pylist():
                     row += 1
                     yield Record(row, values)

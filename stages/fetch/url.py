@@ -35,10 +35,15 @@ def download(
     Raises:
         InputError: the server refuses, the bytes are not those of file.sha256, or it stays unreachable.
     """
-    place = urlsplit(file.name)
-    origin, name = redact(file.name), Path(place.path).name or "index"
+    address = urlsplit(file.name)
+    origin, name = redact(file.name), Path(address.path).name or "index"
     # host and path are kept readable; a query may hold what must not be shown, so it only names by digest
-    root = directory(fetch, work) / "urls" / (place.hostname or "") / place.path.strip("/").replace("/", "--")
+    root = (
+        directory(fetch, work)
+        / "urls"
+        / (address.hostname or "")
+        / address.path.strip("/").replace("/", "--")
+    )
     target, partial = root / name, root / f"{name}{INCOMPLETE}"
     if fetch.offline and not target.is_file():
         remedy = "run once with fetch.offline=false, or give dataset.path"
@@ -142,14 +147,14 @@ def _check_status(url: str, response: requests.Response) -> None:
         raise InputError(redact(url), None, f"HTTP {status} {response.reason}", remedy)
 
 
-def _start(response: requests.Response, asked: int) -> int:
+def _start(response: requests.Response, requested: int) -> int:
     """Return the position in the file at which the body begins: a server may ignore Range."""
     if response.status_code != 206:
         return 0
     match = CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
-    if match is None or int(match[1]) != asked:
+    if match is None or int(match[1]) != requested:
         raise Passing("answers with another part of the file than was asked for")
-    return asked
+    return requested
 
 
 def _total(response: requests.Response, start: int) -> int:

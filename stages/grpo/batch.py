@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stages.grpo.buckets import Bucket, buckets
 from stages.grpo.packing import packed
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Batch:
             sizes=part.sizes,
         )
 
-    def buckets(self, place: Place, count: int) -> list[Bucket]:
+    def buckets(self, mesh: Mesh, count: int) -> list[Bucket]:
         """Return a worker's prompts in `count` micro-batches (see buckets.buckets)."""
         slots = self.prompt_PS.shape[1], self.completion_PGT.shape[2]
-        return buckets(self.prompt_length_P, self._tokens(), slots, place, count)
+        return buckets(self.prompt_length_P, self._tokens(), slots, mesh, count)
 
     def _tokens(self) -> NDArray[np.int32]:
         P, G, T = self.completion_PGT.shape

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.grpo import packing
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 
 SHORTEST = 64  # slots below which another graph costs more than the padding
 
@@ -31,7 +31,11 @@ class Bucket:
 
 
 def buckets(
-    prompt_lengths: NDArray[Any], lengths: NDArray[Any], slots: tuple[int, int], place: Place, count: int
+    prompt_lengths: NDArray[Any],
+    lengths: NDArray[Any],
+    slots: tuple[int, int],
+    mesh: Mesh,
+    count: int,
 ) -> list[Bucket]:
     """Split a worker's prompts into `count` equal micro-batches; prompts with short completions go together.
 
@@ -39,17 +43,17 @@ def buckets(
         prompt_lengths: tokens of each prompt [P], of all workers together.
         lengths: tokens of each completion [P, G].
         slots: S and T.
-        place: the worker. Workers' micro-batches have T in common: none waits while another compiles.
+        mesh: the worker. Workers' micro-batches have T in common: none waits while another compiles.
         count: divides the prompts of each worker.
     """
-    longest = lengths.max(1).reshape(place.data_parallel, -1)
+    longest = lengths.max(1).reshape(mesh.data_parallel, -1)
     order = np.argsort(longest, 1, kind="stable") + np.arange(len(longest))[:, None] * longest.shape[1]
     parts = []
     for rows in np.split(order, count, 1):
         T = halved(slots[1], int(lengths[rows].max()))
-        own = rows[place.data_index]
-        holds = packing.slots(prompt_lengths[own], slots[0], lengths[own], T)
-        parts.append(Bucket(own, T, packing.sizes(*holds)))
+        rows_of_worker = rows[mesh.data_index]
+        holds = packing.slots(prompt_lengths[rows_of_worker], slots[0], lengths[rows_of_worker], T)
+        parts.append(Bucket(rows_of_worker, T, packing.sizes(*holds)))
     return parts
 
 

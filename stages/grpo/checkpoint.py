@@ -92,7 +92,7 @@ class Checkpoints:
             step = self._least(steps[-1] if steps else -1)
             if step < 0:
                 return None
-            if self.is_whole(step, with_best):
+            if self.is_complete(step, with_best):
                 return step
             if self.rank == 0:
                 aside = self.path(step).with_name(f"damaged_{self.path(step).name}")
@@ -102,7 +102,7 @@ class Checkpoints:
                 self._warn(f"going on from step {earlier[-1]}" if earlier else "beginning anew")
             self._barrier()
 
-    def is_whole(self, step: int, with_best: bool = False) -> bool:
+    def is_complete(self, step: int, with_best: bool = False) -> bool:
         """Return True if every file is as it was written; each worker checks its share and reports flaws."""
         paths = [self.path(step)]
         problem = flaw(paths[0], part=self.rank, parts=self.world)

@@ -52,14 +52,17 @@ def listed(path: Path) -> dict[str, Listed]:
     state = read_state(path)
     try:
         if "files" in state:
-            named = {name: Listed(one["bytes"], one["sha256"]) for name, one in state["files"].items()}
+            named = {name: Listed(entry["bytes"], entry["sha256"]) for name, entry in state["files"].items()}
         else:
             digests = enumerate(state["weights_sha256"])
             named = {WEIGHTS.format(rank=rank): Listed(None, digest) for rank, digest in digests}
         if not named or any(_leads_out(name) for name in named):
             raise ValueError(f"files: {sorted(named)}")
-        told = named.values()
-        if not all(isinstance(one.sha256, str) and type(one.bytes) in (int, type(None)) for one in told):
+        files_in_state = named.values()
+        if not all(
+            isinstance(entry.sha256, str) and type(entry.bytes) in (int, type(None))
+            for entry in files_in_state
+        ):
             raise ValueError("a size or digest is none")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         remedy = "name another checkpoint"
@@ -99,8 +102,8 @@ def flaw(path: Path, deep: bool = True, part: int = 0, parts: int = 1) -> str | 
             size = (path / name).stat().st_size
             if file.bytes is not None and size != file.bytes:
                 return f"{name} has {size} bytes, written with {file.bytes}"
-            if deep and (found := digest(path / name)) != file.sha256:
-                return f"{name} has sha256 {found[:12]}…, written with {file.sha256[:12]}…"
+            if deep and (actual := digest(path / name)) != file.sha256:
+                return f"{name} has sha256 {actual[:12]}…, written with {file.sha256[:12]}…"
     except FileNotFoundError as error:
         return f"{Path(error.filename).relative_to(path)} is missing"
     except OSError as error:
@@ -112,8 +115,8 @@ def flaw(path: Path, deep: bool = True, part: int = 0, parts: int = 1) -> str | 
 
 def digest(file: Path) -> str:
     """SHA-256 of a file's content."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with open_regular(file) as stream:
         while block := stream.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            sha256.update(block)
+    return sha256.hexdigest()

@@ -25,7 +25,7 @@ from mindspore.communication import GlobalComm, create_group
 from numpy.typing import NDArray
 
 from stages.base.context import rank
-from stages.grpo.links import MEETING_PLACE, Links
+from stages.grpo.links import MEETING_DIRECTORY, Links
 from stages.grpo.operators import part
 
 Array = NDArray[Any]
@@ -97,9 +97,11 @@ class Groups:
         self.world = world
         self.links: Links | None = None
         if world > 1 and ms.get_context("device_target") == "CPU":
-            if MEETING_PLACE not in os.environ:
-                raise RuntimeError(f"{MEETING_PLACE} is not set: workers on CPUs are started by grpoflow run")
-            self.links = Links.connect(rank(), world, Path(os.environ[MEETING_PLACE]))
+            if MEETING_DIRECTORY not in os.environ:
+                raise RuntimeError(
+                    f"{MEETING_DIRECTORY} is not set: workers on CPUs are started by grpoflow run"
+                )
+            self.links = Links.connect(rank(), world, Path(os.environ[MEETING_DIRECTORY]))
         self._groups: dict[tuple[int, ...], Group] = {}
 
     def of(self, ranks: list[int]) -> Group | None:

@@ -50,7 +50,7 @@ def quota(file: Path = QUOTA) -> float | None:
 def _cores(cpus: Collection[int], system: Path) -> Sequence[list[int]]:
     """CPUs by the core that they are threads of, cores by memory node; each a core where nothing is told."""
     nodes = {cpu: node for node, listed in _nodes(system) for cpu in listed}
-    found: dict[tuple[int, int, int], list[int]] = {}
+    found_cpus: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(cpus):
         topology = system / f"cpu/cpu{cpu}/topology"
         try:
@@ -59,8 +59,8 @@ def _cores(cpus: Collection[int], system: Path) -> Sequence[list[int]]:
             )
         except (OSError, ValueError):
             package, core = -1, cpu
-        found.setdefault((nodes.get(cpu, 0), package, core), []).append(cpu)
-    return [found[key] for key in sorted(found)]
+        found_cpus.setdefault((nodes.get(cpu, 0), package, core), []).append(cpu)
+    return [found_cpus[key] for key in sorted(found_cpus)]
 
 
 def _nodes(system: Path) -> list[tuple[int, list[int]]]:

@@ -111,10 +111,12 @@ class Examples:
 
     def without(self, prompts: Prompts) -> Examples:
         """Return the examples that contain none of `prompts`."""
-        asked = {tuple(row[:length]) for row, length in zip(prompts.ids, prompts.lengths, strict=True)}
+        excluded = {tuple(row[:length]) for row, length in zip(prompts.ids, prompts.lengths, strict=True)}
         rows = zip(self.prompt, self.length, strict=True)
-        kept = np.array([tuple(row[:length]) not in asked for row, length in rows], bool)
-        return Examples(self.prompt[kept], self.length[kept], self.completion[kept], self.mask[kept])
+        keep_row = np.array([tuple(row[:length]) not in excluded for row, length in rows], bool)
+        return Examples(
+            self.prompt[keep_row], self.length[keep_row], self.completion[keep_row], self.mask[keep_row]
+        )
 
 
 def read_examples(records: Path) -> Examples:

@@ -39,7 +39,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
     weights = "sft" if run.sft.enabled else "split"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
     trained = rank_bytes(run, run.model.trained_bytes)
-    one_set = rank_bytes(run, 4 * run.model.num_parameters)["train"]  # of a checkpoint's three
+    weights_bytes = rank_bytes(run, 4 * run.model.num_parameters)["train"]  # of a checkpoint's three
     start = run.train.resume_from
     return (
         replace(CONVERT, bytes_written=size if run.convert.materialize else None),
@@ -61,7 +61,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             computes=True,
             # The result, and per checkpoint weights with both Adam moments; one more while it is written, and
             # one for the best.
-            bytes_written=trained["train"] + 3 * one_set * (2 + run.train.keep_checkpoints),
+            bytes_written=trained["train"] + 3 * weights_bytes * (2 + run.train.keep_checkpoints),
         ),
         replace(
             EVALUATE,

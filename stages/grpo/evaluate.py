@@ -138,13 +138,13 @@ def complete(
     # A batch goes on until its last completion ends: short prompts, whose answers tend to be short, together.
     order = np.argsort(prompts.lengths, kind="stable")
     for start in range(0, len(prompts), P):
-        own = order[start : start + P]
-        rows = np.resize(own, P)  # the last is filled up: another shape would be compiled anew
+        subset = order[start : start + P]
+        rows = np.resize(subset, P)  # the last is filled up: another shape would be compiled anew
         uniform = None if by_prompt is None else by_prompt[rows].reshape(P * G, -1)
         done = decoder.generate(prompts.ids[rows], prompts.lengths[rows], uniform)
         written = vocabulary.texts(done.ids, done.lengths)
-        texts[own] = np.array(written, object).reshape(P, G)[: len(own)]
-        tokens[own] = done.lengths.reshape(P, G)[: len(own)]
+        texts[subset] = np.array(written, object).reshape(P, G)[: len(subset)]
+        tokens[subset] = done.lengths.reshape(P, G)[: len(subset)]
     return texts.ravel().tolist(), tokens.ravel().tolist()
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from stages.grpo.collectives import Gather, Groups
 from stages.grpo.config import RolloutConfig
 from stages.grpo.data import Prompts, Vocabulary
-from stages.grpo.logprobs import everyone
-from stages.grpo.parallel import Place, Reshard
+from stages.grpo.logprobs import gather_rows
+from stages.grpo.parallel import Mesh, Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.grpo.rollout import Completions, Decoder
 from stages.grpo.sampling import lengths, uniforms
@@ -34,9 +34,9 @@ class Resharded:
     ) -> None:
         """Take over both roles; `target` may be `policy` itself, and then nothing moves."""
         self.model, self.policy, self.target = model, policy, target
-        place = policy.place
-        group = Gather(groups.of(place.model_ranks))
-        self.reshard = Reshard(policy.strategy, target.strategy, place, rank, group)
+        mesh = policy.mesh
+        group = Gather(groups.of(mesh.model_ranks))
+        self.reshard = Reshard(policy.strategy, target.strategy, mesh, rank, group)
 
     def weights(self) -> dict[str, Array]:
         """Return the policy's weights in the target's layout, by the names of parameters.parts."""
@@ -48,13 +48,13 @@ class Resharded:
             self.target.model.load(self.weights())
 
 
-def most_running(world: Gather, place: Place) -> Callable[[int], int]:
+def most_running(world: Gather, mesh: Mesh) -> Callable[[int], int]:
     """Return a function from a worker's number of running completions to the largest of all workers.
 
     Each worker is told how many of its own are. Workers that compute together must stop together and
     decode equally many rows; all of them do.
     """
-    if place.model_parallel == 1 or place.data_parallel == 1:
+    if mesh.model_parallel == 1 or mesh.data_parallel == 1:
         return int
     return lambda running: int(world.arrays(np.array([running], np.int32)).max())
 
@@ -80,19 +80,19 @@ class Generator:
         self.role, self.config, self.seed, self.world = role, config, seed, world
         self.vocabulary = vocabulary
         self.decoder = Decoder(
-            role.model, config, prompts // role.place.data_parallel, config.num_generations, prompt_slots,
+            role.model, config, prompts // role.mesh.data_parallel, config.num_generations, prompt_slots,
             vocabulary.special.eos, vocabulary.special.pad,
         )  # fmt: skip
 
     def sample(self, prompts: Prompts, step: int, attempt: int) -> Completions:
         """Completions [B, T] of the prompts, the same on every worker and whatever their number."""
-        place, G = self.role.place, self.config.num_generations
-        mine = place.rows(len(prompts))
+        mesh, G = self.role.mesh, self.config.num_generations
+        rows = mesh.rows(len(prompts))
         draws = uniforms((self.seed, step, attempt), len(prompts) * G, self.config.max_tokens)
-        draws = draws[mine.start * G : mine.stop * G]
-        together = most_running(self.world, place)
-        own = self.decoder.generate(prompts.ids[mine], prompts.lengths[mine], draws, together)
-        ids = everyone(self.world, place, own.ids)
+        draws = draws[rows.start * G : rows.stop * G]
+        running = most_running(self.world, mesh)
+        sampled = self.decoder.generate(prompts.ids[rows], prompts.lengths[rows], draws, running)
+        ids = gather_rows(self.world, mesh, sampled.ids)
         return Completions(ids, *lengths(ids, self.vocabulary.special.eos))
 
 
@@ -107,10 +107,15 @@ class GreedyAccuracy:
         self, role: RoleModel, prompts: Prompts, config: RolloutConfig, vocabulary: Vocabulary, world: Gather
     ) -> None:
         """Allocate the caches for all prompts at once; `world` gathers over all workers."""
-        self.prompts, self.vocabulary, self.world, self.place = prompts, vocabulary, world, role.place
-        workers = self.place.data_parallel
+        self.prompts, self.vocabulary, self.world, self.mesh = (
+            prompts,
+            vocabulary,
+            world,
+            role.mesh,
+        )
+        workers = self.mesh.data_parallel
         share = -(-len(prompts) // workers)
-        rows = np.arange(share) + self.place.data_index * share
+        rows = np.arange(share) + self.mesh.data_index * share
         # What does not divide is filled up with the first prompt, and not counted.
         self.mine = prompts.take(np.where(rows < len(prompts), rows, 0))
         special = vocabulary.special
@@ -118,9 +123,9 @@ class GreedyAccuracy:
 
     def __call__(self) -> float:
         """Return the accuracy of the model's current weights."""
-        together = most_running(self.world, self.place)
-        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, together)
-        ids = everyone(self.world, self.place, done.ids)[: len(self.prompts)]
+        running = most_running(self.world, self.mesh)
+        done = self.decoder.generate(self.mine.ids, self.mine.lengths, None, running)
+        ids = gather_rows(self.world, self.mesh, done.ids)[: len(self.prompts)]
         count, _ = lengths(ids, self.vocabulary.special.eos)
         texts = self.vocabulary.texts(ids, count)
         return float(np.mean(accuracy_reward(texts, list(self.prompts.solutions))))

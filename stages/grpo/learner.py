@@ -22,7 +22,7 @@ from stages.grpo.config import OptimizerConfig
 from stages.grpo.model import CausalLM
 from stages.grpo.optimizer import AdamW, learning_rate
 from stages.grpo.packing import MODEL_INPUTS, compiled
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 from stages.grpo.worker import give_back_memory
 
 
@@ -67,7 +67,7 @@ class Learner:
     """Trains one model on completions with one loss."""
 
     def __init__(
-        self, model: CausalLM, loss: nn.Cell, config: OptimizerConfig, place: Place, groups: Groups,
+        self, model: CausalLM, loss: nn.Cell, config: OptimizerConfig, mesh: Mesh, groups: Groups,
         split: Sequence[bool], temperature: float,
     ) -> None:  # fmt: skip
         """Build the graphs (compiled at the first update).
@@ -76,24 +76,24 @@ class Learner:
             model: this worker's part.
             loss: as loss.py says.
             config: optimizer.
-            place: this worker in the training layout.
+            mesh: this worker in the training layout.
             groups: communication groups.
             split: for each of the model's parameters, whether model-parallel cards hold different parts.
             temperature: as in Objective.
         """
         parameters = ParameterTuple(model.trainable_params())
         self.config, self.model = config, model
-        self.optimizer = AdamW(parameters, split, config, place, groups)
+        self.optimizer = AdamW(parameters, split, config, mesh, groups)
         self.objective = Objective(model, loss, temperature)
         grad = ms.value_and_grad(self.objective, None, parameters, has_aux=True)
 
         def gradient() -> Callable[..., tuple[Tensor, Tensor, tuple[Tensor, ...]]]:
             def parts(
                 ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
-                slot: Tensor, before: Tensor, target: Tensor, *rest: Tensor,
+                slot: Tensor, before: Tensor, target: Tensor, *targets: Tensor,
             ) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:  # fmt: skip
                 inputs = ids, position, length, prompt, completion, slot, before, target
-                (_, sums, logprob), gradients = grad(*inputs, *rest)
+                (_, sums, logprob), gradients = grad(*inputs, *targets)
                 return sums, logprob, gradients
 
             return parts

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 CHUNK = 2**17
 """Bytes on their way to a peer, which is sending as well: they must fit into a socket's buffer."""
 RANK, CALL = struct.Struct("=i"), struct.Struct("=iq")
-MEETING_PLACE = "GRPOFLOW_MEETING_PLACE"
+MEETING_DIRECTORY = "GRPOFLOW_MEETING_PLACE"
 """Names the directory where a job's workers meet, this user's alone, with a path of at most some 90 bytes.
 launch/process/paced_msrun.py, which imports nothing of ours, sets it."""
 NAP_S = 0.01
@@ -43,9 +43,9 @@ class Links:
             world: number of workers.
             directory: where they meet, see MEETING_PLACE.
         """
-        own = directory / str(rank)
+        address = directory / str(rank)
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(own))
+            listener.bind(str(address))
             listener.listen(world)
             peers = {lower: reached(directory / str(lower)) for lower in range(rank)}
             for peer in peers.values():
@@ -53,7 +53,7 @@ class Links:
             for _ in range(rank + 1, world):
                 peer, _ = listener.accept()
                 peers[RANK.unpack(received(peer, RANK.size))[0]] = peer
-        own.unlink()
+        address.unlink()
         with contextlib.suppress(OSError):  # not empty, but for the last worker
             directory.rmdir()
         for peer in peers.values():
@@ -82,39 +82,39 @@ class Links:
 
     def gather(self, x: Array, ranks: Sequence[int], call: int) -> Array:
         """Arrays [n, ...] of `ranks` to [len(ranks) * n, ...], in their order; otherwise as `sum`."""
-        everyone = np.empty((len(ranks), x.size), x.dtype)
+        gathered = np.empty((len(ranks), x.size), x.dtype)
 
-        def place(start: int, end: int, parts: Sequence[Array]) -> None:
-            for row, part in zip(everyone, parts, strict=True):
+        def mesh(start: int, end: int, parts: Sequence[Array]) -> None:
+            for row, part in zip(gathered, parts, strict=True):
                 row[start:end] = part
 
-        self._swap(x, ranks, call, place)
-        return everyone.reshape(len(ranks) * x.shape[0], *x.shape[1:])
+        self._swap(x, ranks, call, mesh)
+        return gathered.reshape(len(ranks) * x.shape[0], *x.shape[1:])
 
     def _swap(
         self, x: Array, ranks: Sequence[int], call: int, take: Callable[[int, int, Sequence[Array]], None]
     ) -> None:
         """Hand some elements after the others to the other ranks; `take` gets those of all ranks."""
-        flat, others = np.ascontiguousarray(x).reshape(-1), [rank for rank in ranks if rank != self.rank]
-        self._agree(others, call, flat.nbytes)
+        flat, peers = np.ascontiguousarray(x).reshape(-1), [rank for rank in ranks if rank != self.rank]
+        self._agree(peers, call, flat.nbytes)
         step = CHUNK // flat.itemsize
-        parts = {rank: np.empty(min(step, flat.size), flat.dtype) for rank in others}
+        parts = {rank: np.empty(min(step, flat.size), flat.dtype) for rank in peers}
         for start in range(0, flat.size, step):
-            own = flat[start : start + step]
-            for rank in others:
-                self.peers[rank].sendall(own.data)
-            for rank in others:
-                fill(self.peers[rank], parts[rank][: own.size])
-            held = [own if rank == self.rank else parts[rank][: own.size] for rank in ranks]
-            take(start, start + own.size, held)
+            segment = flat[start : start + step]
+            for rank in peers:
+                self.peers[rank].sendall(segment.data)
+            for rank in peers:
+                fill(self.peers[rank], parts[rank][: segment.size])
+            held = [segment if rank == self.rank else parts[rank][: segment.size] for rank in ranks]
+            take(start, start + segment.size, held)
 
     def _agree(self, others: Sequence[int], call: int, size: int) -> None:
         for rank in others:
             self.peers[rank].sendall(CALL.pack(call, size))
         for rank in others:
-            theirs = CALL.unpack(received(self.peers[rank], CALL.size))
-            if theirs != (call, size):
-                message = f"worker {rank} is at call {theirs[0]} with {theirs[1]} bytes"
+            call_of_peer = CALL.unpack(received(self.peers[rank], CALL.size))
+            if call_of_peer != (call, size):
+                message = f"worker {rank} is at call {call_of_peer[0]} with {call_of_peer[1]} bytes"
                 raise RuntimeError(f"{message}, worker {self.rank} at call {call} with {size}")
 
 

@@ -149,8 +149,8 @@ class Logger:
 
     def _warn(self, what: str) -> None:
         if not self._told:
-            kept = "training goes on without it; metrics.jsonl holds every number"
-            print(f"warning: {self.name} {what}: {kept}", file=sys.stderr, flush=True)
+            consequence = "training goes on without it; metrics.jsonl holds every number"
+            print(f"warning: {self.name} {what}: {consequence}", file=sys.stderr, flush=True)
         self._told = True
 
 
@@ -177,15 +177,15 @@ def follow(package: Package, metrics: Path, ended: int) -> bool:
     Returns:
         False when the other end went away without saying so: a killed attempt, whose log nobody keeps.
     """
-    follower, said = Follower(metrics), b""
+    follower, received = Follower(metrics), b""
     while True:
         over = bool(select.select([ended], [], [], LOOK_EVERY_S)[0])
         if over:
-            said = os.read(ended, len(END))
+            received = os.read(ended, len(END))
         for line in follower.lines():
             package.add(json.loads(line))
         if over:
-            return said == END
+            return received == END
 
 
 def main(name: str, spec: Path) -> None:

@@ -16,7 +16,7 @@ from stages.base.layout import RoleLayout
 from stages.grpo.batch import Batch
 from stages.grpo.collectives import Gather
 from stages.grpo.packing import compiled
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 from stages.grpo.setup import RoleModel
 
 Array = NDArray[Any]
@@ -27,16 +27,16 @@ class LogProbs:
 
     def __init__(self, role: RoleModel, layout: RoleLayout, temperature: float, world: Gather) -> None:
         """Take over the role; `world` gathers over all workers."""
-        self.place, self.micro_batches, self.world = role.place, layout.micro_batch_num, world
+        self.mesh, self.micro_batches, self.world = role.mesh, layout.micro_batch_num, world
         model = role.model
 
         def forward() -> Callable[..., Tensor]:
             def logprobs(
                 ids: Tensor, position: Tensor, length: Tensor, prompt: Tensor, completion: Tensor,
-                slot: Tensor, before: Tensor, target: Tensor, *rest: Tensor | None,
+                slot: Tensor, before: Tensor, target: Tensor, *targets: Tensor | None,
             ) -> Tensor:  # fmt: skip
                 inputs = ids, position, length, prompt, completion, slot, before, target
-                return model(*inputs, *rest, temperature)[0]
+                return model(*inputs, *targets, temperature)[0]
 
             return logprobs
 
@@ -49,13 +49,13 @@ class LogProbs:
         """
         logprobs_PGT = np.zeros(batch.completion_PGT.shape, np.float32)
         P, G, T = logprobs_PGT.shape
-        for part in batch.buckets(self.place, self.micro_batches):
+        for part in batch.buckets(self.mesh, self.micro_batches):
             logprobs = self.forward(*batch.rows(part).tensors())
             logprobs_PGT[part.rows, :, : part.slots] = logprobs.asnumpy().reshape(-1, G, part.slots)
-        return everyone(self.world, self.place, logprobs_PGT[self.place.rows(P)]).reshape(-1, T)
+        return gather_rows(self.world, self.mesh, logprobs_PGT[self.mesh.rows(P)]).reshape(-1, T)
 
 
-def everyone(world: Gather, place: Place, rows: Array) -> Array:
+def gather_rows(world: Gather, mesh: Mesh, rows: Array) -> Array:
     """Rows [n, ...] of each data-parallel worker to [data_parallel * n, ...], in order, on all workers."""
-    per_rank = world.arrays(rows)[:: place.model_parallel]  # model-parallel workers all have the same rows
+    per_rank = world.arrays(rows)[:: mesh.model_parallel]  # model-parallel workers all have the same rows
     return per_rank.reshape(-1, *rows.shape[1:])

@@ -59,7 +59,7 @@ def _train(
     )
     scores = heads * (answers * (prompt_tokens + rollout.max_tokens) + questions * prompt_tokens)
     layers = model.num_hidden_layers
-    kept = _ITEM * layers * ((answers + questions) * per_token + _OUTPUTS["scores"] * scores)
+    activations = _ITEM * layers * ((answers + questions) * per_token + _OUTPUTS["scores"] * scores)
     held_logits = answers
     if memory.logits(model, layout, answers, 1).low > _ITEM * KEPT:
         held_logits = min(answers, 2 * model.hidden_size)  # a piece's, and gradients of the head as large
@@ -75,7 +75,7 @@ def _train(
             _update(model, layout, train, held),
             _measured(
                 "activations",
-                kept,
+                activations,
                 f"{answers:,} completion and {questions:,} prompt tokens x {layers} layers x ("
                 f"{_OUTPUTS['hidden']}"
                 f" hidden + ({_OUTPUTS['heads']} queries, keys and values + {_OUTPUTS['intermediate']}"
@@ -118,11 +118,11 @@ def _generate(
 ) -> RoleMemory:
     layout = layouts.generate
     held = memory.elements(model, layout, "layout.generate")[0].held
-    own = memory.weights(held, "float32")
+    weights = memory.weights(held, "float32")
     if cut(layouts.train) == cut(layout):
-        own = memory.exact("weights", 0, "training's, which are cut alike")
+        weights = memory.exact("weights", 0, "training's, which are cut alike")
     rows = -(-train.prompts_per_step // layout.data_parallel) * rollout.num_generations
-    terms = [own, _cache("KV cache", "completions", rows, model, layout, rollout, prompt_tokens)]
+    terms = [weights, _cache("KV cache", "completions", rows, model, layout, rollout, prompt_tokens)]
     if train.validate_every:
         checked = -(-train.validation_prompts // layout.data_parallel)
         terms.append(_cache("checks' cache", "held-out", checked, model, layout, rollout, prompt_tokens))

@@ -107,11 +107,11 @@ class StepLog:
         """
         self.rows = [row for row in read_rows(path) if row["step"] <= last_step]
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = path.with_name(
+        temporary = path.with_name(
             f".{path.name}"
         )  # on a full disk the rows of earlier attempts stay where they are
-        kept.write_text("".join(map(_line, self.rows)), encoding="utf-8")
-        kept.replace(path)
+        temporary.write_text("".join(map(_line, self.rows)), encoding="utf-8")
+        temporary.replace(path)
         self.path = path
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -140,8 +140,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise InputError(path, None, f"can't be read: {error.strerror}", "move it away") from error
     except ValueError as error:  # a machine that lost its power leaves zeros
-        told = f"can't be read after {len(rows)} rows, the rest is left out ({error})"
-        print(f"warning: {path}: {told}", file=sys.stderr, flush=True)
+        message = f"can't be read after {len(rows)} rows, the rest is left out ({error})"
+        print(f"warning: {path}: {message}", file=sys.stderr, flush=True)
     return rows
 
 

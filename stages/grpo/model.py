@@ -35,7 +35,7 @@ from stages.grpo.operators import (
     spread,
     times,
 )
-from stages.grpo.parallel import SINGLE, Place
+from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import parts
 from stages.grpo.token_logits import KeptProbabilities, RecomputedProbabilities
 from stages.models.config import ModelConfig
@@ -72,8 +72,8 @@ def half_swap(D: int) -> Tensor:
 def local_ids(ids: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
     """Rows of ids [N] in a card's part of the vocabulary, 0 for others' ids; and 1.0 where it is its own."""
     local = ids - first
-    own = ops.logical_and(local >= 0, local < count)
-    return ops.select(own, local, ops.zeros_like(local)), own.astype(ms.float32)
+    is_local = ops.logical_and(local >= 0, local < count)
+    return ops.select(is_local, local, ops.zeros_like(local)), is_local.astype(ms.float32)
 
 
 def _zeros(name: str, *shape: int) -> Parameter:
@@ -106,7 +106,7 @@ class Layer(nn.Cell):
         if self.biased:
             self.qkv_bias = _zeros(f"{prefix}.qkv_bias", (self.Q + 2 * self.K) * D)
         if self.normed:
-            self.query_norm, self.key_norm = (_zeros(f"{prefix}.{one}_norm", D) for one in ("query", "key"))
+            self.query_norm, self.key_norm = (_zeros(f"{prefix}.{part}_norm", D) for part in ("query", "key"))
         self.output = _zeros(f"{prefix}.output", H, self.Q * D)
         self.ffn_norm = _zeros(f"{prefix}.ffn_norm", H)
         self.gate = _zeros(f"{prefix}.gate", F, H)
@@ -149,8 +149,8 @@ class Layer(nn.Cell):
         # Not a parameter itself: what enters a group by a backward pass of its own is read once for all, and
         # updates of it are not seen (mindspore 2.7.0, CPU).
         both = self.enter(ops.concat((self.query_norm, self.key_norm)), None)
-        stays = ops.full((K * D,), 1.0, dtype=ms.float32)
-        weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), stays))
+        unit_scale = ops.full((K * D,), 1.0, dtype=ms.float32)
+        weight = ops.concat((ops.tile(both[:D], (Q,)), ops.tile(both[D:], (K,)), unit_scale))
         return times(times(y, stretched), outer(ones, weight.reshape((1, -1))))
 
     def finish(self, x: Tensor, attended: Tensor, every: Tensor | None = None) -> Tensor:
@@ -165,7 +165,7 @@ class CausalLM(nn.Cell):
     """The model's weights on one card, and the log-probabilities of given completions."""
 
     def __init__(
-        self, model: ModelConfig, positions: int, place: Place = SINGLE, group: Group | None = None,
+        self, model: ModelConfig, positions: int, mesh: Mesh = SINGLE, group: Group | None = None,
         split_embedding: bool = False, split_head: bool = False,
     ) -> None:  # fmt: skip
         """Zero weights; `load` fills them.
@@ -173,25 +173,25 @@ class CausalLM(nn.Cell):
         Args:
             model: the full model.
             positions: longest prompt and completion together, in tokens.
-            place: this card among those that share one copy of the weights.
+            mesh: this card among those that share one copy of the weights.
             group: their communication group; None for a single card.
             split_embedding: the embedding's rows are split over the group, else every card has all of them.
             split_head: the same for the head; a tied head is split as the embedding is.
         """
         super().__init__()
         self.H, self.epsilon = model.hidden_size, model.rms_norm_eps
-        self.vocab_size, self.cards = model.vocab_size, place.model_parallel
+        self.vocab_size, self.cards = model.vocab_size, mesh.model_parallel
         self.split_embedding = split_embedding and group is not None
         self.split_head = (
             self.split_embedding if model.tie_word_embeddings else split_head and group is not None
         )
-        self.V = model.vocab_size // (place.model_parallel if self.split_head else 1)
-        rows = model.vocab_size // (place.model_parallel if self.split_embedding else 1)
-        self.embedding_ids = (place.model_index * rows, rows) if self.split_embedding else (0, rows)
-        self.head_ids = (place.model_index * self.V, self.V) if self.split_head else (0, self.V)
+        self.V = model.vocab_size // (mesh.model_parallel if self.split_head else 1)
+        rows = model.vocab_size // (mesh.model_parallel if self.split_embedding else 1)
+        self.embedding_ids = (mesh.model_index * rows, rows) if self.split_embedding else (0, rows)
+        self.head_ids = (mesh.model_index * self.V, self.V) if self.split_head else (0, self.V)
         self.embedding = _zeros("embedding", rows, self.H)
         self.layers = nn.CellList(
-            [Layer(model, i, place.model_parallel, group) for i in range(model.num_hidden_layers)]
+            [Layer(model, i, mesh.model_parallel, group) for i in range(model.num_hidden_layers)]
         )
         self.norm = _zeros("norm", self.H)
         self.head = self.embedding if model.tie_word_embeddings else _zeros("head", self.V, self.H)
@@ -204,7 +204,7 @@ class CausalLM(nn.Cell):
         if group is not None:
             self.enter, self.leave = CopyToGroup(group), SumOverGroup(group)
             self.all_gather, self.all_reduce = AllGather(group), AllReduce(group)
-            self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[place.model_index]])
+            self.own_column = Tensor(np.eye(self.cards, dtype=np.float32)[[mesh.model_index]])
 
     def load(self, fused: Mapping[str, NDArray[np.float32]]) -> None:
         """Take over weights by the names of parameters.parts."""
@@ -266,9 +266,9 @@ class CausalLM(nn.Cell):
         x, head = self.hidden(ids, position, length, prompt, completion, slot, every_slot)
         most = token.shape[0] * token.shape[1]
         x = ops.gather(x, before, 0)
-        found = self.token_logprobs(x, target, head, temperature, most, every_token)
-        place = token.reshape((-1,))
-        logprob, entropy = ops.gather(found[0], place, 0), ops.gather(found[1], place, 0)
+        result = self.token_logprobs(x, target, head, temperature, most, every_token)
+        positions = token.reshape((-1,))
+        logprob, entropy = ops.gather(result[0], positions, 0), ops.gather(result[1], positions, 0)
         return logprob.reshape(token.shape), entropy.reshape(token.shape)
 
     def hidden(
@@ -281,7 +281,7 @@ class CausalLM(nn.Cell):
         cos, sin = self.rotary(position)
         heads = self.layers[0].Q
         within = ops.broadcast_to(prompt_mask(length, S) + causal_mask(S), (P, heads, S, S))
-        beside = ops.concat(
+        mask = ops.concat(
             (
                 ops.broadcast_to(prompt_mask(length, S), (P, heads * G, T, S)),
                 ops.broadcast_to(causal_mask(T), (P, heads * G, T, T)),
@@ -296,8 +296,8 @@ class CausalLM(nn.Cell):
             k_prompt, k = spread(k, *places)
             v_prompt, v = spread(v, *places)
             first, keys, values = attend_within(q_prompt, k_prompt, v_prompt, within)
-            rest = attend_with_prompt(q, k, v, keys, values, beside, G)
-            x = layer.finish(x, collect(first, rest, *places), every)
+            attended = attend_with_prompt(q, k, v, keys, values, mask, G)
+            x = layer.finish(x, collect(first, attended, *places), every)
         return x, head
 
     def token_logprobs(
@@ -320,10 +320,10 @@ class CausalLM(nn.Cell):
             log_sum, chosen, mean, _ = self.kept(x, head, local, most)
         log_sum, chosen, mean = log_sum.reshape((-1,)), chosen.reshape((-1,)) * here, mean.reshape((-1,))
         if self.split_head:
-            own = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)
-            largest = ops.amax(self.all_reduce(own, every), -1)
+            column = outer(ops.stop_gradient(log_sum).reshape((-1, 1)), self.own_column)
+            largest = ops.amax(self.all_reduce(column, every), -1)
             share = ops.exp(log_sum - largest)
             sums = self.leave(ops.stack((share, ops.stop_gradient(mean * share), chosen), 1), every)
-            total, weighted, chosen = [one.reshape((-1,)) for one in cut_columns(sums, (1, 1, 1))]
+            total, weighted, chosen = [part.reshape((-1,)) for part in cut_columns(sums, (1, 1, 1))]
             log_sum, mean = ops.log(total) + largest, weighted / total
         return chosen - log_sum, ops.stop_gradient(log_sum - mean)

@@ -92,13 +92,13 @@ class Collect(nn.Cell):
     """The inverse of Spread."""
 
     def construct(
-        self, first: Tensor, rest: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
+        self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor
     ) -> Tensor:
         """Rows `slot` [N] of what prompts `first` [P*S, ...] and completions `rest` [P*G*T, ...] hold."""
-        return ops.gather(ops.concat((first, rest)), slot, 0)
+        return ops.gather(ops.concat((first, second)), slot, 0)
 
     def bprop(
-        self, first: Tensor, rest: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: Tensor,
+        self, first: Tensor, second: Tensor, prompt: Tensor, completion: Tensor, slot: Tensor, out: Tensor,
         dout: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
         """Gradients of both."""

@@ -17,7 +17,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from stages.grpo.collectives import AllReduce, Groups
 from stages.grpo.config import OptimizerConfig
 from stages.grpo.operators import cut_rows
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 from stages.grpo.reduction import square_sum
 
 LARGE = 2**25  # elements of a gradient that is clipped, which takes a copy, when the others are gone
@@ -44,7 +44,7 @@ class AdamW(nn.Cell):
     """Adam with decoupled weight decay, as torch.optim.AdamW. Source: arXiv:1711.05101, algorithm 2."""
 
     def __init__(
-        self, parameters: Sequence[Parameter], split: Sequence[bool], config: OptimizerConfig, place: Place,
+        self, parameters: Sequence[Parameter], split: Sequence[bool], config: OptimizerConfig, mesh: Mesh,
         groups: Groups,
     ) -> None:  # fmt: skip
         """Zero moments.
@@ -53,7 +53,7 @@ class AdamW(nn.Cell):
             parameters: to update, in the order of the gradients.
             split: for each parameter, whether model-parallel cards hold different parts of it.
             config: rates and decay.
-            place: this worker in the training layout.
+            mesh: this worker in the training layout.
             groups: communication groups.
         """
         super().__init__()
@@ -64,11 +64,11 @@ class AdamW(nn.Cell):
         self.m, self.v = _zeros_like("adam_m", self.shapes), _zeros_like("adam_v", self.shapes)
         self.decays = tuple(config.weight_decay if len(shape) > 1 else 0.0 for shape in self.shapes)
         self.advance = ops.AdamWeightDecay()
-        model_group, data_group = groups.of(place.model_ranks), groups.of(place.data_ranks)
+        model_group, data_group = groups.of(mesh.model_ranks), groups.of(mesh.data_ranks)
         self.sum_model = AllReduce(model_group) if model_group else None
         self.sum_data = AllReduce(data_group) if data_group else None
         # A weight that every card of the group holds must count once in the norm.
-        self.shares = tuple(1.0 if part else 1.0 / place.model_parallel for part in split)
+        self.shares = tuple(1.0 if part else 1.0 / mesh.model_parallel for part in split)
         copied = config.max_grad_norm is not None and self.sum_data is None
         self.last = tuple(i for i in range(self.count) if copied and self.sizes[i] >= LARGE)
         self.first = tuple(i for i in range(self.count) if i not in self.last)
@@ -95,7 +95,9 @@ class AdamW(nn.Cell):
         """
         config = self.config
         if self.sum_data is not None:
-            summed = self.sum_data(ops.concat([one.reshape((-1,)) for one in gradients]), None)
+            summed = self.sum_data(
+                ops.concat([gradient_part.reshape((-1,)) for gradient_part in gradients]), None
+            )
             flat = cut_rows(summed, self.sizes)
             gradients = tuple([flat[i].reshape(self.shapes[i]) for i in range(self.count)])
         square = Tensor(0.0, ms.float32)

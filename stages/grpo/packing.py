@@ -32,7 +32,7 @@ def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     Args:
         function: makes it, each time anew.
     """
-    whole: Callable[..., Any] = ms.jit(function())
+    static: Callable[..., Any] = ms.jit(function())
     sizes = dict.fromkeys(VARY, Tensor(shape=[None], dtype=ms.int32))
     some: Callable[..., Any] = ms.enable_dynamic(**sizes)(ms.jit(function()))
 
@@ -40,7 +40,7 @@ def compiled(function: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         *_, prompt, completion, slot = inputs[:6]
         if slot.size < prompt.size + completion.size:
             return some(*inputs)
-        return whole(*inputs[: MODEL_INPUTS - 2], None, None, *inputs[MODEL_INPUTS:])
+        return static(*inputs[: MODEL_INPUTS - 2], None, None, *inputs[MODEL_INPUTS:])
 
     return chosen
 
@@ -64,20 +64,20 @@ def packed(
         rows. Slots of padding lead to padding.
     """
     (P, S), (G, T) = prompt.shape, completion.shape[1:]
-    read, wanted = slots(length, S, tokens, T)
+    read, targets = slots(length, S, tokens, T)
     slot, row = _rows(read, sizes[0])
-    target, place = _rows(wanted, sizes[1])
+    target, target_row = _rows(targets, sizes[1])
     ids = np.concatenate([prompt.ravel(), completion[..., : T - 1].ravel()])
     after = length[:, None, None] + np.arange(T - 1)
     positions = np.concatenate([np.tile(np.arange(S), P), np.broadcast_to(after, (P, G, T - 1)).ravel()])
     last = np.broadcast_to((np.arange(P) * S + length - 1)[:, None, None], (P, G, 1))
-    own = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
-    before = np.concatenate([last, own], -1).ravel()[target]
+    slots_read = (P * S + np.arange(P * G * (T - 1))).reshape(P, G, T - 1)
+    before = np.concatenate([last, slots_read], -1).ravel()[target]
     prompt_rows, completion_rows = np.split(row, [P * S])
-    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in zip((read, wanted), sizes, strict=True)]
+    every = [np.minimum(np.arange(len(real)), n - 1) for real, n in zip((read, targets), sizes, strict=True)]
     return [
         ids[slot], positions[slot], length, prompt_rows.reshape(P, S), completion_rows.reshape(P, G, T - 1),
-        slot, row[before], completion.ravel()[target], place.reshape(P * G, T),
+        slot, row[before], completion.ravel()[target], target_row.reshape(P * G, T),
         *every,
     ]  # fmt: skip
 
@@ -89,14 +89,14 @@ def slots(length: Array, S: int, tokens: Array, T: int) -> tuple[Array, Array]:
     return np.concatenate(read), within.ravel()
 
 
-def sizes(read: Array, wanted: Array) -> tuple[int, int]:
+def sizes(read: Array, targets: Array) -> tuple[int, int]:
     """N and M where so many slots as are true hold tokens: one more, or all where nearly all do.
 
     Args:
         read: [P*S + P*G*(T-1)].
-        wanted: [P*G*T].
+        targets: [P*G*T].
     """
-    totals, tokens = (len(read), len(wanted)), (int(read.sum()), int(wanted.sum()))
+    totals, tokens = (len(read), len(targets)), (int(read.sum()), int(targets.sum()))
     if max(tokens[0] / totals[0], tokens[1] / totals[1]) > FULL:
         return totals
     return min(tokens[0] + 1, totals[0]), min(max(tokens[1] + 1, -(-totals[1] // LEAST)), totals[1])

@@ -21,8 +21,8 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Position of one worker in one role's layout."""
+class Mesh:
+    """Device mesh of one role, seen from one worker."""
 
     data_parallel: int
     data_index: int
@@ -30,7 +30,7 @@ class Place:
     model_index: int
 
     @classmethod
-    def of(cls, layout: RoleLayout, rank: int) -> Place:
+    def of(cls, layout: RoleLayout, rank: int) -> Mesh:
         """Return the place of `rank` in `layout` (data_parallel x model_parallel only)."""
         data_index, model_index = divmod(rank, layout.model_parallel)
         return cls(layout.data_parallel, data_index, layout.model_parallel, model_index)
@@ -52,7 +52,7 @@ class Place:
         return slice(self.data_index * share, (self.data_index + 1) * share)
 
 
-SINGLE = Place(data_parallel=1, data_index=0, model_parallel=1, model_index=0)
+SINGLE = Mesh(data_parallel=1, data_index=0, model_parallel=1, model_index=0)
 
 
 class Reshard:
@@ -63,25 +63,31 @@ class Reshard:
     the target strategy says. Where both are the same, nothing moves.
     """
 
-    def __init__(self, source: Strategy, target: Strategy, place: Place, rank: int, gather: Gather) -> None:
+    def __init__(self, source: Strategy, target: Strategy, mesh: Mesh, rank: int, gather: Gather) -> None:
         """Take over the two layouts.
 
         Args:
             source: strategy of the training layout.
             target: strategy of the generating layout.
-            place: this worker in the training layout.
+            mesh: this worker in the training layout.
             rank: this worker's rank.
-            gather: over place.model_ranks.
+            gather: over mesh.model_ranks.
         """
-        self.source, self.target, self.place, self.rank, self.gather = source, target, place, rank, gather
+        self.source, self.target, self.mesh, self.rank, self.gather = (
+            source,
+            target,
+            mesh,
+            rank,
+            gather,
+        )
 
     def __call__(self, shards: Mapping[str, Array]) -> dict[str, Array]:
         """Convert this worker's shards from the source layout to the target layout; all are float32."""
         flat = np.concatenate([array.reshape(-1) for array in shards.values()])
-        everyone = self.gather.arrays(flat)
+        gathered = self.gather.arrays(flat)
         result, start = {}, 0
         for name, shard in shards.items():
-            full = self._full(name, shard.shape, everyone[:, start : start + shard.size])
+            full = self._full(name, shard.shape, gathered[:, start : start + shard.size])
             result[name] = full[slice_of(self.target.tensors[name], full.shape, self.rank, name)]
             start += shard.size
         return result
@@ -93,6 +99,6 @@ class Reshard:
             for axis in layout.tensor_map
         ]
         full = np.empty([size * parts for size, parts in zip(shape, axes, strict=True)], np.float32)
-        for rank, piece in zip(self.place.model_ranks, pieces, strict=True):
+        for rank, piece in zip(self.mesh.model_ranks, pieces, strict=True):
             full[slice_of(layout, full.shape, rank, name)] = piece.reshape(shape)
         return full

@@ -42,10 +42,10 @@ def parts(model: ModelConfig) -> dict[str, tuple[str, ...]]:
     for weight in weights_of(model):
         (stored,) = weight.parts
         if weight.layer is None:
-            ours = _AROUND[stored]
+            name = _AROUND[stored]
         else:
-            ours = f"layers.{weight.layer}.{_WITHIN[stored.removeprefix(f'model.layers.{weight.layer}.')]}"
-        result[ours] = (*result.get(ours, ()), weight.name)
+            name = f"layers.{weight.layer}.{_WITHIN[stored.removeprefix(f'model.layers.{weight.layer}.')]}"
+        result[name] = (*result.get(name, ()), weight.name)
     return result
 
 

@@ -98,9 +98,9 @@ class StepRecords:
         """Remove what a killed attempt wrote after `last_step`, incomplete files included."""
         self.directory = work / DIRECTORY
         if self.directory.exists():
-            kept = {self.path(step) for step in range(1, last_step + 1)}
+            current = {self.path(step) for step in range(1, last_step + 1)}
             for file in self.directory.iterdir():
-                if file not in kept:
+                if file not in current:
                     file.unlink()
 
     def path(self, step: int) -> Path:

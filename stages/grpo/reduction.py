@@ -19,12 +19,12 @@ def ordered_sum(x: Tensor) -> Tensor:
     """
     x = x.reshape((-1,))
     while x.shape[0] > ROW:
-        whole = x.shape[0] // ROW * ROW
-        rest = x.shape[0] - whole
-        rows = ops.MatMul()(part(x, 0, 0, whole).reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape(
+        full = x.shape[0] // ROW * ROW
+        remaining = x.shape[0] - full
+        rows = ops.MatMul()(part(x, 0, 0, full).reshape((-1, ROW)), ops.ones((ROW, 1), ms.float32)).reshape(
             (-1,)
         )
-        x = rows if not rest else ops.concat((rows, part(x, 0, whole, rest)))
+        x = rows if not remaining else ops.concat((rows, part(x, 0, full, remaining)))
     return x.sum()
 
 
@@ -44,9 +44,9 @@ def square_sum(x: Tensor, pieces: int = 1) -> Tensor:
         rows = x.reshape((-1, 1, x.shape[-1]))
         return ordered_sum(products(rows, rows))
     size = -(-x.shape[0] // pieces)
-    found, waiting = [], x
+    sums, waiting = [], x
     for start in range(0, x.shape[0], size):
         rows = part(waiting, 0, start, min(size, x.shape[0] - start)).reshape((-1, 1, x.shape[1]))
-        found.append(products(rows, rows).reshape((-1,)))
-        waiting = ops.depend(x, found[-1])
-    return ordered_sum(ops.concat(found))
+        sums.append(products(rows, rows).reshape((-1,)))
+        waiting = ops.depend(x, sums[-1])
+    return ordered_sum(ops.concat(sums))

@@ -123,11 +123,11 @@ class Decoder(nn.Cell):
                     break
                 smaller = decoder.fitting(running, self.T - t)
                 if smaller is not decoder:
-                    kept = np.argsort(ended, kind="stable")[: smaller.B]  # who has ended only fills up
-                    smaller.take_over(decoder, kept)
-                    token, done = Tensor(token.asnumpy()[kept]), Tensor(ended[kept])
-                    decoder, rows = smaller, rows[kept]
-                    lengths_tensor, since = Tensor(length[rows // self.G]), Tensor(since.asnumpy()[kept])
+                    order = np.argsort(ended, kind="stable")[: smaller.B]  # who has ended only fills up
+                    smaller.take_over(decoder, order)
+                    token, done = Tensor(token.asnumpy()[order]), Tensor(ended[order])
+                    decoder, rows = smaller, rows[order]
+                    lengths_tensor, since = Tensor(length[rows // self.G]), Tensor(since.asnumpy()[order])
                     draws = columns(uniform[rows])
             token, done = decoder.step(
                 token, done, lengths_tensor, since, Tensor([t], ms.int32), draws[t], greedy
@@ -149,14 +149,14 @@ class Decoder(nn.Cell):
             self._smaller[size] = Decoder(self.model, self.config, size, 1, self.S, self.eos, self.pad)
         return self._smaller[size]
 
-    def take_over(self, other: Decoder, kept: NDArray[Any]) -> None:
+    def take_over(self, previous: Decoder, order: NDArray[Any]) -> None:
         """Fill the caches with those of completions `kept` [B] of another decoder."""
-        for to, source in ((self.keys, other.keys), (self.values, other.values)):
+        for to, source in ((self.keys, previous.keys), (self.values, previous.values)):
             for cache, full in zip(to, source, strict=True):
-                rows = full.asnumpy().reshape(other.B, -1)[kept]
+                rows = full.asnumpy().reshape(previous.B, -1)[order]
                 cache.set_data(Tensor(rows.reshape(cache.shape)))
         if self.penalty != 1:
-            self.seen.set_data(Tensor(other.seen.asnumpy()[kept]))
+            self.seen.set_data(Tensor(previous.seen.asnumpy()[order]))
 
     def visible_since(self, length: NDArray[np.int32]) -> NDArray[np.int32]:
         """Return from which token on each completion's slots are visible [B, L]; T for prompt padding.
@@ -182,8 +182,8 @@ class Decoder(nn.Cell):
         if self.penalty == 1:
             return self.next_token(logits, uniform, greedy, t)
         token = self.next_token(penalised(logits, self.seen, self.penalty), uniform, greedy, t)
-        places = ops.concat((self.every_row, token.reshape((-1, 1))), 1)
-        ops.scatter_nd_update(self.seen, places, ops.ones_like(uniform))
+        index = ops.concat((self.every_row, token.reshape((-1, 1))), 1)
+        ops.scatter_nd_update(self.seen, index, ops.ones_like(uniform))
         return token
 
     @ms.jit

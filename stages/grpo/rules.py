@@ -160,12 +160,12 @@ def _cards(run: Training, role: Role) -> Broken:
 def _shares(run: Training, role: Role) -> Broken:
     """Each replica takes as many prompts as the others, in micro-batches of equally many."""
     layout, prompts = run.layout.role(role), run.train.prompts_per_step
-    parts, told = layout.data_parallel, f"layout.{role}.data_parallel"
+    parts, key = layout.data_parallel, f"layout.{role}.data_parallel"
     if role != "generate":  # which samples all its prompts at once
-        parts, told = parts * layout.micro_batch_num, f"{told} x micro_batch_num"
+        parts, key = parts * layout.micro_batch_num, f"{key} x micro_batch_num"
     if prompts % parts == 0:
         return None
-    return f"must be a multiple of {told}={parts}", f"use {-(-prompts // parts) * parts}"
+    return f"must be a multiple of {key}={parts}", f"use {-(-prompts // parts) * parts}"
 
 
 RUN: Rules[Sections] = Rules("local", "ours: stages/grpo")
@@ -177,8 +177,8 @@ RUN.must("split.format", be("safetensors", "engine=local reads no other"), "ours
 
 @RUN.row("split.roles")
 def _split_roles(run: Sections) -> Broken:
-    wanted = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
-    missing = [role for role in ROLES if role in wanted - set(run.split.roles)]
+    roles = {"train", *(["reference"] if not run.sft.enabled and run.train.beta > 0 else [])}
+    missing = [role for role in ROLES if role in roles - set(run.split.roles)]
     if not missing:
         return None
     return f"lacks {', '.join(missing)}, which {'sft' if run.sft.enabled else 'grpo'} reads", "set it to null"

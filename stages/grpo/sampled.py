@@ -60,7 +60,7 @@ class Sampled:
                 {name: values[rows] for name, values in rewards.parts.items()},
                 rewards.failures,
                 rewards.faults,
-                rewards.said,
+                rewards.messages,
             ),
         )
 
@@ -140,6 +140,6 @@ def join(parts: Sequence[Sampled]) -> Sampled:
             {name: np.concatenate([part.parts[name] for part in rewards]) for name in rewards[0].parts},
             {name: sum(part.failures[name] for part in rewards) for name in rewards[0].failures},
             {name: sum(part.faults[name] for part in rewards) for name in rewards[0].faults},
-            {name: said for part in reversed(rewards) for name, said in part.said.items()},
+            {name: message for part in reversed(rewards) for name, message in part.messages.items()},
         ),
     )

@@ -83,10 +83,12 @@ class NextToken(nn.Cell):
         block = count(ends <= target)
         inside = ops.cumsum(ops.gather(blocks, ops.arange(B) * (V // W) + block, 0), -1)
         starts = ops.concat((ops.zeros_like(target), ends), 1)
-        rest = target - ops.gather_elements(starts, 1, block.expand_dims(1))
+        remaining = target - ops.gather_elements(starts, 1, block.expand_dims(1))
         # Rounding must not lead out of the block, nor to a token of weight 0 at either end of it.
-        rest = ops.minimum(ops.maximum(rest, ops.zeros_like(rest)), inside[:, -1:] * float(LARGEST))
-        return block * W + count(inside <= rest)
+        remaining = ops.minimum(
+            ops.maximum(remaining, ops.zeros_like(remaining)), inside[:, -1:] * float(LARGEST)
+        )
+        return block * W + count(inside <= remaining)
 
     def filtered(self, logits: Tensor) -> Tensor:
         """Shares [B, V] of what is drawn from; 0 for what top_k, top_p, min_p drop, as transformers does."""
@@ -99,8 +101,8 @@ class NextToken(nn.Cell):
             ordered = ops.sort(weights, -1, True)[0]
             before = ops.cumsum(ordered, -1) - ordered
             # The first token always stays; the last one kept is the one that reaches p.
-            kept = before < config.top_p
-            least = ops.amin(ops.select(kept, ordered, ops.ones_like(ordered)), -1, True)
+            selected = before < config.top_p
+            least = ops.amin(ops.select(selected, ordered, ops.ones_like(ordered)), -1, True)
             weights = weights * (weights >= least).astype(ms.float32)
         if config.min_p is not None:
             likeliest = ops.amax(weights, -1, True)

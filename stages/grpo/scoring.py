@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from stages.grpo.collectives import Gather
 from stages.rewards.config import RewardConfig
-from stages.rewards.score import MOST_SAID, RewardScores, score, weighted
+from stages.rewards.score import MOST_CHARACTERS, RewardScores, score, weighted
 
-BYTES = 4 * MOST_SAID  # a character has at most four
+BYTES = 4 * MOST_CHARACTERS  # a character has at most four
 
 
 def score_shared(
@@ -40,13 +40,13 @@ def score_shared(
     if world.size == 1:
         return score(config, texts, solutions, lengths.tolist())
     share = -(-len(texts) // world.size)
-    mine = slice(rank * share, min((rank + 1) * share, len(texts)))
-    own = score(config, texts[mine], solutions[mine], lengths[mine].tolist())
+    rows = slice(rank * share, min((rank + 1) * share, len(texts)))
+    scores = score(config, texts[rows], solutions[rows], lengths[rows].tolist())
     columns = np.zeros((share, len(config.functions)), np.float32)
     counts = np.zeros((2, len(config.functions)), np.int32)
     for i, name in enumerate(config.functions):
-        columns[: len(own.total), i] = own.parts[name]
-        counts[:, i] = own.failures[name], own.faults[name]
+        columns[: len(scores.total), i] = scores.parts[name]
+        counts[:, i] = scores.failures[name], scores.faults[name]
     columns = world.arrays(columns).reshape(-1, len(config.functions))[: len(texts)]
     failures, faults = world.arrays(counts).sum(0)
     parts = {name: np.ascontiguousarray(columns[:, i]) for i, name in enumerate(config.functions)}
@@ -55,20 +55,20 @@ def score_shared(
         parts,
         {name: int(failures[i]) for i, name in enumerate(config.functions)},
         {name: int(faults[i]) for i, name in enumerate(config.functions)},
-        _everyones_words(config, own, world) if failures.any() else {},
+        _gather_failure_messages(config, scores, world) if failures.any() else {},
     )
 
 
-def _everyones_words(config: RewardConfig, own: RewardScores, world: Gather) -> dict[str, str]:
+def _gather_failure_messages(config: RewardConfig, scores: RewardScores, world: Gather) -> dict[str, str]:
     """Gather from all workers the first failure message of each reward function."""
     written = np.zeros((len(config.functions), BYTES), np.int32)
     for i, name in enumerate(config.functions):
-        letters = own.said.get(name, "").encode()[:BYTES]
+        letters = scores.messages.get(name, "").encode()[:BYTES]
         written[i, : len(letters)] = np.frombuffer(letters, np.uint8)
-    said: dict[str, str] = {}
+    messages: dict[str, str] = {}
     for worker in world.arrays(written).astype(np.uint8):
         for name, letters in zip(config.functions, worker, strict=True):
             text = letters.tobytes().rstrip(b"\0").decode(errors="replace")
             if text:
-                said.setdefault(name, text)
-    return said
+                messages.setdefault(name, text)
+    return messages

@@ -56,13 +56,13 @@ def run(context: Context) -> None:
     questions = list(config.prompts or ()) or _questions(context, config.count)
     try:
         serve = {"transformers": _by_transformers, "vllm": _by_vllm, "local": _by_ourselves}[config.program]
-        asked, answers = serve(directory, questions, model, rollout)
+        prompts, answers = serve(directory, questions, model, rollout)
     except Exception as error:  # whatever a program raises that is not ours
         rule = f"does not load with {config.program}: {type(error).__name__}: {error}"
         raise InputError(directory, None, rule, "export it again") from error
     values: dict[str, Any] = {"prompts": questions, "answers": answers}
     if held_out:
-        values |= _judged(context, asked, answers)
+        values |= _judged(context, prompts, answers)
     (context.output / "answers.json").write_text(json.dumps(values), encoding="utf-8")
 
 
@@ -77,17 +77,17 @@ def _questions(context: Context, count: int | None) -> list[str]:
     ledger = context.inputs["tokenize"] / f"test{DROPPED}"
     lines = ledger.read_text(encoding="utf-8").splitlines() if ledger.is_file() else []
     dropped = {(entry["source"], entry["line"]) for entry in map(json.loads, lines)}
-    asked: list[str] = []
+    questions: list[str] = []
     for file in files:
         for row in rows_of(file):
-            if len(asked) == count:
-                return asked
+            if len(questions) == count:
+                return questions
             if isinstance(row, Row) and (file.name, row.line) not in dropped:
-                asked.append(row.prompt)
-    return asked
+                questions.append(row.prompt)
+    return questions
 
 
-def _judged(context: Context, asked: Sequence[Sequence[int]], answers: list[str]) -> dict[str, int]:
+def _judged(context: Context, prompts: Sequence[Sequence[int]], answers: list[str]) -> dict[str, int]:
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.rewards.functions import accuracy_reward
 
@@ -95,18 +95,18 @@ def _judged(context: Context, asked: Sequence[Sequence[int]], answers: list[str]
     known = read_prompts(context.inputs["tokenize"] / TEST, vocabulary)
     rows = range(min(len(known), len(answers)))
     right = accuracy_reward([answers[i] for i in rows], [known.solutions[i] for i in rows])
-    same = sum(list(asked[i]) == known.ids[i, : known.lengths[i]].tolist() for i in rows)
-    return {"right": sum(one > 0 for one in right), "asked": len(rows), "otherwise": len(rows) - same}
+    same = sum(list(prompts[i]) == known.ids[i, : known.lengths[i]].tolist() for i in rows)
+    return {"right": sum(value > 0 for value in right), "asked": len(rows), "otherwise": len(rows) - same}
 
 
-def differs(right: int, asked: int, expected: float) -> bool:
+def differs(right: int, total: int, expected: float) -> bool:
     """Return True if an accuracy is more than two standard errors away from the expected one.
 
     The error is that of `asked` answers, with two right and two wrong ones added (Agresti and Coull 1998),
     so that one answer that 16-bit arithmetic tips is no failure where evaluate saw none or all right.
     """
-    share = (expected * asked + 2) / (asked + 4)
-    return abs(right / asked - expected) > 2 * math.sqrt(share * (1 - share) / (asked + 4))
+    share = (expected * total + 2) / (total + 4)
+    return abs(right / total - expected) > 2 * math.sqrt(share * (1 - share) / (total + 4))
 
 
 Served = tuple[list[list[int]], list[str]]
@@ -127,25 +127,27 @@ def _by_transformers(
     load: Any = AutoModelForCausalLM.from_pretrained
     served = load(directory, local_files_only=True, dtype="auto").eval()
     tokenizer.padding_side = "left"
-    asked: list[list[int]] = []
+    prompts: list[list[int]] = []
     answers: list[str] = []
     for question in questions:
         if tokenizer.chat_template is None:
-            asked.append(tokenizer(question)["input_ids"])
+            prompts.append(tokenizer(question)["input_ids"])
         else:
             turns = _turns(question)
-            asked.append(tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False))
+            prompts.append(
+                tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=False)
+            )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    for start in range(0, len(asked), BATCH):
-        given = tokenizer.pad({"input_ids": asked[start : start + BATCH]}, return_tensors="pt")
+    for start in range(0, len(prompts), BATCH):
+        batch = tokenizer.pad({"input_ids": prompts[start : start + BATCH]}, return_tensors="pt")
         with torch.inference_mode():
             done = served.generate(
-                **given, do_sample=False, temperature=None, top_p=None, top_k=None, min_p=None,
+                **batch, do_sample=False, temperature=None, top_p=None, top_k=None, min_p=None,
                 repetition_penalty=rollout.repetition_penalty, max_new_tokens=rollout.max_tokens,
             )  # fmt: skip
-        answers += tokenizer.batch_decode(done[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
-    return asked, answers
+        answers += tokenizer.batch_decode(done[:, batch["input_ids"].shape[1] :], skip_special_tokens=True)
+    return prompts, answers
 
 
 def _by_vllm(directory: Path, questions: Sequence[str], model: ModelConfig, rollout: RolloutConfig) -> Served:
@@ -154,7 +156,7 @@ def _by_vllm(directory: Path, questions: Sequence[str], model: ModelConfig, roll
     penalty, most = rollout.repetition_penalty, rollout.max_tokens
     greedy = SamplingParams(temperature=0.0, repetition_penalty=penalty, max_tokens=most)
     done = LLM(model=str(directory)).chat([_turns(question) for question in questions], greedy)
-    return [list(one.prompt_token_ids) for one in done], [one.outputs[0].text for one in done]
+    return [list(output.prompt_token_ids) for output in done], [output.outputs[0].text for output in done]
 
 
 def _by_ourselves(
@@ -170,18 +172,18 @@ def _by_ourselves(
     from stages.grpo.rollout import Decoder
 
     vocabulary = Vocabulary.of(directory, model)
-    asked = _rendered(directory, vocabulary.tokenizer, questions)
-    lengths = np.array([len(ids) for ids in asked], np.int32)
-    padded = np.full((len(asked), lengths.max()), vocabulary.special.pad, np.int32)
-    for row, ids in zip(padded, asked, strict=True):
+    rendered = _rendered(directory, vocabulary.tokenizer, questions)
+    lengths = np.array([len(ids) for ids in rendered], np.int32)
+    padded = np.full((len(rendered), lengths.max()), vocabulary.special.pad, np.int32)
+    for row, ids in zip(padded, rendered, strict=True):
         row[: len(ids)] = ids
-    prompts = Prompts(padded, lengths, tuple(questions), ("",) * len(asked))
+    prompts = Prompts(padded, lengths, tuple(questions), ("",) * len(rendered))
     served = CausalLM(model, positions=padded.shape[1] + rollout.max_tokens)
     served.load(fuse(model, weights(directory, directory, model)))
     special = vocabulary.special
-    rows = min(len(asked), BATCH)
+    rows = min(len(rendered), BATCH)
     decoder = Decoder(served, rollout, rows, 1, padded.shape[1], special.eos, special.pad)
-    return asked, complete(decoder, prompts, vocabulary, None)[0]
+    return rendered, complete(decoder, prompts, vocabulary, None)[0]
 
 
 def _rendered(directory: Path, tokenizer: Any, questions: Sequence[str]) -> list[list[int]]:
@@ -193,9 +195,9 @@ def _rendered(directory: Path, tokenizer: Any, questions: Sequence[str]) -> list
     file = directory / TEMPLATE
     if not file.is_file():
         return [tokenizer.encode(question).ids for question in questions]
-    told = named_tokens(read_json(directory / "tokenizer_config.json"))
+    tokens = named_tokens(read_json(directory / "tokenizer_config.json"))
     template = ChatTemplate(
-        file.read_text(encoding="utf-8"), {}, file, told
+        file.read_text(encoding="utf-8"), {}, file, tokens
     )  # as transformers: nothing guarded
     texts = [template.render([Turn("user", question)], generation=True) for question in questions]
     return [entry.ids for entry in tokenizer.encode_batch(texts, add_special_tokens=False)]

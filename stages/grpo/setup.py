@@ -9,7 +9,7 @@ from pathlib import Path
 from stages.base.layout import RoleLayout
 from stages.grpo.collectives import Groups
 from stages.grpo.model import CausalLM
-from stages.grpo.parallel import Place
+from stages.grpo.parallel import Mesh
 from stages.grpo.parameters import parts
 from stages.models.config import ModelConfig
 from stages.weights.slicing import Strategy, read_strategy
@@ -20,7 +20,7 @@ class RoleModel:
     """One role's weights on this worker and where they belong."""
 
     model: CausalLM
-    place: Place
+    mesh: Mesh
     strategy: Strategy
     split: tuple[bool, ...]
     """For each parameter of the model, whether the cards of a model-parallel group hold different parts."""
@@ -39,13 +39,13 @@ def build(
         groups: communication groups.
         positions: longest prompt and completion together.
     """
-    place, layouts = Place.of(layout, rank), read_strategy(strategy)
+    mesh, layouts = Mesh.of(layout, rank), read_strategy(strategy)
     split = {name: is_split(layouts, sources) for name, sources in parts(model).items()}
     network = CausalLM(
-        model, positions, place, groups.of(place.model_ranks),
+        model, positions, mesh, groups.of(mesh.model_ranks),
         split_embedding=split["embedding"], split_head=split.get("head", False),
     )  # fmt: skip
-    return RoleModel(network, place, layouts, tuple(split[name] for name in network.names))
+    return RoleModel(network, mesh, layouts, tuple(split[name] for name in network.names))
 
 
 def is_split(strategy: Strategy, names: Sequence[str]) -> bool:

@@ -97,8 +97,8 @@ def train(
     from stages.grpo.metrics import StepLog
     from stages.grpo.parallel import SINGLE
 
-    whole = [False] * len(model.names)
-    learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), whole, temperature=1.0)
+    is_split = [False] * len(model.names)
+    learner = Learner(model, SupervisedLoss(), config, SINGLE, Groups(1), is_split, temperature=1.0)
     memory = Memory(context, learner)
     done, recent = memory.restore(deque(maxlen=config.stop_checks))
     log = StepLog(context.work / "metrics.jsonl", done)

@@ -66,7 +66,7 @@ def run(context: Context) -> None:
     if chosen is not None and chosen != last:
         checkpoints.wait()
         trainer.barrier()  # the best step's checkpoint is complete when worker 0 says so
-        if not checkpoints.is_whole(chosen):
+        if not checkpoints.is_complete(chosen):
             remedy = "type the same command again: it goes on from before that step"
             raise InputError(checkpoints.path(chosen), None, "is the best checkpoint, and damaged", remedy)
         shard = read_set(checkpoints.path(chosen), "weights", trainer.policy.strategy, rank)
@@ -203,18 +203,18 @@ class Chief:
         self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         message += "".join(
-            f"; {one.name} has stopped, see the log" for one in self.loggers if one.has_stopped()
+            f"; {logger.name} has stopped, see the log" for logger in self.loggers if logger.has_stopped()
         )
         self.context.progress(step, self.config.steps, message, "step")
 
     def _warn_of_rewards(self, step: int, result: StepResult) -> None:
         """Tell at once what a reward function says that it has not said before; then failures are counted."""
         scores = result.sampled.rewards
-        for name, said in scores.said.items():
-            if (name, said) not in self.heard and len(self.heard) < MOST_HEARD:
+        for name, message in scores.messages.items():
+            if (name, message) not in self.heard and len(self.heard) < MOST_HEARD:
                 count = f"{scores.failures[name]} of {len(result.sampled.texts)} completions of step {step}"
-                self.context.warn(f"reward {name}: no value for {count}, which count 0: {said}")
-            self.heard.add((name, said))
+                self.context.warn(f"reward {name}: no value for {count}, which count 0: {message}")
+            self.heard.add((name, message))
 
     def keep_batch(self, file: Path, result: StepResult) -> None:
         """Write all completions of a step that went wrong."""
@@ -230,8 +230,8 @@ class Chief:
         close_loggers(self.loggers)
         failures = sum(row["reward_failures"] for row in read_rows(self.metrics.path))
         if failures:
-            told = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"
-            self.context.warn(f"{failures:g} {told}")
+            message = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"
+            self.context.warn(f"{failures:g} {message}")
         output = self.context.output
         for log in (self.metrics, self.completions):
             shutil.copyfile(log.path, output / log.path.name)

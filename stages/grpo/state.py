@@ -27,8 +27,10 @@ def learner_sets(shape: ModelConfig, learner: Learner) -> dict[str, Arrays]:
     model, optimizer = learner.model, learner.optimizer
     sets = {"weights": model.trainable_params(), "adam_m": optimizer.m, "adam_v": optimizer.v}
     return {
-        name: unfuse(shape, {key: one.asnumpy() for key, one in zip(model.names, kept, strict=True)})
-        for name, kept in sets.items()
+        name: unfuse(
+            shape, {key: parameter.asnumpy() for key, parameter in zip(model.names, parameters, strict=True)}
+        )
+        for name, parameters in sets.items()
     }
 
 
@@ -42,9 +44,9 @@ def put_back(
     """
     state = read_state(path)
     learner.model.load(fuse(shape, read_set(path, "weights", strategy, rank)))
-    for name, kept in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
+    for name, parameters in (("adam_m", learner.optimizer.m), ("adam_v", learner.optimizer.v)):
         fused = fuse(shape, read_set(path, name, strategy, rank))
-        for key, moment in zip(learner.model.names, kept, strict=True):
+        for key, moment in zip(learner.model.names, parameters, strict=True):
             moment.set_data(Tensor(fused[key]))
     learner.updates = int(state["updates"])
     learner.schedule_position = int(state["step"]) * learner.config.updates_per_step

@@ -23,7 +23,7 @@ from stages.grpo.config import RolloutConfig, TrainConfig, cut
 from stages.grpo.data import Prompts, Vocabulary
 from stages.grpo.generator import Generator, GreedyAccuracy, PromptOrder, Resharded
 from stages.grpo.learner import Learner
-from stages.grpo.logprobs import LogProbs, everyone
+from stages.grpo.logprobs import LogProbs, gather_rows
 from stages.grpo.loss import PolicyLoss, token_weights
 from stages.grpo.metrics import Clock, peak_memory_gib
 from stages.grpo.parameters import fuse
@@ -129,7 +129,7 @@ class Trainer:
             self.world,
         )  # fmt: skip
         self.learner = Learner(
-            self.policy.model, PolicyLoss(job.train), job.train, self.policy.place, self.groups,
+            self.policy.model, PolicyLoss(job.train), job.train, self.policy.mesh, self.groups,
             self.policy.split, job.rollout.temperature,
         )  # fmt: skip
         self.old_logprobs = self._logprobs(self.policy, "train")
@@ -222,14 +222,14 @@ class Trainer:
             if config.num_iterations > 1:
                 old_BT = self.old_logprobs(batch)
         batch = replace(batch, old_logprobs_BT=old_BT, ref_logprobs_BT=reference_BT)
-        place = self.policy.place
-        parts = batch.buckets(place, self.job.layout.train.micro_batch_num)
+        mesh = self.policy.mesh
+        parts = batch.buckets(mesh, self.job.layout.train.micro_batch_num)
         with clock("train"):
             for _ in range(config.num_iterations):
                 update = self.learner.update(batch, parts)
-            own_PK = np.stack(list(update.sums.values()), 1)[place.rows(P)]
-            sums = dict(zip(update.sums, everyone(self.world, place, own_PK).T, strict=True))
-            policy_PGT = everyone(self.world, place, update.logprobs_PGT[place.rows(P)])
+            sums_PK = np.stack(list(update.sums.values()), 1)[mesh.rows(P)]
+            sums = dict(zip(update.sums, gather_rows(self.world, mesh, sums_PK).T, strict=True))
+            policy_PGT = gather_rows(self.world, mesh, update.logprobs_PGT[mesh.rows(P)])
         metrics = update_metrics(sums, mask_BT.reshape(P, -1).sum(1))
         problem = self._problem(metrics["loss"], update.grad_norm, metrics["kl"])
         metrics |= {"grad_norm": update.grad_norm, "lr": update.learning_rate}

@@ -42,7 +42,7 @@ def start(device_target: str = "CPU") -> tuple[int, int]:
 
     ms.set_context(mode=ms.GRAPH_MODE)
     if device_target == "CPU":
-        take_memory_as_one_block()
+        reserve_memory()
     if threads is not None:
         ms.device_context.cpu.op_tuning.threads_num(threads)
     if role() == "MS_SCHED":  # takes no device
@@ -74,15 +74,15 @@ def take_cores() -> int | None:
     if limit is not None and limit < len(allowed):
         return max(1, int(limit) // workers)
     rank = os.environ.get("DEVICE_ID", "")  # msrun's: the worker's number on this machine
-    own = cores.share(int(rank), workers, allowed) if rank.isdecimal() else ()
-    if not own:
+    cpus = cores.share(int(rank), workers, allowed) if rank.isdecimal() else ()
+    if not cpus:
         return max(1, len(allowed) // workers)
-    os.sched_setaffinity(0, own)
-    return cores.count(own)
+    os.sched_setaffinity(0, cpus)
+    return cores.count(cpus)
 
 
 @functools.cache  # a process may set it once
-def take_memory_as_one_block() -> None:
+def reserve_memory() -> None:
     """Let MindSpore put intermediate results of CPU graphs into one block, before a graph runs.
 
     It takes blocks of 2 GiB otherwise, in whose ends large tensors find no room: with weights of 0.59 GiB its

@@ -50,8 +50,8 @@ class RopeScalingConfig:
         """Return an angular frequency after stretching. Source: see stages.models.family.rotary."""
         turns = self.original_max_position_embeddings * frequency / (2 * math.pi)
         span = self.high_freq_factor - self.low_freq_factor
-        kept = min(1.0, max(0.0, (turns - self.low_freq_factor) / span))
-        return frequency * (kept + (1 - kept) / self.factor)
+        share = min(1.0, max(0.0, (turns - self.low_freq_factor) / span))
+        return frequency * (share + (1 - share) / self.factor)
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class ModelConfig:
         return self.head_dim or self.hidden_size // self.num_attention_heads
 
     @property
-    def own(self) -> Any:
+    def extras(self) -> Any:
         """The part of this section that its family alone has."""
         section = family_of(self).section
         return None if section is None else getattr(self, section.name)

@@ -44,10 +44,10 @@ def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> C
         layout.data_parallel, layout.model_parallel, layout.pipeline_stage, layout.context_parallel,
     )  # fmt: skip
     held = max(stage.gathered for stage in elements(model, layout))
-    own, layers = tokens / (dp * cp), model.num_hidden_layers / pp
+    tokens_per_card, layers = tokens / (dp * cp), model.num_hidden_layers / pp
     again = int(layout.recompute)
-    stream = own * model.hidden_size * _BYTES
-    keys = own * 2 * model.num_key_value_heads * model.head_size / mp * _BYTES
+    stream = tokens_per_card * model.hidden_size * _BYTES
+    keys = tokens_per_card * 2 * model.num_key_value_heads * model.head_size / mp * _BYTES
     copies = dp * cp
     volume = {
         # two sums of the residual stream per layer forward, two backward, and forward again

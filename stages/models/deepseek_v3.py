@@ -79,7 +79,7 @@ class DeepseekV3Config:
     rope_mscale_all_dim: PositiveFloat
 
 
-def _own(model: ModelConfig) -> DeepseekV3Config:
+def _extras(model: ModelConfig) -> DeepseekV3Config:
     assert model.deepseek_v3 is not None  # stages.models.families.RULES
     return model.deepseek_v3
 
@@ -124,9 +124,14 @@ def _of_heads(heads: int, size: int, first: int, count: int, pairs: bool = False
 
 def _attention(shape: Shape, i: int) -> Iterator[Weight]:
     """Yield the attention weights; each head's parts with and without position are separate parameters."""
-    own, hidden, heads = shape.own, shape.hidden_size, shape.num_attention_heads
-    nope, rope, value, latent = own.qk_nope_head_dim, own.qk_rope_head_dim, own.v_head_dim, own.kv_lora_rank
-    query, both, queries = nope + rope, nope + value, own.q_lora_rank
+    extras, hidden, heads = shape.extras, shape.hidden_size, shape.num_attention_heads
+    nope, rope, value, latent = (
+        extras.qk_nope_head_dim,
+        extras.qk_rope_head_dim,
+        extras.v_head_dim,
+        extras.kv_lora_rank,
+    )
+    query, both, queries = nope + rope, nope + value, extras.q_lora_rank
 
     def fuse(
         name: str, part: str, width: int, cut: Cut, heads: int, size: int, first: int, count: int,
@@ -136,13 +141,13 @@ def _attention(shape: Shape, i: int) -> Iterator[Weight]:
         shape = (heads * count, width)
         return NAMES.fuse(i, f"attention.{name}", (f"self_attn.{part}",), shape, cut, arrange=arrange)
 
-    yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.WHOLE)
+    yield NAMES.weight(i, "self_attn.q_a_proj", (queries, hidden), Cut.FULL)
     yield NAMES.weight(i, "self_attn.q_a_layernorm", (queries,), Cut.LAYER_NORM)
     yield fuse("l2q_nope_proj", "q_b_proj", queries, Cut.ROWS, heads, query, 0, nope)
     yield fuse("l2q_pe_proj", "q_b_proj", queries, Cut.ROWS, heads, query, nope, rope, pairs=True)
     shared = "kv_a_proj_with_mqa"
-    yield fuse("kv2l_latent_kv", shared, hidden, Cut.WHOLE, 1, latent + rope, 0, latent)
-    yield fuse("kv2l_k_pe", shared, hidden, Cut.WHOLE, 1, latent + rope, latent, rope, pairs=True)
+    yield fuse("kv2l_latent_kv", shared, hidden, Cut.FULL, 1, latent + rope, 0, latent)
+    yield fuse("kv2l_k_pe", shared, hidden, Cut.FULL, 1, latent + rope, latent, rope, pairs=True)
     yield NAMES.weight(i, "self_attn.kv_a_layernorm", (latent,), Cut.LAYER_NORM)
     yield fuse("lkv2kv_k_nope", "kv_b_proj", latent, Cut.ROWS, heads, both, 0, nope)
     yield fuse("lkv2kv_v", "kv_b_proj", latent, Cut.ROWS, heads, both, nope, value)
@@ -150,15 +155,15 @@ def _attention(shape: Shape, i: int) -> Iterator[Weight]:
 
 
 def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
-    own, hidden = shape.own, shape.hidden_size
-    if i < own.first_k_dense_replace:
+    extras, hidden = shape.extras, shape.hidden_size
+    if i < extras.first_k_dense_replace:
         yield from gated(shape, NAMES, i, False)
         return
-    count, inner = own.n_routed_experts, own.moe_intermediate_size * own.n_shared_experts
+    count, inner = extras.n_routed_experts, extras.moe_intermediate_size * extras.n_shared_experts
     yield NAMES.weight(i, "mlp.gate", (count, hidden), Cut.ROUTER)
     bias, stored = "feed_forward.routed_experts.router.router.topk_bias", "mlp.gate.e_score_correction_bias"
     yield Weight(f"model.layers.{i}.{bias}", (f"model.layers.{i}.{stored}",), (count,), Cut.ROUTER, i)
-    yield from NAMES.experts(i, count, hidden, own.moe_intermediate_size)
+    yield from NAMES.experts(i, count, hidden, extras.moe_intermediate_size)
     for name in ("gate_proj", "up_proj"):
         yield NAMES.weight(i, f"mlp.shared_experts.{name}", (inner, hidden), Cut.ROWS)
     yield NAMES.weight(i, "mlp.shared_experts.down_proj", (hidden, inner), Cut.COLUMNS)
@@ -222,9 +227,9 @@ _HARMLESS = {
 
 
 def _hf_config(model: ModelConfig) -> Values:
-    own = asdict(_own(model))
-    scaling = {"type": "yarn", **{key: own.pop(name) for name, key in _ROPE.items()}}
-    return own | {
+    extras = asdict(_extras(model))
+    scaling = {"type": "yarn", **{key: extras.pop(name) for name, key in _ROPE.items()}}
+    return extras | {
         "rope_scaling": scaling,
         "attention_bias": False,
         "scoring_func": "sigmoid",
@@ -233,21 +238,21 @@ def _hf_config(model: ModelConfig) -> Values:
 
 
 def _experts_of(model: ModelConfig) -> Experts:
-    own = _own(model)
-    together = (own.num_experts_per_tok + own.n_shared_experts) * own.moe_intermediate_size
-    return Experts(own.n_routed_experts, own.num_experts_per_tok, together)
+    extras = _extras(model)
+    experts = (extras.num_experts_per_tok + extras.n_shared_experts) * extras.moe_intermediate_size
+    return Experts(extras.n_routed_experts, extras.num_experts_per_tok, experts)
 
 
 def _heads(model: ModelConfig) -> Heads:
     """Return the attention's sizes; only the compressed latent is cached, and every card needs all of it."""
-    own, heads = _own(model), model.num_attention_heads
-    computed = 2 * heads * (own.qk_nope_head_dim + own.qk_rope_head_dim + own.v_head_dim)
-    kept = own.kv_lora_rank + own.qk_rope_head_dim
-    return Heads(computed, "queries + keys + 2 values", kept, cut=False)
+    extras, heads = _extras(model), model.num_attention_heads
+    computed = 2 * heads * (extras.qk_nope_head_dim + extras.qk_rope_head_dim + extras.v_head_dim)
+    latent = extras.kv_lora_rank + extras.qk_rope_head_dim
+    return Heads(computed, "queries + keys + 2 values", latent, cut=False)
 
 
 def _shape(role: Role) -> Values:
-    model, shape = role.model, _own(role.model)
+    model, shape = role.model, _extras(role.model)
     return {
         "type": "DeepseekV3Config",
         "auto_register": "deepseek3_config.DeepseekV3Config",
@@ -289,7 +294,7 @@ def _training(role: Role) -> Values:
     return {
         "n_kv_heads": role.model.num_key_value_heads,
         # without YaRN, as shipped: it is for sequences beyond the original length
-        "max_position_embeddings": max(_own(role.model).rope_original_length, role.seq_length),
+        "max_position_embeddings": max(_extras(role.model).rope_original_length, role.seq_length),
         "eos_token_id": role.ids.eos[0],
         "param_init_type": role.model.param_init_type,
         "use_past": False,
@@ -301,7 +306,7 @@ def _training(role: Role) -> Values:
 
 
 def _predicting(role: Role, sampling: Values) -> Values:
-    model, shape = role.model, _own(role.model)
+    model, shape = role.model, _extras(role.model)
     return {
         **_precision(model.torch_dtype),
         "max_position_embeddings": model.max_position_embeddings,
@@ -328,7 +333,7 @@ def _predicting(role: Role, sampling: Values) -> Values:
 
 
 def _experts(model: ModelConfig, training: bool) -> Values:
-    shape = _own(model)
+    shape = _extras(model)
     shared = {
         "expert_num": shape.n_routed_experts,
         "num_experts_chosen": shape.num_experts_per_tok,
@@ -370,7 +375,7 @@ DEEPSEEK_V3 = Family(
     engines=frozenset({"mindrlhf"}),
     weights=functools.partial(weights, names=NAMES, attention=_attention, feed_forward=_feed_forward),
     section=Section("deepseek_v3", DeepseekV3Config, _read),
-    own_attention=True,
+    custom_attention=True,
     keys=frozenset(field.name for field in fields(DeepseekV3Config)),
     harmless=_HARMLESS,
     fixed=_fixed,

@@ -70,8 +70,8 @@ def tensor_shapes(weights: Iterable[Weight]) -> dict[str, tuple[int, ...]]:
             shapes |= dict.fromkeys(weight.parts, weight.shape[1:])
             continue
         for block in weight.rows:
-            part, taken = weight.parts[block.part], block.rows
-            rows[part] = rows.get(part, 0) + len(range(taken.start, taken.stop, taken.step or 1))
+            part, row_range = weight.parts[block.part], block.rows
+            rows[part] = rows.get(part, 0) + len(range(row_range.start, row_range.stop, row_range.step or 1))
             shapes[part] = (rows[part], *weight.shape[1:])
     return shapes
 
@@ -88,8 +88,8 @@ def trained_by(engine: str) -> str:
 
 def _listed(titles: Iterable[str]) -> str:
     """Join names as "A, B and C"."""
-    *others, last = titles
-    return f"{', '.join(others)} and {last}" if others else last
+    *firsts, last = titles
+    return f"{', '.join(firsts)} and {last}" if firsts else last
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ RULES = Rules[Trained]("family", "ours: stages/models")
 
 @RULES.row("model.{}", each=[family.section.name for family in FAMILIES.values() if family.section])
 def _section(trained: Trained, section: str) -> Broken:
-    own = family_of(trained.model)
-    family = next(one for one in FAMILIES.values() if one.section and one.section.name == section)
-    if (getattr(trained.model, section) is None) == (family is not own):
+    trained_family = family_of(trained.model)
+    family = next(option for option in FAMILIES.values() if option.section and option.section.name == section)
+    if (getattr(trained.model, section) is None) == (family is not trained_family):
         return None
-    rule = f"is what {family.title} has, and model.family={own.name}"
-    if family is own:
-        rule = f"is required with model.family={own.name}"
+    rule = f"is what {family.title} has, and model.family={trained_family.name}"
+    if family is trained_family:
+        rule = f"is required with model.family={trained_family.name}"
     return rule, f"give both, or neither; model={family.name} does", None
 
 
@@ -124,17 +124,17 @@ RULES.must(
 
 @RULES.row("model.family")
 def _trained(trained: Trained) -> Broken:
-    own, engine = family_of(trained.model), trained.engine
-    if engine in own.engines:
+    family, engine = family_of(trained.model), trained.engine
+    if engine in family.engines:
         return None
-    others = " or ".join(sorted(own.engines - {"mindformers"}))
-    return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={others}"
+    engines = " or ".join(sorted(family.engines - {"mindformers"}))
+    return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={engines}"
 
 
 def head_dim_fault(trained: Trained) -> Broken:
     """Check that the engine's files can express the size of attention heads."""
     model, family = trained.model, family_of(trained.model)
-    named = family.head_dim is not None or family.own_attention
+    named = family.head_dim is not None or family.custom_attention
     if trained.engine == "local" or named or model.head_size * model.num_attention_heads == model.hidden_size:
         return None
     usual = model.hidden_size // model.num_attention_heads

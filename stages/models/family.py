@@ -59,7 +59,7 @@ class Shape(Protocol):
         """True if lm_head is the embedding."""
 
     @property
-    def own(self) -> Any:
+    def extras(self) -> Any:
         """Section that only this family has (Family.section)."""
 
 
@@ -77,7 +77,7 @@ class Cut(Enum):
     FUSED_ROWS = auto()
     """ROWS of the feed-forward network whose gate and up are one parameter."""
     FUSED_COLUMNS = auto()
-    WHOLE = auto()
+    FULL = auto()
     """Of a linear layer that every card computes."""
     ROUTER = auto()
     """WHOLE, of tokens that all cards share out."""
@@ -206,7 +206,9 @@ def rotary(model: ModelConfig, exponents: Any) -> Any:
     modeling_rope_utils.py, _compute_llama3_parameters.
     """
     plain = model.rope_theta**-exponents
-    return plain if model.rope_scaling is None else [model.rope_scaling.slowed(one) for one in plain]
+    return (
+        plain if model.rope_scaling is None else [model.rope_scaling.slowed(frequency) for frequency in plain]
+    )
 
 
 def grouped_heads(model: ModelConfig) -> Heads:
@@ -293,7 +295,7 @@ class Family:
     weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
     section: Section | None = None
-    own_attention: bool = False
+    custom_attention: bool = False
     """Whether that part says how large heads are and how positions are stretched."""
     experts: Callable[[ModelConfig], Experts] | None = None
     """None: it has none."""

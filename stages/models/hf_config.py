@@ -32,8 +32,8 @@ def described(config: Mapping[str, Any], family: Family) -> Values:
     values["tie_word_embeddings"] = values["tie_word_embeddings"] or False
     if "num_key_value_heads" in config and values["num_key_value_heads"] is None:
         values["num_key_value_heads"] = values["num_attention_heads"]
-    values["head_dim"] = None if family.own_attention else config.get("head_dim") or family.head_dim
-    values["rope_scaling"] = None if family.own_attention else _scaling(rotary)
+    values["head_dim"] = None if family.custom_attention else config.get("head_dim") or family.head_dim
+    values["rope_scaling"] = None if family.custom_attention else _scaling(rotary)
     values["sliding_window"] = family.window(config)
     if family.section is not None:
         values[family.section.name] = family.section.read(config)

@@ -156,27 +156,27 @@ def _layers_of_stages(model: ModelConfig, layout: RoleLayout) -> list[int]:
 def warnings(model: ModelConfig, layout: RoleLayout) -> list[str]:
     """Return warnings about layouts that MindSpore or mindformers refuses, or that are untested."""
     mp, pp, cp = layout.model_parallel, layout.pipeline_stage, layout.context_parallel
-    found = []
+    lines = []
     for name, heads in (
         ("num_attention_heads", model.num_attention_heads),
         ("num_key_value_heads", model.num_key_value_heads),
     ):
         if heads % mp:
-            found.append(f"{name}={heads} is not divisible by model_parallel={mp}: mindformers refuses it")
+            lines.append(f"{name}={heads} is not divisible by model_parallel={mp}: mindformers refuses it")
     tied = model.tie_word_embeddings
     replicated = layout.data_parallel * cp > 1 or (mp > 1 and _replicates_embedding(model, layout))
     if tied and pp > 1 and replicated:
-        found.append("tied embeddings with pipeline_stage>1 on replicas: MindSpore's front end aborted")
+        lines.append("tied embeddings with pipeline_stage>1 on replicas: MindSpore's front end aborted")
     elif tied and pp > 1:
-        found.append("tied embeddings with pipeline_stage>1: only stage 0's ranks hold the embedding")
+        lines.append("tied embeddings with pipeline_stage>1: only stage 0's ranks hold the embedding")
     if tied and cp > 1 and not _replicates_embedding(model, layout):
-        found.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
+        lines.append("tied embeddings with context_parallel>1: MindSpore refuses it without vocab_emb_dp")
     experts = family_of(model).experts is not None
     if layout.expert_parallel > 1 and not experts:
-        found.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")
+        lines.append("expert_parallel>1: nothing to split in a dense model; never compared with MindSpore")
     if experts and layout.context_parallel > 1:
-        found.append("context_parallel>1 with experts: never compared with MindSpore")
-    return found
+        lines.append("context_parallel>1 with experts: never compared with MindSpore")
+    return lines
 
 
 def weight_layout(weight: Weight, model: ModelConfig, layout: RoleLayout, stage: int = 0) -> TensorLayout:
@@ -200,20 +200,20 @@ def _axes(
     """Cards per axis, and per tensor dimension the index of the axis that splits it."""
     dp, mp, cp = layout.data_parallel, layout.model_parallel, layout.context_parallel
     if cut is Cut.EMBEDDING:  # llama_layer.py:145
-        whole = _replicates_embedding(model, layout)
-        return ((dp, cp, mp), (None, None)) if whole else ((dp, mp * cp), (1, None))
+        replicated = _replicates_embedding(model, layout)
+        return ((dp, cp, mp), (None, None)) if replicated else ((dp, mp * cp), (1, None))
     if cut is Cut.FINAL_NORM:  # llama.py:295
         return (dp, cp, mp), (None,)
     if cut is Cut.LAYER_NORM:  # llama_transformer.py:982
         return (dp, cp * mp), (None,)
     if cut is Cut.HEAD:  # llama.py:539
-        whole = layout.vocab_emb_dp or model.vocab_size % mp != 0
-        return (dp * cp, mp), (None if whole else 1, None)
+        replicated = layout.vocab_emb_dp or model.vocab_size % mp != 0
+        return (dp * cp, mp), (None if replicated else 1, None)
     if cut is Cut.EXPERTS:  # llama_layer.py:517, with expert_model_parallel=1
         return (dp * cp * mp // layout.expert_parallel, layout.expert_parallel), (1, None, None)
     if cut is Cut.ROUTER:  # moe.py:927 and :691
         return (dp * cp * mp,), (None,) * dimensions
-    if cut is Cut.WHOLE:  # research/deepseek3/deepseek2_model.py:502 and :515
+    if cut is Cut.FULL:  # research/deepseek3/deepseek2_model.py:502 and :515
         axes = (dp * mp, cp) if layout.use_seq_parallel else (dp, cp * mp)
         return axes, (None,) * dimensions
     columns = cut in (Cut.COLUMNS, Cut.FUSED_COLUMNS)
@@ -226,11 +226,11 @@ def _axes(
 
 def _arrange(axes: Sequence[int], split: Sequence[int | None]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Remove axes of size 1; `split` names per tensor dimension the index in `axes`."""
-    kept = [i for i, size in enumerate(axes) if size > 1]
+    used = [i for i, size in enumerate(axes) if size > 1]
     tensor_map = tuple(
-        -1 if axis is None or axis not in kept else len(kept) - 1 - kept.index(axis) for axis in split
+        -1 if axis is None or axis not in used else len(used) - 1 - used.index(axis) for axis in split
     )
-    return tuple(axes[i] for i in kept) or (1,), tensor_map
+    return tuple(axes[i] for i in used) or (1,), tensor_map
 
 
 def _optimizer_shard(
@@ -258,7 +258,7 @@ def _optimizer_shard(
         return 0, 0
     # Ranks of one replica group: first 0, last all unsplit axes at their end.
     last = 0
-    for place, count in enumerate(dev_matrix):
-        if place not in split:
-            last += (count - 1) * math.prod(dev_matrix[place + 1 :])
+    for position, count in enumerate(dev_matrix):
+        if position not in split:
+            last += (count - 1) * math.prod(dev_matrix[position + 1 :])
     return last // (replicas - 1), size

@@ -116,13 +116,15 @@ def elements(model: ModelConfig, layout: RoleLayout, path: str = "layout") -> tu
         _card([weight for weight in unlike.around if (weight.cut is Cut.EMBEDDING) == leading], model, layout)
         for leading in (True, False)
     )
-    found, start = [], 0
+    elements, start = [], 0
     for stage, count in enumerate(counts):
         parts = [of_kind[kind] for kind in unlike.of_layer[start : start + count]]
         parts += [first] * (stage == 0) + [last] * (stage == len(counts) - 1)
-        found.append(Elements(sum(held for held, _ in parts), sum(whole for _, whole in parts), count))
+        elements.append(
+            Elements(sum(held for held, _ in parts), sum(gathered for _, gathered in parts), count)
+        )
         start += count
-    return tuple(found)
+    return tuple(elements)
 
 
 def _card(listed: Sequence[Weight], model: ModelConfig, layout: RoleLayout) -> tuple[int, int]:
@@ -160,14 +162,14 @@ def token_elements(model: ModelConfig, layout: RoleLayout) -> tuple[float, str]:
     arXiv:2205.05198, section 4, for Llama's layer.
     """
     mp, family = layout.model_parallel, family_of(model)
-    whole = mp if layout.use_seq_parallel else 1
+    split = mp if layout.use_seq_parallel else 1
     heads = family.heads(model)
     inner = 2 if layout.select_recompute else 4  # without activated gate and product
     width, parts = model.intermediate_size, mp
     if family.experts is not None:  # a token's experts, none of which is cut
         width, parts = family.experts(model).intermediate_size, 1
-    per_token = 4 * model.hidden_size / whole + heads.computed / mp + inner * width / parts
-    text = f"(4 hidden / {whole} + ({heads.formula}) / {mp} + {inner} intermediate / {parts})"
+    per_token = 4 * model.hidden_size / split + heads.computed / mp + inner * width / parts
+    text = f"(4 hidden / {split} + ({heads.formula}) / {mp} + {inner} intermediate / {parts})"
     return per_token, text
 
 
@@ -194,15 +196,15 @@ def activations(model: ModelConfig, layout: RoleLayout, tokens: int, layers: int
     per_token, text = token_elements(model, layout)
     note = "x 2 (bfloat16), at most x 4 (float32 copies); estimate"
     if layout.recompute:
-        kept = model.hidden_size * layers * in_flight
+        hidden = model.hidden_size * layers * in_flight
         formula = (
             f"{tokens:,} tokens x (hidden x {layers} layers x {in_flight} micro-batches in flight"
             f" + one layer {text}) {note}"
         )
     else:
-        kept, formula = 0, f"{tokens:,} tokens x {layers} layers x {in_flight} in flight x {text} {note}"
+        hidden, formula = 0, f"{tokens:,} tokens x {layers} layers x {in_flight} in flight x {text} {note}"
         per_token *= layers * in_flight
-    size = tokens * (kept + per_token)
+    size = tokens * (hidden + per_token)
     return Term("activations", int(2 * size), int(4 * size), formula)
 
 
@@ -222,8 +224,8 @@ def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Te
         tokens: tokens of one micro-batch on one card.
         high: float32 copies at most: logits and log-softmax, and in training their gradient.
     """
-    whole = layout.vocab_emb_dp or model.vocab_size % layout.model_parallel != 0
-    parts = 1 if whole else layout.model_parallel
+    replicated = layout.vocab_emb_dp or model.vocab_size % layout.model_parallel != 0
+    parts = 1 if replicated else layout.model_parallel
     size = tokens * model.vocab_size // parts * 4
     formula = f"{tokens:,} tokens x vocabulary / {parts} x 4 (float32), 1 to {high} copies; estimate"
     return Term("logits", size, high * size, formula)
@@ -232,30 +234,30 @@ def logits(model: ModelConfig, layout: RoleLayout, tokens: int, high: int) -> Te
 def cache_bytes_per_token(model: ModelConfig, layout: RoleLayout, dtype: str) -> int:
     """Keys and values of all layers for one token on one card."""
     heads = family_of(model).heads(model)
-    kept = heads.cached // (layout.model_parallel if heads.cut else 1)
-    return model.num_hidden_layers * kept * ITEM_BYTES[dtype]
+    cached = heads.cached // (layout.model_parallel if heads.cut else 1)
+    return model.num_hidden_layers * cached * ITEM_BYTES[dtype]
 
 
 def warnings(found: Sequence[RoleMemory], device_memory_gib: int) -> list[str]:
     """Return a warning for each role that may not fit into a card, with its largest term."""
-    told = []
+    lines = []
     for role in found:
         fits = role.fits(device_memory_gib * GIB)
         if fits == "yes":
             continue
         term = max((t for t in role.terms if t.place == "card"), key=lambda t: t.high)
         verdict = "does not fit" if fits == "no" else "may not fit"
-        told.append(
+        lines.append(
             f"memory: {role.role} {verdict} into engine.device_memory_gib={device_memory_gib}: "
             f"{shown(role.low, role.high)} a card, most of it {term.name} ({shown(term.low, term.high)})"
         )
-    return told
+    return lines
 
 
 def largest(role: str, stages: Sequence[Sequence[Term]]) -> RoleMemory:
     """Return the pipeline stage whose cards need most, by the high estimate."""
-    found = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
-    return max(found, key=lambda stage: (stage.high, stage.low))
+    roles = [RoleMemory(role, stage, tuple(terms)) for stage, terms in enumerate(stages)]
+    return max(roles, key=lambda stage: (stage.high, stage.low))
 
 
 def scoring(

@@ -53,18 +53,18 @@ NAMES = replace(
 
 _AUX_LOSS_COEFFICIENT = 0.001
 """Of the loss that balances the router; MindSpeed-RL's files name it."""
-_EXPERTS_ALONE: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
+_EXPERTS_ONLY: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 
-def _own(model: ModelConfig) -> Qwen3MoeConfig:
+def _extras(model: ModelConfig) -> Qwen3MoeConfig:
     assert model.qwen3_moe is not None  # stages.models.families.RULES
     return model.qwen3_moe
 
 
 def _feed_forward(shape: Shape, i: int) -> Iterator[Weight]:
-    own, hidden = shape.own, shape.hidden_size
-    yield NAMES.weight(i, "mlp.gate", (own.num_experts, hidden), Cut.ROUTER)
-    yield from NAMES.experts(i, own.num_experts, hidden, own.moe_intermediate_size)
+    extras, hidden = shape.extras, shape.hidden_size
+    yield NAMES.weight(i, "mlp.gate", (extras.num_experts, hidden), Cut.ROUTER)
+    yield from NAMES.experts(i, extras.num_experts, hidden, extras.moe_intermediate_size)
 
 
 def _read(config: Mapping[str, Any]) -> Values | None:
@@ -96,19 +96,21 @@ def _window(config: Mapping[str, Any]) -> Any:
 
 
 def _experts(model: ModelConfig) -> Experts:
-    own = _own(model)
+    extras = _extras(model)
     return Experts(
-        own.num_experts, own.num_experts_per_tok, own.num_experts_per_tok * own.moe_intermediate_size
+        extras.num_experts,
+        extras.num_experts_per_tok,
+        extras.num_experts_per_tok * extras.moe_intermediate_size,
     )
 
 
 def _megatron(model: ModelConfig) -> Values:
-    own = _own(model)
+    extras = _extras(model)
     return normed_heads(model) | {
-        "num_experts": own.num_experts,
-        "moe_router_topk": own.num_experts_per_tok,
-        "moe_ffn_hidden_size": own.moe_intermediate_size,
-        "norm_topk_prob": own.norm_topk_prob,
+        "num_experts": extras.num_experts,
+        "moe_router_topk": extras.num_experts_per_tok,
+        "moe_ffn_hidden_size": extras.moe_intermediate_size,
+        "norm_topk_prob": extras.norm_topk_prob,
         "moe_grouped_gemm": True,
         "moe_permutation_async_comm": True,
         "moe_token_dispatcher_type": "alltoall_seq",
@@ -132,7 +134,7 @@ QWEN3_MOE = Family(
     harmless={"output_router_logits": "selects what transformers returns, not what it computes"},
     fixed=_fixed,
     window=_window,
-    hf_config=lambda model: attention_config(model) | asdict(_own(model)) | _EXPERTS_ALONE,
+    hf_config=lambda model: attention_config(model) | asdict(_extras(model)) | _EXPERTS_ONLY,
     fuses=False,
     megatron=_megatron,
     converter=Converter("qwen3-moe", ("--moe-grouped-gemm", *LAYER_SPEC), ("05a90d7",)),

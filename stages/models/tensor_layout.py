@@ -37,4 +37,4 @@ class TensorLayout:
         if self.opt_weight_shard_size != -1:
             return self.opt_weight_shard_size
         split = {len(self.dev_matrix) - 1 - axis for axis in self.tensor_map if axis != -1}
-        return math.prod(size for place, size in enumerate(self.dev_matrix) if place not in split)
+        return math.prod(size for dimension, size in enumerate(self.dev_matrix) if dimension not in split)

@@ -168,13 +168,13 @@ def _draw(spec: Spec, series: Mapping[str, Points], bands: Mapping[str, Points],
     canvas, plot = svg.axes()
     alts, lasts = [], []
     show = percent if spec.share else figure
-    for (key, whole), colour in zip(series.items(), svg.COLOURS, strict=False):
-        curve = thin(whole)
+    for (key, full), colour in zip(series.items(), svg.COLOURS, strict=False):
+        curve = thin(full)
         noisy = len(curve) >= 40
         _band(plot, curve, dict(thin(bands.get(key, []))), colour, noisy, spec.share)
         _line(plot, curve, colour, noisy)
-        alts.append(_describe(_label(key), whole, show))
-        lasts.append(show(whole[-1][1]))
+        alts.append(_describe(_label(key), full, show))
+        lasts.append(show(full[-1][1]))
     _scale(plot, series.values(), spec.share)
     legend = tuple((i + 1, _label(key)) for i, key in enumerate(series)) if len(series) > 1 else ()
     drawing = svg.inline(canvas, name, f"{spec.title}. " + " ".join(alts))

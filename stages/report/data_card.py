@@ -61,8 +61,10 @@ def data_card(result: Mapping[str, Any], text_limit: int) -> DataCard:
             texts = tuple((words(str(key)), shorten(str(value), text_limit)) for key, value in fields)
             samples.append((file, texts))
     table = [(what, *(values.get(file, "–") for file in files)) for what, values in counts.items()]
-    rest = _rows({key: value for key, value in result.items() if key != "files" or not files})
-    return DataCard(tuple(files), tuple(table[:MAX_ROWS]), tuple(lengths[:40]), tuple(samples), tuple(rest))
+    remaining = _rows({key: value for key, value in result.items() if key != "files" or not files})
+    return DataCard(
+        tuple(files), tuple(table[:MAX_ROWS]), tuple(lengths[:40]), tuple(samples), tuple(remaining)
+    )
 
 
 def _length(file: str, column: str, values: Mapping[str, Any]) -> Length:
@@ -80,11 +82,11 @@ def _rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _shown(key: str, value: object) -> str:
-    given = number(value)
-    if given is not None and 0 <= given <= 1 and re.search(r"(share|rate|ratio|fraction)$", key):
-        return percent(given)
-    if given is not None:
-        return figure(given)
+    rounded = number(value)
+    if rounded is not None and 0 <= rounded <= 1 and re.search(r"(share|rate|ratio|fraction)$", key):
+        return percent(rounded)
+    if rounded is not None:
+        return figure(rounded)
     if isinstance(value, list) and len(value) > 6 and all(number(item) is not None for item in value):
         return f"{len(value):,} values, {figure(min(value))} to {figure(max(value))}"
     return "none" if value in ({}, [], None) else plain(value)

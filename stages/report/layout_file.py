@@ -9,7 +9,7 @@ from stages.base.layout import RoleLayout
 from stages.models.config import ModelConfig
 from stages.models.memory import elements, shown, weights
 from stages.report.layout_picture import MAX_CARDS, picture
-from stages.report.templates import environment, own
+from stages.report.templates import environment, file_content
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 
@@ -28,7 +28,7 @@ def layout_svg(model: ModelConfig, layout: RoleLayout) -> str:
     if drawn is None:
         raise ConfigError([Problem("layout.train", layout.name, f"at most {MAX_CARDS} cards are drawn")])
     # The page's colours: what stands before its first rule for an element.
-    colours = own("style.css").partition("@media print")[0]
+    colours = file_content("style.css").partition("@media print")[0]
     style = Markup("<style>{}</style>").format(colours)
     text = environment().from_string(
         '{% from "drawing.html" import layout %}{{ layout(picture, xmlns, style) }}'

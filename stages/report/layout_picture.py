@@ -161,8 +161,8 @@ def _span(first: int, count: int) -> str:
 
 def _facts(layout: RoleLayout, shards: int) -> tuple[str, ...]:
     mp, dp, pp = layout.model_parallel, layout.data_parallel, layout.pipeline_stage
-    whole = "Linear weights are whole on every card."
-    facts = [f"Every linear weight is cut into {mp} slices." if mp > 1 else whole]
+    message = "Linear weights are whole on every card."
+    facts = [f"Every linear weight is cut into {mp} slices." if mp > 1 else message]
     if dp > 1:
         facts.append(f"{dp} replicas each work on their own part of the batch.")
     if pp > 1:

@@ -14,7 +14,7 @@ from stages.report.data_card import data_card
 from stages.report.headline import pairs, tiles
 from stages.report.layout_picture import Picture, picture
 from stages.report.lengths import lengths
-from stages.report.templates import environment, own
+from stages.report.templates import environment, file_content
 from stages.report.text import duration, moment, number, size
 from stages.report.timeline import Timeline, timeline
 
@@ -92,7 +92,7 @@ def render(
         "artifacts": tables.artifacts(run),
         "notes": run.notes,
         "live": live,
-        "style": own("style.css"),
+        "style": file_content("style.css"),
     }
     return environment().get_template("page.html").render(values)
 

@@ -10,7 +10,7 @@ from typing import Any
 from stages.report import svg
 from stages.report.curves import GRPO, Drawing, Spec, overlay, points
 from stages.report.headline import GREEDY, Pair, pairs, tiles
-from stages.report.templates import environment, own
+from stages.report.templates import environment, file_content
 from stages.report.text import duration, moment, number, percent, shorten
 
 OVERLAID = (
@@ -20,7 +20,7 @@ OVERLAID = (
     *(spec for spec in GRPO if spec.title in ("KL to the reference", "Entropy")),
     Spec("Completion length", ("completion_length",), "Tokens, mean over the step."),
 )
-MAX_OTHERS = 30
+MAX_FAINT = 30
 """Lines beside those with a colour of their own."""
 MAX_ROWS = 5000
 PAGE_SIZE = 50
@@ -79,7 +79,7 @@ def render(
     columns, rows = _table(ranked[:MAX_ROWS], best, keys, manifests)
     users = _users(given)
     curves, undrawn = _curves(ranked, users, metrics)
-    script = own("tables.js")
+    script = file_content("tables.js")
     unfinished = [point for point in given if point.state != "finished"]
     values = {
         "title": title,
@@ -87,7 +87,7 @@ def render(
         "facts": [moment(written), *_counts(given)],
         "command": command,
         "best": best,
-        "best_chosen": _told(best.chosen) if best else "",
+        "best_chosen": _describe(best.chosen) if best else "",
         "tiles": tiles(best.result, "sft" in best.artifacts) if best else [],
         "columns": columns,
         "rows": rows,
@@ -98,7 +98,7 @@ def render(
         "curves": curves,
         "undrawn": undrawn,
         "time": _time(users, manifests),
-        "style": own("style.css"),
+        "style": file_content("style.css"),
         "script": script,
         # The policy lets this one script run and no other, whatever text might slip through.
         "script_digest": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -121,7 +121,7 @@ def _counts(given: Sequence[SweepPoint]) -> list[str]:
     return [f"{len(given)} points", *(f"{count} {state}" for state, count in counted.items())]
 
 
-def _told(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
+def _describe(chosen: Mapping[str, str], limit: int = TEXT_LIMIT) -> str:
     return shorten(" ".join(f"{key}={value}" for key, value in chosen.items()), limit)
 
 
@@ -136,7 +136,7 @@ def _without(given: Sequence[SweepPoint]) -> list[dict[str, Any]]:
     return [
         {
             "number": point.number,
-            "told": _told(point.chosen, short),
+            "told": _describe(point.chosen, short),
             "state": point.state,
             "message": shorten(point.message, long),
         }
@@ -208,14 +208,14 @@ def _curves(
     trained = [artifact for artifact in trained if metrics.get(artifact)]
     labels = {artifact: _label(users[artifact]) for artifact in trained}
     coloured = trained[: len(svg.COLOURS)]
-    others = trained[len(coloured) :][:MAX_OTHERS]
+    unranked = trained[len(coloured) :][:MAX_FAINT]
     drawings = []
     for i, spec in enumerate(OVERLAID):
         series = {labels[artifact]: points(metrics[artifact], spec.keys[0]) for artifact in coloured}
-        faint = [curve for artifact in others if (curve := points(metrics[artifact], spec.keys[0]))]
+        faint = [curve for artifact in unranked if (curve := points(metrics[artifact], spec.keys[0]))]
         if any(series.values()):
             drawings.append(overlay(spec, series, faint, f"s{i}"))
-    return drawings, len(trained) - len(coloured) - len(others)
+    return drawings, len(trained) - len(coloured) - len(unranked)
 
 
 def _label(sharing: Sequence[SweepPoint]) -> str:
@@ -225,7 +225,7 @@ def _label(sharing: Sequence[SweepPoint]) -> str:
         for key, value in sharing[0].chosen.items()
         if all(point.chosen.get(key) == value for point in sharing)
     }
-    return shorten(f"{_numbers(sharing)}: {_told(common)}".rstrip(": "), 100)
+    return shorten(f"{_numbers(sharing)}: {_describe(common)}".rstrip(": "), 100)
 
 
 def _numbers(sharing: Sequence[SweepPoint]) -> str:
@@ -243,6 +243,6 @@ def _time(
     users: Mapping[str, Sequence[SweepPoint]], manifests: Mapping[str, Mapping[str, Any]]
 ) -> tuple[float, float] | None:
     """Seconds that all stages took, and how many more if each point had run alone; None: nobody knows."""
-    took = {name: seconds for name in users if (seconds := _seconds(manifests.get(name))) is not None}
-    alone = sum(seconds * len(users[name]) for name, seconds in took.items())
-    return (sum(took.values()), alone - sum(took.values())) if took else None
+    durations = {name: seconds for name in users if (seconds := _seconds(manifests.get(name))) is not None}
+    separate = sum(seconds * len(users[name]) for name, seconds in durations.items())
+    return (sum(durations.values()), separate - sum(durations.values())) if durations else None

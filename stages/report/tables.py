@@ -80,8 +80,8 @@ def differing(run: Run, defaults: Mapping[str, Any]) -> list[tuple[str, str, str
     for manifest in run.manifests.values():
         for name, value in mapping(manifest.get("config")).items():
             read[name] = {**mapping(value), **mapping(read.get(name))} if isinstance(value, dict) else value
-    given, usual = flat(read), dict(flat({name: value for name, value in defaults.items() if name in read}))
-    rows = [(key, text, usual.get(key, "–")) for key, text in given if text != usual.get(key)]
+    values, usual = flat(read), dict(flat({name: value for name, value in defaults.items() if name in read}))
+    rows = [(key, text, usual.get(key, "–")) for key, text in values if text != usual.get(key)]
     return rows[:MAX_ROWS]
 
 
@@ -110,13 +110,13 @@ def step_time(metrics: Sequence[Mapping[str, Any]]) -> list[tuple[int, str, floa
         ("Reference", means["reference_s"]),
         ("Update", means["train_s"]),
     ]
-    rest = means["step_s"] - sum(seconds for _, seconds in parts)
-    parts.append(("Everything else", max(0.0, rest)))
-    whole = sum(seconds for _, seconds in parts)
-    if whole <= 0:
+    remaining = means["step_s"] - sum(seconds for _, seconds in parts)
+    parts.append(("Everything else", max(0.0, remaining)))
+    total = sum(seconds for _, seconds in parts)
+    if total <= 0:
         return []
     return [
-        (i + 1, name, seconds, 100 * seconds / whole)
+        (i + 1, name, seconds, 100 * seconds / total)
         for i, (name, seconds) in enumerate(parts)
         if seconds > 0
     ]

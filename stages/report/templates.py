@@ -26,7 +26,7 @@ def environment() -> Environment:
     return environment
 
 
-def own(name: str) -> Markup:
+def file_content(name: str) -> Markup:
     """Return a file of this package for inclusion in a page."""
     return Markup((HERE / name).read_text(encoding="utf-8"))  # noqa: S704 (our own file)
 

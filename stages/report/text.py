@@ -60,52 +60,52 @@ def number(value: object) -> float | None:
 
 def figure(value: object) -> str:
     """Format a number with three or four significant digits and grouped thousands; – if there is none."""
-    given = number(value)
-    if given is None:
+    rounded = number(value)
+    if rounded is None:
         return "–"
-    size = abs(given)
-    if given == int(given) and size < 1e7:
-        return f"{int(given):,}".replace("-", "−")
+    size = abs(rounded)
+    if rounded == int(rounded) and size < 1e7:
+        return f"{int(rounded):,}".replace("-", "−")
     if size >= 1000:
-        text = f"{given:,.0f}" if size < 1e7 else f"{given:.3g}"
+        text = f"{rounded:,.0f}" if size < 1e7 else f"{rounded:.3g}"
     elif size >= 0.001:
-        text = f"{given:.{max(0, 2 - math.floor(math.log10(size)))}f}"
+        text = f"{rounded:.{max(0, 2 - math.floor(math.log10(size)))}f}"
     else:
-        text = f"{given:.2e}".replace("e-0", "e-")
-    return text.replace("-", "−", 1) if given < 0 else text
+        text = f"{rounded:.2e}".replace("e-0", "e-")
+    return text.replace("-", "−", 1) if rounded < 0 else text
 
 
 def percent(value: object) -> str:
     """Format a share (0 to 1) as a percentage with one decimal."""
-    given = number(value)
-    return "–" if given is None else f"{100 * given:.1f} %".replace("-", "−")
+    rounded = number(value)
+    return "–" if rounded is None else f"{100 * rounded:.1f} %".replace("-", "−")
 
 
 def duration(seconds: object) -> str:
     """Seconds as 0.84 s, 42 s, 3 min 07 s or 2 h 05 min."""
-    given = number(seconds)
-    if given is None or given < 0:
+    rounded = number(seconds)
+    if rounded is None or rounded < 0:
         return "–"
-    if given < 9.95:
-        return f"{given:.1f} s" if given >= 0.95 else f"{given:.2f} s"
-    whole = round(given)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    if rounded < 9.95:
+        return f"{rounded:.1f} s" if rounded >= 0.95 else f"{rounded:.2f} s"
+    seconds_total = round(rounded)
+    if seconds_total < 60:
+        return f"{seconds_total} s"
+    if seconds_total < 3600:
+        return f"{seconds_total // 60} min {seconds_total % 60:02d} s"
+    return f"{seconds_total // 3600} h {seconds_total % 3600 // 60:02d} min"
 
 
 def moment(unix_s: float) -> str:
     """Format a point in time in UTC, so that a page does not depend on the time zone that renders it."""
-    given = datetime.datetime.fromtimestamp(max(0.0, min(unix_s, 4e9)), tz=datetime.timezone.utc)
-    return f"{given:%d %B %Y, %H:%M} UTC".lstrip("0")
+    time = datetime.datetime.fromtimestamp(max(0.0, min(unix_s, 4e9)), tz=datetime.timezone.utc)
+    return f"{time:%d %B %Y, %H:%M} UTC".lstrip("0")
 
 
 def size(count: object) -> str:
     """Bytes with a binary unit: 512 B, 3.2 MiB."""
-    given = number(count)
-    return "–" if given is None else shown_bytes(round(given))
+    rounded = number(count)
+    return "–" if rounded is None else shown_bytes(round(rounded))
 
 
 def words(key: str) -> str:

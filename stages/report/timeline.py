@@ -52,9 +52,9 @@ def timeline(manifests: Mapping[str, Mapping[str, Any]], began: float | None) ->
         if start is not None and end is not None and end >= start:
             spans.append((start, end, stage))
     spans.sort()
-    own = [(start, end) for start, end, _ in spans if began is None or end >= began]
-    first = min((start for start, _ in own), default=began or 0.0)
-    last = max((end for _, end in own), default=first)
+    visible = [(start, end) for start, end, _ in spans if began is None or end >= began]
+    first = min((start for start, _ in visible), default=began or 0.0)
+    last = max((end for _, end in visible), default=first)
     wall = max(last - first, 1e-9)
     bars = []
     for start, end, stage in spans:
@@ -64,7 +64,7 @@ def timeline(manifests: Mapping[str, Mapping[str, Any]], began: float | None) ->
         memory = number(manifests[stage].get("peak_memory_gib"))
         bars.append(Bar(stage, start - first, end - start, reused, left, width, memory))
     ended = max((end for _, end, _ in spans), default=None)
-    return Timeline(tuple(bars), _ticks(wall), last - first, first if own else None, ended)
+    return Timeline(tuple(bars), _ticks(wall), last - first, first if visible else None, ended)
 
 
 def _ticks(wall_s: float) -> tuple[tuple[float, str], ...]:

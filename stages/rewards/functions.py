@@ -76,10 +76,10 @@ def _join_thousands(text: str) -> str:
 
 
 def _first_number(solution: str) -> str:
-    found = NUMBER.search(_join_thousands(solution))
-    if found is None:
+    match = NUMBER.search(_join_thousands(solution))
+    if match is None:
         raise UnscorableError(f"the solution {solution!r} holds no number")
-    return found.group()
+    return match.group()
 
 
 ITEM_REWARDS: dict[str, ItemReward] = {

@@ -24,21 +24,21 @@ def knights(completion: str, solution: str) -> float:
         completion: what follows the header of the assistant's turn.
         solution: one line per islander with a name and knight or knave.
     """
-    found = list(ANSWER.finditer(completion))
-    return _score(completion, found[-1].group(1).strip() if found else "", solution)
+    matches = list(ANSWER.finditer(completion))
+    return _score(completion, matches[-1].group(1).strip() if matches else "", solution)
 
 
 def _score(text: str, answer: str, solution: str) -> float:
-    places = [text.find(tag) for tag in TAGS]
-    well_formed = all(text.count(tag) == 1 for tag in TAGS) and places == sorted(places)
+    positions = [text.find(tag) for tag in TAGS]
+    well_formed = all(text.count(tag) == 1 for tag in TAGS) and positions == sorted(positions)
     form = FORMAT if well_formed else -FORMAT
     if not (well_formed and answer):
         return form + UNREADABLE
     truth = _truth(solution)
-    said = _said(answer, list(truth))
-    if not said:
+    assigned = _assigned_roles(answer, list(truth))
+    if not assigned:
         return form + UNREADABLE
-    return form + (RIGHT if said == truth else WRONG)
+    return form + (RIGHT if assigned == truth else WRONG)
 
 
 def _truth(solution: str) -> dict[str, str]:
@@ -47,15 +47,15 @@ def _truth(solution: str) -> dict[str, str]:
     return {match.group(1): match.group(2).lower() for match in matches if match}
 
 
-def _said(answer: str, names: Sequence[str]) -> dict[str, str]:
+def _assigned_roles(answer: str, names: Sequence[str]) -> dict[str, str]:
     """Return the roles that an answer assigns to `names`; empty unless it assigns exactly one to each."""
-    told = answer.lower()
-    if told.count("knight") + told.count("knave") != len(names):
+    text = answer.lower()
+    if text.count("knight") + text.count("knave") != len(names):
         return {}
-    found = {}
+    roles = {}
     for name in names:
         match = re.search(rf"\b{re.escape(name)}\b\s+is\s+a\s+\b(knight|knave)\b", answer, re.IGNORECASE)
         if match is None:
             return {}
-        found[name] = match.group(1).lower()
-    return found
+        roles[name] = match.group(1).lower()
+    return roles

@@ -23,8 +23,8 @@ def maths(completion: str, solution: str) -> float:
     gold = _parse_gold(solution)
     if not gold:
         raise UnscorableError(f"the solution {solution!r} is no formula")
-    found = library.parse(completion, parsing_timeout=None)
-    return float(library.verify(list(gold), found, timeout_seconds=None))
+    expressions = library.parse(completion, parsing_timeout=None)
+    return float(library.verify(list(gold), expressions, timeout_seconds=None))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -27,7 +27,7 @@ EARNED = 0.5
 """Mean reward from which a way of answering counts as one that earns it."""
 DEMONSTRATED, CUT_OFF = "demonstrated", "cut off"
 PENALTY = "soft_overlong"  # at best nothing is taken away
-ASKED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
+REQUESTED_BY = {"boxed": "\\boxed", "think": "<answer>", "thinking": "<think>", "marked": "####"}
 """Way of answering -> the words in a prompt that ask for it."""
 
 
@@ -105,10 +105,10 @@ def first_rows(path: Path, dataset: DatasetConfig, config: TokenizeConfig, count
         InputError: it is missing or holds none.
     """
     rows = (entry for entry in read_lines(path, columns(dataset, config)) if isinstance(entry, Row))
-    found = list(islice(rows, count))
-    if not found:
+    head = list(islice(rows, count))
+    if not head:
         raise InputError(path, None, "holds no usable row", "check dataset.columns")
-    return found
+    return head
 
 
 def answers(row: Row, truth: str) -> dict[str, str]:
@@ -154,33 +154,33 @@ def probe(
         rule = f"gives none of the {len(rows)} sampled rows a ground truth"
         raise InputError("dataset.solution", dataset.solution, rule, "check dataset.columns and the answers")
     truths = [truth for _, truth in pairs]
-    wrongs = _other_truths(truths)
+    wrongs = _different_truths(truths)
     right = [answers(row, truth) for row, truth in pairs]
     bad = [broken(row, wrong) for (row, _), wrong in zip(pairs, wrongs, strict=True)]
     prompt = (config.system_prompt + "\n" if config.chat_template else "") + user_text(pairs[0][0], config)
-    expected = {DEMONSTRATED, *(way for way, words in ASKED_BY.items() if words in prompt)}
+    expected = {DEMONSTRATED, *(way for way, words in REQUESTED_BY.items() if words in prompt)}
     if config.enable_thinking:
         expected.add("thinking")
     scored = _score_ways(reward, right, bad, truths, leftover.text if leftover else "")
     functions = _functions(reward, scored, list(right[0]), expected)
     totals, unearned = _totals(reward, scored), _unearned(functions)
     if leftover and unearned:
-        whole = _functions(reward, _score_ways(reward, right, bad, truths), list(right[0]), expected)
-        unearned = _blamed(leftover, unearned, _unearned(whole))
+        results = _functions(reward, _score_ways(reward, right, bad, truths), list(right[0]), expected)
+        unearned = _blamed(leftover, unearned, _unearned(results))
     # where nothing is earned, right and wrong score alike anyhow
-    told = unearned and not any(function.earned_by for function in functions.values())
+    is_hopeless = unearned and not any(function.earned_by for function in functions.values())
     return Probe(
         rows=len(pairs),
         functions=functions,
         example={"prompt": prompt, "ground truth": truths[0], **right[0], **bad[0]},
-        problems=(*unearned, *([] if told else _undistinguished(totals, expected))),
+        problems=(*unearned, *([] if is_hopeless else _undistinguished(totals, expected))),
     )
 
 
-def _other_truths(truths: Sequence[str]) -> list[str]:
+def _different_truths(truths: Sequence[str]) -> list[str]:
     """Return for each row the next different ground truth; "no number" if all are equal."""
     return [
-        next((other for other in (*truths[i + 1 :], *truths[:i]) if other != truth), "no number")
+        next((candidate for candidate in (*truths[i + 1 :], *truths[:i]) if candidate != truth), "no number")
         for i, truth in enumerate(truths)
     ]
 
@@ -196,14 +196,14 @@ def _score_ways(
 
     Lengths count 0: whether a completion is too long depends on the model, not on reward and data.
     """
-    found = {}
+    scores = {}
     for way in (*right[0], *bad[0]):
         ending = "" if way == CUT_OFF else end
         texts = [{**ok, **no}[way] + ending for ok, no in zip(right, bad, strict=True)]
         scored = score_each(reward, texts, truths, [0] * len(texts))
         means = {name: round(statistics.fmean(values), 4) for name, values in scored.parts.items()}
-        found[way] = means, scored.failures
-    return found
+        scores[way] = means, scored.failures
+    return scores
 
 
 def _functions(
@@ -212,15 +212,15 @@ def _functions(
     ways: Sequence[str],
     expected: set[str],
 ) -> dict[str, FunctionProbe]:
-    found = {}
+    functions = {}
     for name, weight in zip(reward.functions, reward.weights, strict=True):
         means = {way: by_name[name] for way, (by_name, _) in scored.items()}
         failures = max(by_name[name] for _, by_name in scored.values())
         earning = [way for way in ways if means[way] >= EARNED]
-        asked = tuple(way for way in earning if way in expected)
+        earning_ways = tuple(way for way in earning if way in expected)
         unasked = tuple(way for way in earning if way not in expected)
-        found[name] = FunctionProbe(weight, means, asked, unasked, failures)
-    return found
+        functions[name] = FunctionProbe(weight, means, earning_ways, unasked, failures)
+    return functions
 
 
 def _totals(
@@ -235,13 +235,13 @@ def _totals(
 
 def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
     problems = []
-    for name, found in functions.items():
-        if found.weight <= 0 or found.earned_by or name == PENALTY:
+    for name, function in functions.items():
+        if function.weight <= 0 or function.earned_by or name == PENALTY:
             continue
         rule = "can't be earned: neither the demonstrated answers nor what the prompt asks for score"
         remedy = "use another reward, or change dataset.solution"
-        if found.unasked:
-            words = " or ".join(ASKED_BY[way] for way in found.unasked)
+        if function.unasked:
+            words = " or ".join(REQUESTED_BY[way] for way in function.unasked)
             remedy = (
                 f"ask for {words} in tokenize.prompt_suffix or tokenize.system_prompt, or use another reward"
             )
@@ -251,13 +251,13 @@ def _unearned(functions: dict[str, FunctionProbe]) -> list[Problem]:
 
 def _blamed(leftover: Leftover, problems: Sequence[Problem], besides: Sequence[Problem]) -> list[Problem]:
     """Problems, each told to be the leftover's unless the function is not earned without it either."""
-    others = {problem.value: problem for problem in besides}
+    known = {problem.value: problem for problem in besides}
     rule = (
         f"can't be earned: the token that ends a completion stays in the text as {leftover.text!r} "
         f"({leftover.source})"
     )
     return [
-        others.get(problem.value) or Problem(problem.path, problem.value, rule, leftover.remedy)
+        known.get(problem.value) or Problem(problem.path, problem.value, rule, leftover.remedy)
         for problem in problems
     ]
 

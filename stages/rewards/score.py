@@ -30,7 +30,7 @@ TIMEOUTS_LIMIT_S = 30.0
 """Time that calls without an end may take of one step, all together; then no further completion is tried."""
 LARGEST = 1e18
 """Largest reward: squared, as a group's deviation needs it, it is still a float32."""
-MOST_SAID, MOST_SHOWN = 400, 60
+MOST_CHARACTERS, MOST_SHOWN = 400, 60
 """Characters of a message, and of a returned value in it."""
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
@@ -50,7 +50,7 @@ class RewardScores:
     """Function name -> completions that it could not score (they count 0)."""
     faults: dict[str, int] = field(default_factory=dict)
     """The same, but for those whose ground truth cannot be compared: that is no fault of the function."""
-    said: dict[str, str] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
     """Function name -> what its first failure was; nothing where it had none."""
 
 
@@ -61,7 +61,7 @@ class Columns:
     parts: dict[str, list[float]]
     failures: dict[str, int]
     faults: dict[str, int]
-    said: dict[str, str]
+    messages: dict[str, str]
 
 
 def score(
@@ -83,9 +83,9 @@ def score(
     """
     import numpy as np  # here, because reading stages.rewards.config imports this package
 
-    found = score_each(config, completions, solutions, lengths)
-    parts = {name: np.array(column, np.float32) for name, column in found.parts.items()}
-    return RewardScores(weighted(config, parts), parts, found.failures, found.faults, found.said)
+    columns = score_each(config, completions, solutions, lengths)
+    parts = {name: np.array(column, np.float32) for name, column in columns.parts.items()}
+    return RewardScores(weighted(config, parts), parts, columns.failures, columns.faults, columns.messages)
 
 
 def weighted(config: RewardConfig, parts: Mapping[str, Array]) -> Array:
@@ -110,12 +110,12 @@ def check_failures(config: RewardConfig, scores: RewardScores | Columns, count: 
     Raises:
         InputError: naming the function, and what it said first.
     """
-    allowed, told = config.max_failures, f"reward.max_failures={config.max_failures}"
+    allowed, key = config.max_failures, f"reward.max_failures={config.max_failures}"
     if allowed is None:
-        allowed, told = count // 10, "a tenth"
+        allowed, key = count // 10, "a tenth"
     for name, faults in scores.faults.items():
         if faults > allowed:
-            rule = f"failed for {faults} of {count} {where}, more than {told}: {scores.said.get(name)}"
+            rule = f"failed for {faults} of {count} {where}, more than {key}: {scores.messages.get(name)}"
             remedy = "mend the function, or allow more with reward.max_failures"
             raise InputError("reward.functions", name, rule, remedy)
 
@@ -131,25 +131,25 @@ def score_each(
         rule = "needs the completions' lengths in tokens"
         raise InputError("reward.functions", ", ".join(config.functions), rule)
     tokens = [0] * len(completions) if lengths is None else [int(length) for length in lengths]
-    found, budget = Columns({}, {}, {}, {}), Budget(TIMEOUTS_LIMIT_S)
+    columns, budget = Columns({}, {}, {}, {}), Budget(TIMEOUTS_LIMIT_S)
     for name, weight in zip(config.functions, config.weights, strict=True):
         reward = _by_length(name, config, budget) if name in LENGTH_REWARDS else _by_text(name, budget)
         rows = zip(completions, solutions, tokens, strict=True)
         values = [_guarded(reward, weight, *row) for row in rows]
         failed = [value for value in values if isinstance(value, Failure)]
-        found.parts[name] = [0.0 if isinstance(value, Failure) else value for value in values]
-        found.failures[name] = len(failed)
-        found.faults[name] = sum(failure.fault for failure in failed)
+        columns.parts[name] = [0.0 if isinstance(value, Failure) else value for value in values]
+        columns.failures[name] = len(failed)
+        columns.faults[name] = sum(failure.fault for failure in failed)
         for failure in sorted(failed, key=lambda failure: not failure.fault)[:1]:
-            found.said[name] = failure.said
-    return found
+            columns.messages[name] = failure.message
+    return columns
 
 
 @dataclass(frozen=True)
 class Failure:
     """Reason why a completion has no reward."""
 
-    said: str
+    message: str
     fault: bool
     """Of the function, not of the ground truth."""
 
@@ -199,14 +199,14 @@ def _guarded(reward: Reward, weight: float, completion: str, solution: str, toke
     except (BadReturnError, NotTriedError, OutOfTimeError) as error:
         return Failure(str(error), fault=True)
     except BaseException as error:  # SystemExit too, which would end the stage as if it were done
-        return Failure(_told(error), fault=True)
+        return Failure(_describe_error(error), fault=True)
     return value
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """Return an exception's text and the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_SAID]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"[:MOST_CHARACTERS]
 
 
 def _limited(item: ItemReward, budget: Budget) -> ItemReward:
@@ -240,12 +240,12 @@ def user_item(name: str) -> ItemReward:
     function = user_function(name)
 
     def item(completion: str, solution: str) -> float:
-        return _one_number(function([completion], [solution]))
+        return _to_number(function([completion], [solution]))
 
     return item
 
 
-def _one_number(returned: object) -> float:
+def _to_number(returned: object) -> float:
     """Return the number that a function returned for one completion.
 
     Raises:
@@ -279,7 +279,9 @@ def user_function(name: str) -> UserReward:
         function: Any = getattr(importlib.import_module(module_name), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
         remedy = "give module:function, importable on PYTHONPATH"
-        raise InputError("reward.functions", name, f"can't be imported: {_told(error)}", remedy) from error
+        raise InputError(
+            "reward.functions", name, f"can't be imported: {_describe_error(error)}", remedy
+        ) from error
     if not callable(function):
         raise InputError("reward.functions", name, "must be a function of (completions, solutions)")
     return cast(UserReward, function)

@@ -33,23 +33,23 @@ def run(context: Context) -> None:
     known = [(row, truth) for row in rows if (truth := ground_truth(row, dataset, tokenize))]
     if not known:
         raise InputError("dataset.solution", dataset.solution, "gives none of the first rows a ground truth")
-    told: list[str] = []
+    lines: list[str] = []
     truths: list[str] = []
     for row, truth in known:
-        told += [*answers(row, truth).values(), broken(row, "0")["wrong"]]
-        truths += [truth] * (len(told) - len(truths))
-    _check(reward, score_each(reward, told, truths, map(len, told)), len(told))
+        lines += [*answers(row, truth).values(), broken(row, "0")["wrong"]]
+        truths += [truth] * (len(lines) - len(truths))
+    _check(reward, score_each(reward, lines, truths, map(len, lines)), len(lines))
     silence = score_each(reward, [""] * len(known), [truth for _, truth in known], [0] * len(known))
     for name, faults in silence.faults.items():
         if faults:
-            context.warn(f"reward {name}: fails for a completion without any text: {silence.said[name]}")
+            context.warn(f"reward {name}: fails for a completion without any text: {silence.messages[name]}")
 
 
-def _check(reward: RewardConfig, found: Columns, count: int) -> None:
+def _check(reward: RewardConfig, columns: Columns, count: int) -> None:
     if reward.max_failures is None:
-        check_failures(reward, found, count, "answers that it was tried on")
+        check_failures(reward, columns, count, "answers that it was tried on")
         return
-    for name, faults in found.faults.items():  # some may fail: the user has said so
+    for name, faults in columns.faults.items():  # some may fail: the user has said so
         if faults == count:
-            rule = f"failed for all {count} answers that it was tried on: {found.said[name]}"
+            rule = f"failed for all {count} answers that it was tried on: {columns.messages[name]}"
             raise InputError("reward.functions", name, rule, "mend the function")

@@ -16,7 +16,7 @@ from pathlib import Path
 from stages.base.errors import ConfigError, Problem
 from stages.rewards.config import BUILTIN, RewardConfig
 
-OURS = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
+PRODUCT_PACKAGES = frozenset({"stages", "pipeline", "launch", "conf", "hydra_plugins", "grpoflow"})
 """Packages of this project: a stage's code version stands for them."""
 INSTALLED = frozenset({"site-packages", "dist-packages"})
 IMPORTERS = frozenset({"import_module", "__import__"})
@@ -33,38 +33,38 @@ def files_of(config: RewardConfig) -> tuple[Path, ...]:
     Raises:
         ConfigError: a module is not found where a stage would look for it.
     """
-    problems, found = [], dict[str, Path]()
+    problems, files = [], dict[str, Path]()
     for index, name in enumerate(config.functions):
         if name in BUILTIN:
             continue
         module = name.partition(":")[0]
-        if module.partition(".")[0] in OURS:
+        if module.partition(".")[0] in PRODUCT_PACKAGES:
             continue
-        own = _search(module, _search_path())
-        if not own or own[-1][0] != module:
+        packages = _search(module, _search_path())
+        if not packages or packages[-1][0] != module:
             remedy = "put its directory on PYTHONPATH, or start grpoflow where it lies"
             problems.append(Problem(f"reward.functions[{index}]", name, f"module {module} not found", remedy))
             continue
-        _collect(module, module.partition(".")[0], found)
+        _collect(module, module.partition(".")[0], files)
     if problems:
         raise ConfigError(problems)
-    return tuple(dict.fromkeys(found[module] for module in sorted(found)))
+    return tuple(dict.fromkeys(files[module] for module in sorted(files)))
 
 
-def _collect(module: str, package: str, found: dict[str, Path]) -> None:
+def _collect(module: str, package: str, files: dict[str, Path]) -> None:
     """Add the files of `module` and of what it imports; `package` counts although it is installed."""
     pending = [module]
     looked = set[str]()
     while pending:
         name = pending.pop()
-        if name in looked or name.partition(".")[0] in OURS:
+        if name in looked or name.partition(".")[0] in PRODUCT_PACKAGES:
             continue
         looked.add(name)
         for part, spec in _search(name, _search_path()):
             file = _file(spec)
-            if part in found or file is None or (_is_installed(file) and part.partition(".")[0] != package):
+            if part in files or file is None or (_is_installed(file) and part.partition(".")[0] != package):
                 continue
-            found[part] = file
+            files[part] = file
             pending += _imports(file, part, is_package=spec.submodule_search_locations is not None)
 
 
@@ -76,15 +76,15 @@ def _search_path() -> list[str]:
 
 def _search(name: str, path: Sequence[str]) -> list[tuple[str, ModuleSpec]]:
     """Return (name, spec) of a module and of each package around it, as far as they exist."""
-    found, parts = [], name.split(".")
+    specs, parts = [], name.split(".")
     for count in range(1, len(parts) + 1):
         module = ".".join(parts[:count])
         spec = PathFinder.find_spec(module, path)
         if spec is None:
             break
-        found.append((module, spec))
+        specs.append((module, spec))
         path = list(spec.submodule_search_locations or ())
-    return found
+    return specs
 
 
 def _file(spec: ModuleSpec) -> Path | None:
@@ -92,14 +92,14 @@ def _file(spec: ModuleSpec) -> Path | None:
     if spec.origin is None:  # a package without __init__.py
         return None
     path = Path(spec.origin)
-    return next((place for place in (path, *path.parents) if place.is_file()), None)
+    return next((path_to_check for path_to_check in (path, *path.parents) if path_to_check.is_file()), None)
 
 
 def _is_installed(file: Path) -> bool:
     standard = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     if not INSTALLED.isdisjoint(file.parts):
         return True
-    return any(root in file.parents for place in standard for root in (place, place.resolve()))
+    return any(root in file.parents for library in standard for root in (library, library.resolve()))
 
 
 def _imports(file: Path, module: str, is_package: bool) -> Iterator[str]:

@@ -109,20 +109,20 @@ class ChatTemplate:
         Raises:
             TemplateRefusalError: the template refuses, or renders earlier turns differently later on.
         """
-        whole = self.render(turns)
+        text = self.render(turns)
         pieces, at = [], 0
         for number, turn in enumerate(turns):
             if turn.role != "assistant":
                 continue
             before = self.render(turns[:number], generation=True)
-            said = whole if number == len(turns) - 1 else self.render(turns[: number + 1])
-            if not (said.startswith(before) and whole.startswith(said)):
+            upto = text if number == len(turns) - 1 else self.render(turns[: number + 1])
+            if not (upto.startswith(before) and text.startswith(upto)):
                 raise TemplateRefusalError("the chat template changes earlier turns when another follows")
-            ends = [match.end() for match in self._tokens.finditer(said, len(before))]
-            end = ends[-1] if ends else len(said)
-            pieces += [Piece(whole[at : len(before)], False), Piece(whole[len(before) : end], True)]
+            ends = [match.end() for match in self._tokens.finditer(upto, len(before))]
+            end = ends[-1] if ends else len(upto)
+            pieces += [Piece(text[at : len(before)], False), Piece(text[len(before) : end], True)]
             at = end
-        return [*pieces, Piece(whole[at:], False)]
+        return [*pieces, Piece(text[at:], False)]
 
     def split(self, text: str) -> list[str | int]:
         """Guarded text as plain text (str, not empty) and special tokens (int) in turn."""
@@ -153,12 +153,12 @@ def load_template(
     path = directory / "tokenizer_config.json"
     with understood(path, "a chat template"):
         settings = read_json(path) if path.is_file() else {}
-        source, told = settings.get("chat_template"), named_tokens(settings)
+        source, tokens = settings.get("chat_template"), named_tokens(settings)
         if isinstance(source, list):  # several, each with a name
             source = {entry["name"]: entry["template"] for entry in source}.get("default")
-    alone = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]
-    if alone:
-        path = alone[0]
+    files = [file for name in (BASE_TEMPLATE, TEMPLATE) if (file := directory / name).is_file()]
+    if files:
+        path = files[0]
         with understood(path, "a chat template"):
             source = read_text(path)
     source = source or CHAT_TEMPLATE
@@ -166,15 +166,15 @@ def load_template(
         if "enable_thinking" not in source:
             rule = f"knows no enable_thinking, which tokenize.enable_thinking={enable_thinking} would tell it"
             raise InputError(path, None, f"its chat template {rule}", "set it to null")
-        told["enable_thinking"] = enable_thinking
+        tokens["enable_thinking"] = enable_thinking
     with understood(path, "a chat template"):
-        return ChatTemplate(source, special, path, told)
+        return ChatTemplate(source, special, path, tokens)
 
 
 def named_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:
     """bos_token and its kin, as transformers tells a template of them."""
     named = {key: settings.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    texts = {key: one.get("content") if isinstance(one, dict) else one for key, one in named.items()}
+    texts = {key: token.get("content") if isinstance(token, dict) else token for key, token in named.items()}
     return {key: text for key, text in texts.items() if isinstance(text, str)}
 
 

@@ -38,8 +38,8 @@ class EncodedRow:
 
 def first_ids(tokenizer: Tokenizer) -> list[int]:
     """Return the ids that a tokenizer puts before any text: Llama 3's <|begin_of_text|>, none for Qwen."""
-    bare, framed = (tokenizer.encode("0", add_special_tokens=framed).ids for framed in (False, True))
-    return list(framed[: framed.index(bare[0])]) if bare else []
+    plain, framed = (tokenizer.encode("0", add_special_tokens=framed).ids for framed in (False, True))
+    return list(framed[: framed.index(plain[0])]) if plain else []
 
 
 class Encoder:
@@ -165,8 +165,8 @@ class Encoder:
         length = self.config.sft_length
         ids = [sft_ids(row, self.ids)[:length] for row in rows]
         labels = [
-            [*[IGNORED] * len(row.prompt), *whole[len(row.prompt) :]][:length]
-            for row, whole in zip(rows, ids, strict=True)
+            [*[IGNORED] * len(row.prompt), *full[len(row.prompt) :]][:length]
+            for row, full in zip(rows, ids, strict=True)
         ]
         width = length + 1  # mindformers shifts inputs against labels
         return {"input_ids": pad(ids, width, self.ids.pad), "labels": pad(labels, width, IGNORED)}

@@ -32,13 +32,13 @@ class HoldOut:
             InputError: that would leave nothing to train on.
         """
         self._columns = columns
-        found = array("I")
+        hashes = array("I")
         for file in files:
-            found.extend(digest(row.prompt) for row in read_lines(file, columns) if isinstance(row, Row))
-        if rows >= len(found):
-            rule = f"must be below the {len(found)} usable rows of {files[0]}"
+            hashes.extend(digest(row.prompt) for row in read_lines(file, columns) if isinstance(row, Row))
+        if rows >= len(hashes):
+            rule = f"must be below the {len(hashes)} usable rows of {files[0]}"
             raise InputError("dataset.test_rows", rows, rule, "lower it, or give a test file")
-        digests = np.frombuffer(found, np.dtype(found.typecode))
+        digests = np.frombuffer(hashes, np.dtype(hashes.typecode))
         self._largest = int(np.partition(digests, rows - 1)[rows - 1])
 
     def read_train(self, file: Path) -> Iterator[Row | BadLine]:

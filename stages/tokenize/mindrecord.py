@@ -74,15 +74,15 @@ class MindRecordFile:
             columns: name -> integers [rows, length].
         """
         packed = [pack(columns[name]) for name in self.columns]
-        alone = len(packed) == 1
+        is_single = len(packed) == 1
         for parts in zip(*packed, strict=True):
-            blob = parts[0] if alone else b"".join(_framed(parts))
+            blob = parts[0] if is_single else b"".join(_framed(parts))
             if len(self._page) + 8 + len(blob) > self.page_size:
                 self._flush()
             self._page += len(blob).to_bytes(8, "little") + blob
             self._ends.append(len(self._page))
             self._saved -= len(blob)
-        plain = sum(columns[name][0].nbytes + (0 if alone else 8) for name in self.columns)
+        plain = sum(columns[name][0].nbytes + (0 if is_single else 8) for name in self.columns)
         self._saved += len(packed[0]) * plain
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class MindRecordFile:
 
     def _write_raw_pages(self) -> Iterator[tuple[int, ...]]:
         """Write RAW pages; a BLOB page's rows are never divided between two. Returns the index's rows."""
-        places: list[tuple[int, int]] = []
+        pages: list[tuple[int, int]] = []
         groups: list[tuple[int, int]] = []
         used = raw_pages = 0
         first = len(self._pages)
@@ -132,15 +132,15 @@ class MindRecordFile:
             if used + size > self.page_size:
                 write()
                 groups, used = [], 0
-            places.append((first + raw_pages, used))
+            pages.append((first + raw_pages, used))
             groups.append((group, used))
             used += size
         write()
-        return self._index_rows(places)
+        return self._index_rows(pages)
 
-    def _index_rows(self, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
+    def _index_rows(self, pages: Sequence[tuple[int, int]]) -> Iterator[tuple[int, ...]]:
         row = 0
-        for group, (ends, (raw_page, raw)) in enumerate(zip(self._groups, places, strict=True)):
+        for group, (ends, (raw_page, raw)) in enumerate(zip(self._groups, pages, strict=True)):
             start = 0
             for i, end in enumerate(ends):
                 offset = raw + i * len(RAW_ROW)
@@ -233,8 +233,8 @@ def pack(values: Array) -> list[bytes]:
 def _filler(value: int, count: int) -> tuple[bytes, bytes]:
     """Bitmap and data of one value repeated; the bitmap's last byte is filled up with zero bits."""
     kind = next(kind for kind in range(4) if -(1 << (8 << kind) - 1) <= value < 1 << (8 << kind) - 1)
-    whole, rest = divmod(count, 4)
-    bitmap = bytes([kind * 0b01010101]) * whole
-    if rest:
-        bitmap += bytes([kind * 0b01010101 & 0xFF << 2 * (4 - rest) & 0xFF])
+    words, remainder = divmod(count, 4)
+    bitmap = bytes([kind * 0b01010101]) * words
+    if remainder:
+        bitmap += bytes([kind * 0b01010101 & 0xFF << 2 * (4 - remainder) & 0xFF])
     return bitmap, value.to_bytes(1 << kind, "little", signed=True) * count

@@ -55,25 +55,25 @@ def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> di
         made = Target(target.name, ledger, writer=writer)
         end = encoder.tokenizer.token_to_id(ENDOFTEXT)
         end = encoder.ids.eos[0] if end is None else end
-        rest = np.zeros(0, np.int64)
+        remaining = np.zeros(0, np.int64)
         for _, batch in rows.batches(made):
             encoded = encoder.batch([row.text for row in batch])
             for row, ids in zip(batch, encoded, strict=True):
                 made.card.add_length("input_ids", len(ids))
                 if row.ends:
                     ids.append(end)
-            rest = _write_full(
+            remaining = _write_full(
                 made,
-                np.concatenate([rest, *(np.array(ids, np.int64) for ids in encoded)]),
+                np.concatenate([remaining, *(np.array(ids, np.int64) for ids in encoded)]),
                 length,
                 len(batch),
             )
             if made.samples_wanted:
                 texts = [row.text for row in batch[: made.samples_wanted]]
                 made.card.samples += [{"text": text[:2000]} for text in texts]
-        if len(rest):
-            made.card.padding = length - len(rest)
-            last = np.pad(rest, (0, made.card.padding), constant_values=encoder.ids.pad)
+        if len(remaining):
+            made.card.padding = length - len(remaining)
+            last = np.pad(remaining, (0, made.card.padding), constant_values=encoder.ids.pad)
             _write_full(made, last, length, 0)
         made.check(sources[0], encoder.dataset.max_bad_share)
     return {target.stem: made.card.to_json()}

@@ -74,7 +74,7 @@ class RecordWriter:
             columns: name -> integer array [rows, length].
         """
         rows = len(next(iter(columns.values())))
-        with _told(self.file):
+        with _translate_errors(self.file):
             for start in range(0, rows, BATCH):
                 batch = {name: values[start : start + BATCH] for name, values in columns.items()}
                 self._records.add(
@@ -90,16 +90,16 @@ class RecordWriter:
             return
         if not self.rows:
             raise InputError(self.file, 0, "needs at least one row", "write some")
-        with _told(self.file):
+        with _translate_errors(self.file):
             self._records.close()
-        found = check_pair(self.file)
-        if found != self.rows:
+        problem = check_pair(self.file)
+        if problem != self.rows:
             rule = f"must hold the {self.rows} rows written"
-            raise InputError(self.file, found, rule, "report this as a defect")
+            raise InputError(self.file, problem, rule, "report this as a defect")
 
 
 @contextlib.contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _translate_errors(file: Path) -> Iterator[None]:
     """Name the file when the disk is full or read-only."""
     try:
         yield

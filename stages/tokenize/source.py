@@ -214,7 +214,7 @@ def _count(file: Path) -> int:
     sign = b"{" if file.suffix == ".json" else b"\n"
     try:
         with open_regular(file) as stream:
-            found = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
-        return min(found, file.stat().st_size // SMALLEST_ROW + 1) if sign == b"{" else found
+            lines = sum(block.count(sign) for block in iter(lambda: stream.read(1 << 20), b"")) + 1
+        return min(lines, file.stat().st_size // SMALLEST_ROW + 1) if sign == b"{" else lines
     except OSError as error:
         raise InputError(file, None, f"can't be read: {error.strerror}", "check the path") from error

@@ -26,7 +26,7 @@ from stages.tokenize.stream import tokenize_file
 from stages.tokenize.supervised import tokenize_conversations
 from stages.tokenize.tokenizer import build, load, special_ids, special_tokens
 
-OTHER_KINDS = {
+EXAMPLE_KINDS = {
     "alpaca": tokenize_conversations,
     "conversations": tokenize_conversations,
     "text": tokenize_text,
@@ -56,7 +56,7 @@ def run(context: Context) -> None:
         questions=questions,
     )
     if examples:
-        files |= tokenize_own(context, config, context.output / "sft.mindrecord")
+        files |= tokenize_user_examples(context, config, context.output / "sft.mindrecord")
     target = context.output / "test.mindrecord"
     files |= tokenize_file(encoder, test, target, dataset.test_rows, read=read_test, training=questions)
     for warning in warnings(files):
@@ -84,14 +84,14 @@ def both_splits(
     return train, hold_out.read_train, train, hold_out.read_test
 
 
-def tokenize_own(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
+def tokenize_user_examples(context: Context, config: TokenizeConfig, target: Path) -> dict[str, Any]:
     """Write the user's supervised examples (section sft_data) as a MindRecord; return the data card."""
     examples = context.section(SftDataConfig, "sft_data")
     if examples.path is None:
         return {}
-    own = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
+    settings = dataclasses.replace(config, kind=examples.kind, compat="none", chat_template=True)
     model, dataset = context.section(ModelConfig, "model"), context.section(DatasetConfig, "dataset")
-    speaker = make_encoder(context.inputs["fetch"], model, dataset, own)
+    speaker = make_encoder(context.inputs["fetch"], model, dataset, settings)
     return tokenize_conversations(speaker, [Path(examples.path)], target)
 
 
@@ -138,7 +138,7 @@ def tokenize_path(encoder: Encoder, source: Path, output: Path, sft: bool = Fals
             examples = staging / f"{source.stem}_sft.mindrecord" if sft else None
             cards = tokenize_file(encoder, [source], target, sft=examples)
         else:
-            cards = OTHER_KINDS[encoder.config.kind](encoder, [source], target)
+            cards = EXAMPLE_KINDS[encoder.config.kind](encoder, [source], target)
         _replace(sorted(staging.iterdir()), output, source.stem)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

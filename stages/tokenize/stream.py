@@ -120,7 +120,7 @@ def _write_grpo(
 ) -> list[EncodedRow]:
     """Write the rows that fit, and with compat=mindrlhf the others cut; return those written."""
     card = target.card
-    kept = []
+    rows_kept = []
     for row in rows:
         card.add_length("prompt_ids", len(row.prompt))
         card.add_length("pretrain_ids", len(row.solution))
@@ -129,20 +129,20 @@ def _write_grpo(
             target.drop(source, row.line, *long)
             continue
         card.truncated.update(part.column for part in long)
-        kept.append(row)
-    if kept:
-        target.write(encoder.grpo_columns(kept), len(kept))
-    for row in kept[: target.samples_wanted]:
+        rows_kept.append(row)
+    if rows_kept:
+        target.write(encoder.grpo_columns(rows_kept), len(rows_kept))
+    for row in rows_kept[: target.samples_wanted]:
         decode = encoder.tokenizer.decode
         texts = {"prompt": decode(row.prompt, skip_special_tokens=False), "solution": decode(row.solution)}
         card.samples.append(texts)
-    return kept
+    return rows_kept
 
 
 def _write_sft(encoder: Encoder, target: Target, source: Path, rows: list[EncodedRow]) -> None:
     config, card = encoder.config, target.card
     card.rows_in += len(rows)
-    kept = []
+    rows_kept = []
     for row in rows:
         tokens = len(sft_ids(row, encoder.ids))
         card.add_length("input_ids", tokens)
@@ -152,9 +152,9 @@ def _write_sft(encoder: Encoder, target: Target, source: Path, rows: list[Encode
             continue
         if tokens > config.sft_length:
             card.truncated["input_ids"] += 1
-        kept.append(row)
-    if kept:
-        target.write(encoder.sft_columns(kept), len(kept))
-    for row in kept[: target.samples_wanted]:
-        whole = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
-        card.samples.append({"text": whole})
+        rows_kept.append(row)
+    if rows_kept:
+        target.write(encoder.sft_columns(rows_kept), len(rows_kept))
+    for row in rows_kept[: target.samples_wanted]:
+        text = encoder.tokenizer.decode(sft_ids(row, encoder.ids), skip_special_tokens=False)
+        card.samples.append({"text": text})

@@ -84,13 +84,13 @@ def read_conversations(path: Path, kind: str) -> Iterator[Conversation | BadLine
 
 def _instruction(values: dict[str, Any]) -> list[Turn] | str:
     """Two turns of an instruction with or without input; a text says what is wrong."""
-    given = values.get("input") or ""
-    faults = [text_fault(values, "instruction"), text_fault({"input": given or "none"}, "input")]
+    extra = values.get("input") or ""
+    faults = [text_fault(values, "instruction"), text_fault({"input": extra or "none"}, "input")]
     fault = next(filter(None, [*faults, text_fault(values, "output")]), None)
     if fault:
         return fault
-    asked = f"{values['instruction']}\n{given}" if given else values["instruction"]
-    return [Turn("user", asked), Turn("assistant", values["output"])]
+    question = f"{values['instruction']}\n{extra}" if extra else values["instruction"]
+    return [Turn("user", question), Turn("assistant", values["output"])]
 
 
 def _messages(values: dict[str, Any]) -> list[Turn] | str:
@@ -159,7 +159,7 @@ def example_columns(rows: Sequence[Example], length: int, pad_id: int) -> dict[s
 def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) -> None:
     config, card = encoder.config, target.card
     length = config.sft_length + 1
-    kept = []
+    rows_kept = []
     for row in rows:
         card.add_length("input_ids", len(row.ids))
         if len(row.ids) > length and config.over_long == "drop":
@@ -170,10 +170,10 @@ def _write(encoder: Encoder, target: Target, source: Path, rows: list[Example]) 
             target.drop(source, row.line, "no word of the assistant lies within tokenize.sft_length")
         else:
             card.truncated.update(["input_ids"] if len(row.ids) > length else [])
-            kept.append(row)
-    if kept:
-        target.write(example_columns(kept, length, encoder.ids.pad), len(kept))
-    for row in kept[: target.samples_wanted]:
+            rows_kept.append(row)
+    if rows_kept:
+        target.write(example_columns(rows_kept, length, encoder.ids.pad), len(rows_kept))
+    for row in rows_kept[: target.samples_wanted]:
         learnt = [label for label in row.labels if label != IGNORED]
         decode = encoder.tokenizer.decode
         texts = {"text": decode(row.ids, skip_special_tokens=False)}

@@ -60,10 +60,10 @@ def assemble(
     if isinstance(added, Mapping):
         for index in sorted(added):
             tokenizer.add_tokens([added[index]])
-            found = tokenizer.token_to_id(added[index].content)
-            if found != index:
+            id_in_file = tokenizer.token_to_id(added[index].content)
+            if id_in_file != index:
                 remedy = "take vocab.json and tokenizer_config.json from the same model"
-                rule = f"{added[index].content} gets id {found}"
+                rule = f"{added[index].content} gets id {id_in_file}"
                 raise InputError(f"{file}: added_tokens_decoder", index, rule, remedy)
     else:
         tokenizer.add_special_tokens(list(added))
@@ -186,19 +186,19 @@ def special_ids(directory: Path, model: ModelConfig | None) -> SpecialIds:
     ids = token_ids(directory, settings)
     named_pad = settings.get("pad_token")
     named_pad = named_pad.get("content") if isinstance(named_pad, dict) else named_pad
-    asked = dataclasses.asdict(model) if model else {}
-    rows = asked.get("vocab_size", config.get("vocab_size"))
+    configured = dataclasses.asdict(model) if model else {}
+    rows = configured.get("vocab_size", config.get("vocab_size"))
 
     def first(key: str, *candidates: tuple[object, Any]) -> tuple[int, ...]:
         """Return the first candidate that exists, after checking it."""
-        for where, value in ((f"model.{key}", asked.get(key)), *candidates):
+        for where, value in ((f"model.{key}", configured.get(key)), *candidates):
             if value is not None:
                 return _checked_ids(where, key, value, rows)
         return ()
 
     def in_files(key: str) -> list[tuple[object, Any]]:
-        found = ((named[0], generation.get(key)), (named[1], config.get(key)))
-        return [(f"{file}: {key}", value) for file, value in found]
+        candidates = ((named[0], generation.get(key)), (named[1], config.get(key)))
+        return [(f"{file}: {key}", value) for file, value in candidates]
 
     bos = first("bos_token_id", *in_files("bos_token_id"))
     eos = first("eos_token_id", *in_files("eos_token_id"), (f"{directory}: {IM_END}", ids.get(IM_END)))

@@ -52,7 +52,7 @@ def read_ckpt(file: Path) -> Header:
     parts: dict[str, list[_Value]] = {}
     for value in values:
         parts.setdefault(value.tag, []).append(value)
-    return Header(file, {name: _tensor(name, given, file) for name, given in parts.items()}, {})
+    return Header(file, {name: _tensor(name, entry, file) for name, entry in parts.items()}, {})
 
 
 def _tensor(name: str, values: list[_Value], file: Path) -> StoredTensor:
@@ -91,18 +91,18 @@ class _Framing:
 
     def messages(self) -> list[tuple[int, int]]:
         """First and last byte of every Value."""
-        found, position = [], 0
+        parts, position = [], 0
         while position < self._size:
             if self._size - position == _CRC_BYTES and self._read(position, len(_CRC)) == _CRC:
                 break
             number, begin, end = self._field(position, self._size)
             if number != 1:
                 raise self._broken(position, f"field {number} where a value should begin")
-            found.append((begin, end))
+            parts.append((begin, end))
             position = end
-        if not found:
+        if not parts:
             raise self._broken(0, "no tensor")
-        return found
+        return parts
 
     def value(self, begin: int, end: int) -> _Value:
         """One Value {tag = 1, tensor = 2}."""

@@ -51,14 +51,14 @@ def run(context: Context) -> None:
     names = name_map(model, model.qkv_concat)
     stored = open_directory(source)
     renamed(stored, names, model, source)  # checks every name and shape
-    _tell(stored, model)
+    _report_untrained(stored, model)
     content = {"dtype": config.dtype, "tensors": {name: list(parts) for name, parts in names.items()}}
     (context.output / NAME_MAP).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _tell(stored: Iterable[str], shape: Shape) -> None:
-    if told := untrained(stored, shape):
-        print(f"warning: convert: {told}", file=sys.stderr)
+def _report_untrained(stored: Iterable[str], shape: Shape) -> None:
+    if message := untrained(stored, shape):
+        print(f"warning: convert: {message}", file=sys.stderr)
 
 
 def convert(
@@ -87,7 +87,7 @@ def convert(
     """
     stored = open_directory(source)
     tensors = renamed(stored, name_map(shape, qkv_concat), shape, source)
-    _tell(stored, shape)
+    _report_untrained(stored, shape)
     write_complete(tensors, as_source(tensors), out, dtype, file_format, progress)
 
 

@@ -53,10 +53,10 @@ def export(
         placed: dict[str, tuple[OutputFile, StoredTensor]] = {}
         for header in headers:
             file = files.create(out / header.file.name, _listed(header, dtype), header.metadata or None)
-            placed |= {name: (file, one) for name, one in header.tensors.items()}
+            placed |= {name: (file, tensor_out) for name, tensor_out in header.tensors.items()}
         files.check_space()
         transfer(_moves(sources, placed, shape, dtype), progress=progress)
-    _copy_others(reference, out, dtype)
+    _copy_remaining(reference, out, dtype)
     _verify(out, stored, dtype)
 
 
@@ -134,8 +134,8 @@ def _moves(
     return moves
 
 
-def _target(tensor: Tensor, place: tuple[OutputFile, StoredTensor]) -> Target:
-    file, stored = place
+def _target(tensor: Tensor, destination: tuple[OutputFile, StoredTensor]) -> Target:
+    file, stored = destination
     return Target(file, file.offset(stored.name), tuple(slice(0, size) for size in tensor.shape))
 
 
@@ -162,7 +162,7 @@ def _targets(
     return tuple(targets)
 
 
-def _copy_others(reference: Path, out: Path, dtype: Dtype | None) -> None:
+def _copy_remaining(reference: Path, out: Path, dtype: Dtype | None) -> None:
     """Copy what is not a weight; config.json and the index name the dtype and the size written."""
     unused = {INDEX_NAME} if unused_index(reference) else set()
     for file in sorted(reference.iterdir()):
@@ -196,9 +196,9 @@ def _rewrite(file: Path, change: Any) -> None:
 def _verify(out: Path, expected: Mapping[str, StoredTensor], dtype: Dtype | None) -> None:
     """Read the headers again: what stands on disk is what was asked."""
     written = open_directory(out)
-    for name, one in expected.items():
-        found = written.get(name)
-        if found is None or found.shape != one.shape or found.dtype != _code(one, dtype):
+    for name, tensor in expected.items():
+        actual = written.get(name)
+        if actual is None or actual.shape != tensor.shape or actual.dtype != _code(tensor, dtype):
             raise InputError(
                 out, name, "the exported file does not hold this tensor as asked", "export again"
             )

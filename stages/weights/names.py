@@ -31,7 +31,7 @@ class FileShape:
     vocab_size: int
     tie_word_embeddings: bool
     head_size: int
-    own: Any = None
+    extras: Any = None
 
 
 def read_shape(directory: Path) -> FileShape:
@@ -56,16 +56,18 @@ def read_shape(directory: Path) -> FileShape:
         raise InputError(f"{file}: architectures", values.get("architectures"), rule, "give such a model")
     if problems := refused(values, family, file):
         raise ConfigError(problems)
-    told = described(values, family)
-    arguments = {key: told[key] for key in (*NUMBERS, "tie_word_embeddings")} | {"head_size": head_size(told)}
+    section = described(values, family)
+    arguments = {key: section[key] for key in (*NUMBERS, "tie_word_embeddings")} | {
+        "head_size": head_size(section)
+    }
     for key, value in arguments.items():
         if type(value) is not (bool if key == "tie_word_embeddings" else int):
             remedy = f"give the config.json of a {family.title} model"
             raise InputError(f"{file}: {key}", value, "must be given", remedy)
-    own: Any = None
+    extras: Any = None
     if family.section is not None:
-        own = read(family.section.type, told[family.section.name] or {}, str(file))
-    return FileShape(family.name, **arguments, own=own)
+        extras = read(family.section.type, section[family.section.name] or {}, str(file))
+    return FileShape(family.name, **arguments, extras=extras)
 
 
 def name_map(shape: Shape, qkv_concat: bool = False) -> dict[str, tuple[str, ...]]:

@@ -150,7 +150,7 @@ def complete_directory(target: Path) -> Iterator[Path]:
     _require_free(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.part")
-    lock = _sit_down(temporary, target)
+    lock = acquire_slot(temporary, target)
     try:
         _require_free(target)  # whoever sat there before may have finished
         yield temporary
@@ -170,7 +170,7 @@ def _require_free(target: Path) -> None:
         )
 
 
-def _sit_down(directory: Path, target: Path) -> int:
+def acquire_slot(directory: Path, target: Path) -> int:
     """Make `directory` this process's own and empty; returns what holds it until it is closed.
 
     Raises:

@@ -12,12 +12,12 @@ def plain_name(name: str) -> str:
     Source: mindrlhf e8a8fc1, see the strategy and checkpoint names in its trainers.
     """
     clone = next((prefix for prefix in _CLONES if name.startswith(prefix)), "")
-    rest = name[len(clone) :]
+    remaining = name[len(clone) :]
     for prefix in _MINDRLHF_PREFIXES:
-        if rest.startswith(prefix):
-            return clone + rest[len(prefix) :]
-    if rest.startswith(("model.model.", "model.lm_head.")):  # the reference model's
-        return clone + rest[len("model.") :]
+        if remaining.startswith(prefix):
+            return clone + remaining[len(prefix) :]
+    if remaining.startswith(("model.model.", "model.lm_head.")):  # the reference model's
+        return clone + remaining[len("model.") :]
     return name
 
 

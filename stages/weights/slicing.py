@@ -59,17 +59,17 @@ def _axis(layout: TensorLayout, coordinates: Sequence[int], axis: int) -> tuple[
     """Return the number of parts along one tensor dimension, and the index of this card's part."""
     if axis == -1:
         return 1, 0
-    place = len(layout.dev_matrix) - 1 - axis
-    return layout.dev_matrix[place], coordinates[place]
+    dimension = len(layout.dev_matrix) - 1 - axis
+    return layout.dev_matrix[dimension], coordinates[dimension]
 
 
 def _replica(layout: TensorLayout, coordinates: Sequence[int]) -> int:
     """Return this card's index among those that hold the same slice."""
     split = {len(layout.dev_matrix) - 1 - axis for axis in layout.tensor_map if axis != -1}
     index = 0
-    for place, size in enumerate(layout.dev_matrix):
-        if place not in split:
-            index = index * size + coordinates[place]
+    for dimension, size in enumerate(layout.dev_matrix):
+        if dimension not in split:
+            index = index * size + coordinates[dimension]
     return index
 
 

@@ -61,8 +61,8 @@ def read_file(file: Path) -> Header:
 
 def _weight_files(directory: Path) -> list[Path]:
     """Return the weight files of a directory: safetensors, or MindSpore's older format if there are none."""
-    found = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
-    return found if directory.is_dir() else []
+    files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("*.ckpt"))
+    return files if directory.is_dir() else []
 
 
 def open_directory(path: Path) -> dict[str, StoredTensor]:
@@ -152,16 +152,16 @@ def rank_directories(root: Path) -> dict[int, Path]:
     Raises:
         InputError: `root` holds none.
     """
-    found = (
+    directories = (
         {int(match[1]): path for path in root.iterdir() if (match := _rank_number(path))}
         if root.is_dir()
         else {}
     )
-    if not found:
+    if not directories:
         raise InputError(
             root, None, "holds no rank_K directory", "give the directory that holds rank_0, rank_1 …"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(directories.items()))
 
 
 def _rank_number(path: Path) -> re.Match[str] | None:

@@ -66,8 +66,8 @@ def split(
                     targets[name] += file.targets(name, box)
         files.check_space()
         moves = [
-            Move(tensors[name], tuple(found), stored_dtype(tensors[name], dtype))
-            for name, found in targets.items()
+            Move(tensors[name], tuple(target), stored_dtype(tensors[name], dtype))
+            for name, target in targets.items()
         ]
         transfer(moves, progress=progress)
 
@@ -176,7 +176,7 @@ def open_complete(source: Path, strategy: Strategy) -> dict[str, Tensor]:
     """Open a complete checkpoint under mindformers' names, fused if the strategy lists fused parameters."""
     stored = open_directory(source)
     if HF_NORM not in stored:
-        return {name: whole(one) for name, one in stored.items()}
+        return {name: whole(tensor) for name, tensor in stored.items()}
     directory = source if source.is_dir() else source.parent
     shape = read_shape(directory)
     return renamed(stored, name_map(shape, is_fused(strategy.tensors)), shape, directory)

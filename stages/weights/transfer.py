@@ -201,8 +201,11 @@ def _carry(move: Move, first: int, last: int, descriptors: _Descriptors, scratch
         span = _rows_within(target.box[0], first, last)
         if span is None:
             continue
-        skipped, count, place = span
-        region = (slice(place.start - first, place.stop - first, place.step), *target.box[1:])
+        skipped, count, target_rows = span
+        region = (
+            slice(target_rows.start - first, target_rows.stop - first, target_rows.step),
+            *target.box[1:],
+        )
         part = rows[region]
         if not part.flags.c_contiguous:
             packed = scratch.array("part", part.shape, part.dtype)
@@ -226,17 +229,17 @@ def _gather(
         span = _rows_within(piece.box[0], first, last)
         if span is None:
             continue
-        source_row, count, place = span
+        source_row, count, target_rows = span
         inner = piece.stored.shape[1:]
         row_bytes = math.prod(inner) * rows.dtype.itemsize
         offset = (piece.row + source_row * piece.step) * row_bytes
-        place = slice(place.start - first, place.stop - first, place.step)
-        if place.step == piece.step == 1 and inner == tensor.shape[1:]:
-            descriptors.read(piece.stored, offset, rows[place])
+        target_rows = slice(target_rows.start - first, target_rows.stop - first, target_rows.step)
+        if target_rows.step == piece.step == 1 and inner == tensor.shape[1:]:
+            descriptors.read(piece.stored, offset, rows[target_rows])
             continue
         part = scratch.array("piece", ((count - 1) * piece.step + 1, *inner), rows.dtype)
         descriptors.read(piece.stored, offset, part)
-        region = (place, *piece.box[1:])
+        region = (target_rows, *piece.box[1:])
         rows[region] = part[:: piece.step]
 
 

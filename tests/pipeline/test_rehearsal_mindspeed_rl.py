@@ -15,7 +15,7 @@ from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed
 from stages.base.reader import read
 from stages.engines.mindspeed_rl.job import layers_of
-from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_one_card, shrink
+from stages.engines.mindspeed_rl.rehearsal.shrink import ROWS, on_single_card, shrink
 
 RECIPES = (
     ["model=qwen2_5_7b", "layout=dp4_mp2_pp2", "layout.generate.model_parallel=1"],
@@ -41,7 +41,7 @@ def test_the_small_configurations_break_no_rule(recipe):
         layers_of(config.model, config.layout.train)
     )
     assert str(made.engine.env["PYTHONPATH"]).split(":")[1:] == (["/own"] if "env" in recipe[-1] else [])
-    alone = read(Config, on_one_card(small))
+    alone = read(Config, on_single_card(small))
     assert rules.check(alone) == []
     assert alone.layout.train.cards == 1 and alone.model == made.model
 

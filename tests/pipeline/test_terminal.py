@@ -66,7 +66,7 @@ def test_a_command_s_table_is_whole_in_40_columns_and_has_no_style(command, root
     place = [f"remote={tmp_path.as_uri()}"] if command.startswith("remote") else []
     assert main([*command.split(), f"store={store}", *place]) in (0, 10)
     read = capsys.readouterr().out
-    _is_whole(read, PRINTED[command])
+    _is_complete(read, PRINTED[command])
     if command == "runs":
         assert "".join(LONG.split()) in "".join(read.split()), "folded, nothing of it lost"
 
@@ -85,10 +85,10 @@ def test_tables_at_the_end_of_a_run_a_sweep_and_a_rehearsal_too(root, capsys):
     points.show([points.Point(n, [f"seed={n}", LONG + str(n)]) for n in range(2)], console())
     report.show([Proof("weights and their shapes are read", "unproven", "no accelerator on this machine")])
     words = [str(planned.spec("fetch_dataset").key), "+0.250", "pending", "unproven", "accelerator"]
-    _is_whole(capsys.readouterr().out, words)
+    _is_complete(capsys.readouterr().out, words)
 
 
-def _is_whole(read, words):
+def _is_complete(read, words):
     assert "\x1b" not in read and "…" not in read
     assert [word for word in words if word not in read] == []
     rows = [line for line in read.splitlines() if line[:1] in "┃│"]

@@ -17,17 +17,17 @@ pytestmark = [pytest.mark.upstream, pytest.mark.core]
 
 def test_deepseek_v3_is_converted_as_by_mindformers(checkout, tmp_path, capsys):
     model = make_model(**MODELS["deepseek_v3"])
-    own = model.own
+    extras = model.extras
     home = checkout("mindformers-051d65f")
     write(tmp_path / "hf", model)
     add_next(tmp_path / "hf", model)
     options = {
         "torch_ckpt_path": tmp_path / "hf", "mindspore_ckpt_path": tmp_path / "theirs",
-        "use_grouped_gemm": False, "num_routed_experts": own.n_routed_experts,
+        "use_grouped_gemm": False, "num_routed_experts": extras.n_routed_experts,
         "num_layers": model.num_hidden_layers, "num_nextn_predict_layers": 1,
-        "first_k_dense_replace": own.first_k_dense_replace, "n_head": model.num_attention_heads,
-        "qk_nope_head_dim": own.qk_nope_head_dim, "qk_rope_head_dim": own.qk_rope_head_dim,
-        "v_head_dim": own.v_head_dim,
+        "first_k_dense_replace": extras.first_k_dense_replace, "n_head": model.num_attention_heads,
+        "qk_nope_head_dim": extras.qk_nope_head_dim, "qk_rope_head_dim": extras.qk_rope_head_dim,
+        "v_head_dim": extras.v_head_dim,
     }  # fmt: skip
     script = home / "research/deepseek3/convert_weight.py"
     command = [sys.executable, str(script), *(f"--{key}={value}" for key, value in options.items())]

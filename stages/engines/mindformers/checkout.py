@@ -38,18 +38,18 @@ _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 
 
 def checkout(
-    setting: str, wanted: str, window: str = VERSIONS, package: str | None = "mindformers"
+    setting: str, checkout_name: str, window: str = VERSIONS, package: str | None = "mindformers"
 ) -> Checkout:
     """Describe a checkout of mindformers.
 
     Args:
         setting: the key that names it.
-        wanted: what it should be.
+        checkout_name: program that the directory should contain.
         window: versions that work.
         package: the distribution that can replace it; None: there is none.
     """
     judge = functools.partial(_judge, setting, window)
-    return Checkout("mindformers", setting, judge, wanted, package, window if package else "")
+    return Checkout("mindformers", setting, judge, checkout_name, package, window if package else "")
 
 
 def fits(version: str, window: str) -> bool:

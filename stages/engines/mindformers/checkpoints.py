@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PREFIXES = {"train": "policy_model", "optimizer": "optimizer", "ref": "ref", "checkpoint": "sft"}
-Together = tuple[str, ...]
+PartGroup = tuple[str, ...]
 """Parts that must be of one moment."""
-MINDRLHF: tuple[Together, ...] = (("train", "optimizer"), ("ref",))
+MINDRLHF: tuple[PartGroup, ...] = (("train", "optimizer"), ("ref",))
 """The reference never changes, so its own newest moment serves."""
 RESUMED = "resumed.json"
 """In the checkpoints' directory: [epoch, step] that the latest start went on from, or null."""
@@ -47,15 +47,17 @@ class Moment:
 
 def moments(root: Path, part: str, workers: int) -> list[Moment]:
     """Moments of which every rank has a whole file, oldest first."""
-    found: set[Moment] | None = None
+    common: set[Moment] | None = None
     for rank in range(workers):
-        own = {
+        steps = {
             Moment(int(match["epoch"]), int(match["step"]))
             for path in (root / part / f"rank_{rank}").glob("*.safetensors")
-            if (match := _NAME.fullmatch(path.name)) and match["prefix"] == PREFIXES[part] and _is_whole(path)
+            if (match := _NAME.fullmatch(path.name))
+            and match["prefix"] == PREFIXES[part]
+            and _is_complete(path)
         }
-        found = own if found is None else found & own
-    return sorted(found or ())
+        common = steps if common is None else common & steps
+    return sorted(common or ())
 
 
 def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
@@ -63,7 +65,7 @@ def file(root: Path, part: str, rank: int, moment: Moment) -> Path:
     return root / part / f"rank_{rank}" / f"{PREFIXES[part]}_rank_{rank}-{moment}.safetensors"
 
 
-def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> Moment | None:
+def prepare_resume(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> Moment | None:
     """Find the newest moment that a run can continue from, and make every meta.json point to it.
 
     Files of later moments, which a kill left unfinished on some rank, are removed: mindformers would pick
@@ -72,25 +74,25 @@ def prepare_resume(root: Path, workers: int, parts: Sequence[Together] = MINDRLH
     Returns:
         The moment, or None when the run must begin anew.
     """
-    found = newest(root, workers, parts)
-    if found is None:
+    moments = newest(root, workers, parts)
+    if moments is None:
         return None
-    for together, moment in zip(parts, found):  # noqa: B905 (strict= came with Python 3.10)
-        for part, rank in itertools.product(together, range(workers)):
+    for part_group, moment in zip(parts, moments):  # noqa: B905 (strict= came with Python 3.10)
+        for part, rank in itertools.product(part_group, range(workers)):
             _remove_later(root / part / f"rank_{rank}", moment)
             _write_meta(file(root, part, rank, moment), moment)
-    return found[0]
+    return moments[0]
 
 
-def newest(root: Path, workers: int, parts: Sequence[Together] = MINDRLHF) -> list[Moment] | None:
+def newest(root: Path, workers: int, parts: Sequence[PartGroup] = MINDRLHF) -> list[Moment] | None:
     """Return the newest moment of each group of parts; None if a group has no checkpoint."""
-    found = []
-    for together in parts:
-        common = set.intersection(*(set(moments(root, part, workers)) for part in together))
+    latest = []
+    for part_group in parts:
+        common = set.intersection(*(set(moments(root, part, workers)) for part in part_group))
         if not common:
             return None
-        found.append(max(common))
-    return found
+        latest.append(max(common))
+    return latest
 
 
 def _write_meta(path: Path, moment: Moment) -> None:
@@ -111,7 +113,7 @@ def _remove_later(directory: Path, moment: Moment) -> None:
             path.unlink(missing_ok=True)
 
 
-def _is_whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     """Return True if a file has all bytes that its header announces; a kill truncates files."""
     if not path.is_file():
         return False

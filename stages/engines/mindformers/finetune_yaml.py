@@ -9,7 +9,7 @@ research/qwen2_5/finetune_qwen2_5_7b_8k.yaml; values that differ say why.
 from typing import Any
 
 from stages.engines.mindformers.checkpoints import PREFIXES
-from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.model_sections import parallel_config, recompute_config, training
 from stages.models.families import network_of
 
@@ -21,15 +21,15 @@ SCHEDULES = {
 }
 
 
-def finetune(job: Job, places: Places, resume: bool) -> Values:
+def finetune(job: Job, paths: Paths, resume: bool) -> Values:
     """Return the complete file."""
     settings, layout = job.mindformers, job.layout
     piped = layout.pipeline_stage > 1
-    dataset = _dataset(job, places)
+    dataset = _dataset(job, paths)
     return {
         "seed": job.seed,
-        "output_dir": str(places.output),
-        "load_checkpoint": str(places.start),
+        "output_dir": str(paths.output),
+        "load_checkpoint": str(paths.start),
         "load_ckpt_format": "safetensors",
         "auto_trans_ckpt": job.parallel and not resume,
         "resume_training": resume,
@@ -88,7 +88,7 @@ def finetune(job: Job, places: Places, resume: bool) -> Values:
             "max_call_depth": 10000,
             "max_device_memory": f"{settings.device_memory_gib}GB",
             "save_graphs": False,
-            "save_graphs_path": str(places.root / "graph"),
+            "save_graphs_path": str(paths.root / "graph"),
             "device_id": 0,
             "memory_optimize_level": "O1",
             "jit_config": {"jit_level": "O1"},
@@ -113,10 +113,10 @@ def _schedule(job: Job) -> Values:
     return values
 
 
-def _dataset(job: Job, places: Places) -> Values:
+def _dataset(job: Job, paths: Paths) -> Values:
     return {
         # the file, not its directory: mindformers would read every MindRecord there
-        "data_loader": {"type": "MindDataset", "dataset_dir": str(places.dataset), "shuffle": True},
+        "data_loader": {"type": "MindDataset", "dataset_dir": str(paths.dataset), "shuffle": True},
         "input_columns": ["input_ids", "labels"],  # the order of LlamaForCausalLM.construct's arguments
         "num_parallel_workers": 2,  # ids need no work; more than there are CPUs end the run
         "python_multiprocessing": False,

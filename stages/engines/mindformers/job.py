@@ -62,7 +62,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """Absolute paths of a run's files."""
 
     root: Path

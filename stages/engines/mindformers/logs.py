@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stages.engines import outside
 from stages.engines.mindformers.job import Job
-from stages.engines.outside import NUMBER, Row, Tell
+from stages.engines.outside import NUMBER, Report, Row
 
 FINISHED = "Training Over!"
 _STEP = re.compile(
@@ -41,26 +41,26 @@ class LogReader:
         seconds = int(match[6]) / 1000
         if seconds > 0:
             row.update(step_s=seconds, tokens_per_s=self.tokens / seconds)
-        said = dict(_NAMED.findall(line))
+        values = dict(_NAMED.findall(line))
         for name, key in (("lr", "lr"), ("grad_norm", "global_norm")):
-            if key in said and (number := _FIRST.search(said[key])):
+            if key in values and (number := _FIRST.search(values[key])):
                 row[name] = float(number[0])
-        if "overflow cond" in said:
-            row["overflow"] = float(said["overflow cond"].strip("[] ") in ("True", "1"))
+        if "overflow cond" in values:
+            row["overflow"] = float(values["overflow cond"].strip("[] ") in ("True", "1"))
         return row
 
 
 class Watcher(outside.Watcher):
     """Follows the last worker's log: with a pipeline, only the last stage knows the loss."""
 
-    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         """Begin; metrics.jsonl grows in `work`."""
         cards, settings = job.layout.cards, job.mindformers
-        super().__init__(logs, f"worker_{cards - 1}.log", settings.silence_timeout_s, tell)
+        super().__init__(logs, f"worker_{cards - 1}.log", settings.silence_timeout_s, report)
         self._reader, self._steps = LogReader(settings.batch_size * job.seq_length), outside.Steps(work)
 
     def read(self, line: str) -> None:
         """Take in one line."""
         if row := self._reader.read(line):
             step = self._steps.write(row)
-            self.tell(step, max(self._reader.total, step), f"loss {row['loss']:.3f}")
+            self.report(step, max(self._reader.total, step), f"loss {row['loss']:.3f}")

@@ -62,8 +62,8 @@ def recompute_config(model: ModelConfig, layout: RoleLayout) -> Values:
     per_stage = [stages.count(stage) for stage in range(layout.pipeline_stage)]
     several = layout.pipeline_stage > 1
 
-    def layers(wanted: bool) -> bool | list[int]:
-        return per_stage if wanted and several else wanted
+    def layers(enabled: bool) -> bool | list[int]:
+        return per_stage if enabled and several else enabled
 
     return {
         "recompute": layers(layout.recompute),

@@ -6,7 +6,7 @@ from pathlib import Path
 from stages.base.errors import InputError
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.outside import is_new, says
+from stages.engines.outside import contains_line, is_new
 
 
 def prove(
@@ -27,10 +27,10 @@ def prove(
     """
     log = logs / "worker_0.log"
     remedy = "read the log; type the same command again to go on from the last checkpoint"
-    if not says(log, said):
+    if not contains_line(log, said):
         rule = f'ended with exit code 0, but "{said}", the only proof of a finished run, is not in its log'
         raise InputError(log, None, rule, remedy)
-    found = checkpoints.moments(root, part, workers)
-    if not found or not is_new(checkpoints.file(root, part, 0, found[-1]), earlier):
-        raise InputError(root, str(found[-1]) if found else None, "no new checkpoint of all ranks", remedy)
-    return found[-1]
+    steps = checkpoints.moments(root, part, workers)
+    if not steps or not is_new(checkpoints.file(root, part, 0, steps[-1]), earlier):
+        raise InputError(root, str(steps[-1]) if steps else None, "no new checkpoint of all ranks", remedy)
+    return steps[-1]

@@ -17,12 +17,12 @@ from stages.base.errors import InputError
 from stages.engines.job import job_of
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.checkpoints import Moment
-from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.logs import FINISHED, Watcher
 from stages.engines.mindformers.proof import prove
 from stages.engines.mindformers.rules import RULES
 from stages.engines.mindformers.start import start, write_config
-from stages.engines.outside import Tell, begun, write_start
+from stages.engines.outside import Report, begun, write_start
 from stages.grpo.metrics import read_rows
 from stages.models.families import parameter_shapes
 from stages.weights.convert import convert
@@ -40,41 +40,41 @@ def prepare(context: Context) -> None:
     """Write all files of the run into context.work; a run that was stopped is continued."""
     job = job_of(Job, context)
     RULES.demand(job)
-    fresh = places_of(context.work, context.inputs["tokenize"])
+    fresh = paths_of(context.work, context.inputs["tokenize"])
     _forget(_last(job, context.inputs["tokenize"]), fresh)
     if not fresh.start.is_dir():
         with complete_directory(fresh.start) as directory:
             source, fused = context.inputs["fetch"], job.model.qkv_concat
             convert(source, directory, job.model, fused, None, progress=to_context(context, "convert"))
     moment = _set_aside(fresh, job.layout.cards)
-    places = fresh if moment is None else resumed(job, fresh, moment)
-    write_config(job, places, resume=moment is not None)
+    paths = fresh if moment is None else resumed(job, fresh, moment)
+    write_config(job, paths, resume=moment is not None)
     (context.work / "run").mkdir(exist_ok=True)
     resumed_from = None if moment is None else [moment.epoch, moment.step]
     write_start(
-        context.work, start(job, places, resume=moment is not None), fresh.output, resumed=resumed_from
+        context.work, start(job, paths, resume=moment is not None), fresh.output, resumed=resumed_from
     )
     context.progress(0, 1, "begins" if moment is None else f"goes on from checkpoint {moment}", "")
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """Return how to start a new run."""
-    return start(Job.of(config), places_of(work, inputs["tokenize"]), resume=False)
+    return start(Job.of(config), paths_of(work, inputs["tokenize"]), resume=False)
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """Write the YAML file of such a run."""
-    write_config(Job.of(config), places_of(work, inputs["tokenize"]), resume=False)
+    write_config(Job.of(config), paths_of(work, inputs["tokenize"]), resume=False)
 
 
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
     """Follow a run."""
-    return Watcher(logs, work, Job.of(config), tell)
+    return Watcher(logs, work, Job.of(config), report)
 
 
-def places_of(work: Path, records: Path) -> Places:
+def paths_of(work: Path, records: Path) -> Paths:
     """Return the paths of the files of a new run."""
-    return Places(work, records / "sft.mindrecord", work / "weights")
+    return Paths(work, records / "sft.mindrecord", work / "weights")
 
 
 def _last(job: Job, records: Path) -> Moment:
@@ -90,15 +90,15 @@ def _last(job: Job, records: Path) -> Moment:
     return Moment(job.mindformers.epochs * (count // batch), 1)
 
 
-def _forget(last: Moment, places: Places) -> None:
+def _forget(last: Moment, paths: Paths) -> None:
     """Forget the last checkpoint of a run that did not live to say its end.
 
     Without a step to train, mindformers would neither do so now nor write anything new.
     """
-    checkpoints.file(places.output, PART, 0, last).unlink(missing_ok=True)
+    checkpoints.file(paths.output, PART, 0, last).unlink(missing_ok=True)
 
 
-def _set_aside(places: Places, cards: int) -> Moment | None:
+def _set_aside(paths: Paths, cards: int) -> Moment | None:
     """Move the checkpoint to go on from out of the place where new ones appear.
 
     Beside files of the same prefix MindSpore would give its own another name: sft_rank_0_1-24_1.safetensors
@@ -108,36 +108,36 @@ def _set_aside(places: Places, cards: int) -> Moment | None:
         The newest moment of which every rank has a whole file; None: there is none.
     """
     parts = [(PART,)]
-    aside, new = places.aside / PART, places.output / PART
-    if checkpoints.prepare_resume(places.output, cards, parts) is not None:
+    aside, new = paths.aside / PART, paths.output / PART
+    if checkpoints.prepare_resume(paths.output, cards, parts) is not None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(exist_ok=True)
         new.rename(aside)
     shutil.rmtree(new, ignore_errors=True)  # what a kill cut off
-    return checkpoints.prepare_resume(places.aside, cards, parts)
+    return checkpoints.prepare_resume(paths.aside, cards, parts)
 
 
-def resumed(job: Job, places: Places, moment: Moment) -> Places:
+def resumed(job: Job, paths: Paths, moment: Moment) -> Paths:
     """Return the paths of the same run, resumed from its own checkpoint.
 
     On one card mindformers takes a file, of a directory whose name does not begin with rank_
     (load_checkpoint_utils.py, validate_config_with_file_mode).
     """
     if job.parallel:
-        return dataclasses.replace(places, start=places.aside / PART)
-    source = checkpoints.file(places.aside, PART, 0, moment)
-    link = places.aside / source.name
+        return dataclasses.replace(paths, start=paths.aside / PART)
+    source = checkpoints.file(paths.aside, PART, 0, moment)
+    link = paths.aside / source.name
     link.unlink(missing_ok=True)
     link.symlink_to(source)
-    return dataclasses.replace(places, start=link)
+    return dataclasses.replace(paths, start=link)
 
 
 def collect(context: Context) -> None:
     """Prove that the run finished, and write its weights as a Hugging Face directory like the fetched one."""
     job = job_of(Job, context)
-    told = begun(context.work)
-    output = places_of(context.work, context.inputs["tokenize"]).output
-    moment = prove(Path(told["logs"]), FINISHED, output, PART, job.layout.cards, told["earlier"])
+    start = begun(context.work)
+    output = paths_of(context.work, context.inputs["tokenize"]).output
+    moment = prove(Path(start["logs"]), FINISHED, output, PART, job.layout.cards, start["earlier"])
     strategy = context.work / "strategy"
     write_strategy(job.model, job.layout, strategy, "layout.train")
     stored = open_ranks(output / PART, read_strategy(strategy))  # of several checkpoints, the newest
@@ -158,7 +158,7 @@ def collect(context: Context) -> None:
         "steps": rows[-1]["step"] if rows else 0,
         "loss": rows[-1]["loss"] if rows else None,
         "stopped": "epochs",
-        "resumed_from": told["resumed"],
+        "resumed_from": start["resumed"],
         "checkpoint": str(moment),
     }
     context.write_result(result)

@@ -103,14 +103,18 @@ def keys(version: Version) -> dict[str, frozenset[str]]:
     known = {section: frozenset(names.split()) for section, names in _HEAD.items()}
     if version == "e8a8fc1":
         return known
-    older = {name: found - _ABSENT_BEFORE.get(name, set()) for name, found in known.items()}
-    return {name: found for name, found in older.items() if name not in ("monitor_config", "profiler_config")}
+    older = {name: accepted_keys - _ABSENT_BEFORE.get(name, set()) for name, accepted_keys in known.items()}
+    return {
+        name: accepted_keys
+        for name, accepted_keys in older.items()
+        if name not in ("monitor_config", "profiler_config")
+    }
 
 
 def arguments(version: Version) -> frozenset[str]:
     """Arguments of main.py that are used here."""
-    own = ["model_name", "tokenizer_type"] if version == "e8a8fc1" else ["custom_model_name"]
-    return frozenset([*_ARGUMENTS.split(), *own])
+    name_arguments = ["model_name", "tokenizer_type"] if version == "e8a8fc1" else ["custom_model_name"]
+    return frozenset([*_ARGUMENTS.split(), *name_arguments])
 
 
 def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
@@ -133,12 +137,12 @@ def of(home: str | None, tutorial: Mindrlhf = QWEN2_TUTORIAL) -> Version:
     for version, names in unknown.items():
         if not names:
             return version
-    lacking = "; ".join(
+    missing = "; ".join(
         f"for {version} it lacks {', '.join(names[:3])}" for version, names in unknown.items()
     )
     remedy = f"check out {' or '.join(versions)}"
     raise ConfigError(
-        [Problem("engine.mindrlhf_home", home, f"accepts no contract that is known here: {lacking}", remedy)]
+        [Problem("engine.mindrlhf_home", home, f"accepts no contract that is known here: {missing}", remedy)]
     )
 
 

@@ -10,22 +10,22 @@ from typing import Any
 from stages.base.layout import RoleLayout
 from stages.engines.mindformers.model_sections import parallel_config
 from stages.engines.mindrlhf.contract import keys
-from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.job import Job, Paths
 
 Values = dict[str, Any]
 
 
-def grpo_config(job: Job, places: Places, resume: bool) -> Values:
+def grpo_config(job: Job, paths: Paths, resume: bool) -> Values:
     """All sections of grpo_config.yaml."""
     sections = {
-        "rl_config": _rl(job, places, resume),
-        "actor_config": _actor(job, places),
-        "ref_config": _reference(job, places),
+        "rl_config": _rl(job, paths, resume),
+        "actor_config": _actor(job, paths),
+        "ref_config": _reference(job, paths),
         "reward_config": {
             "verifier_function": [job.verifiers[name] for name in job.reward.functions],
             "verifier_weight": list(job.reward.weights),
         },
-        "generate_config": _generate(job, places),
+        "generate_config": _generate(job, paths),
         "monitor_config": {
             "host_monitor_interval": -1.0,
             "host_monitor_steps": [],
@@ -35,7 +35,7 @@ def grpo_config(job: Job, places: Places, resume: bool) -> Values:
         "profiler_config": {
             "profile": False,
             "stage": "all",
-            "profile_save_path": str(places.root / "profile"),
+            "profile_save_path": str(paths.root / "profile"),
         },
         "context": {
             "mode": 0,
@@ -43,7 +43,7 @@ def grpo_config(job: Job, places: Places, resume: bool) -> Values:
             "max_call_depth": 10000,
             "max_device_memory": f"{job.engine.device_memory_gib}GB",
             "save_graphs": False,
-            "save_graphs_path": str(places.root / "graph"),
+            "save_graphs_path": str(paths.root / "graph"),
             "device_id": 0,
             "jit_config": {"jit_level": "O0"},
             "memory_optimize_level": "O0",
@@ -56,15 +56,15 @@ def grpo_config(job: Job, places: Places, resume: bool) -> Values:
 
 def _only(values: Values, section: str, known: dict[str, frozenset[str]]) -> Values:
     """`values` without what the version does not know: it would raise TypeError there."""
-    kept: Values = {}
+    selected: Values = {}
     for key, value in values.items():
         if key in known[section]:
             below = f"{section}.{key}"
-            kept[key] = _only(value, below, known) if isinstance(value, dict) else value
-    return kept
+            selected[key] = _only(value, below, known) if isinstance(value, dict) else value
+    return selected
 
 
-def _rl(job: Job, places: Places, resume: bool) -> Values:
+def _rl(job: Job, paths: Paths, resume: bool) -> Values:
     engine, train = job.engine, job.train
     # With ckpt, train_worker.py's reload_ckpt would look for .ckpt files; what it saved is safetensors.
     reload = resume and engine.load_ckpt_format == "ckpt"
@@ -72,9 +72,9 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "model_name": job.tutorial.model_name,
         "deterministic": "OFF",
         "align_type": "rlhf_stages",
-        "dataset_file": str(places.dataset),
+        "dataset_file": str(paths.dataset),
         "tokenizer_type": tokenizer_type(job),
-        "tokenizer_dir": str(tokenizer_place(job, places)),
+        "tokenizer_dir": str(tokenizer_path(job, paths)),
         "epochs": engine.epochs,
         "batch_size": engine.batch_size,
         "sink_size": 1,
@@ -83,13 +83,13 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "load_ckpt_format": "ms_safetensors" if reload else engine.load_ckpt_format,
         "parallel_mode": "semi_auto_parallel",
         "enable_compile_cache": False,
-        "save_strategy_dir": str(places.strategies),
+        "save_strategy_dir": str(paths.strategies),
         "save_data_file": "",  # else every eighth rank logs and rewrites each step's samples
         "packing": True,
         "pack_num": engine.pack_num,
         "save_prompt_completions_data": train.logged_completions > 0,
         "save_prompt_completions_interval": 1,
-        "save_prompt_completions_dir": str(places.completions),
+        "save_prompt_completions_dir": str(paths.completions),
         "reshard_mem_opt_level": engine.reshard_mem_opt_level,
         "reshard_mode": 0,
         "save_ckpt_interval": train.checkpoint_every,
@@ -97,11 +97,11 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
         "save_ckpt_format": "safetensors",
         "enable_reshard_optimizer": engine.enable_reshard_optimizer,
         "tensorboard": False,  # event files are written from the metrics
-        "tensorboard_dir": str(places.root / "tensorboard"),
+        "tensorboard_dir": str(paths.root / "tensorboard"),
         "tensorboard_queue_size": 10,
         "enable_full_monitor": engine.full_monitor,
         "calculate_entropy": False,
-        "save_checkpoint_dir": str(places.checkpoints),
+        "save_checkpoint_dir": str(paths.checkpoints),
         "performance_stats": False,
         "micro_batch_interleaved": 1,
         "beta": train.beta,
@@ -122,18 +122,18 @@ def tokenizer_type(job: Job) -> str:
     return "deepseek" if job.hands_tokenizer_over else job.tutorial.name
 
 
-def tokenizer_place(job: Job, places: Places) -> Path:
+def tokenizer_path(job: Job, paths: Paths) -> Path:
     """Return the tokenizer's directory; for 0cd087455 its tokenizer.json (grpo_trainer.py:238)."""
-    whole = job.hands_tokenizer_over and job.version == "0cd087455"
-    return places.tokenizer / "tokenizer.json" if whole else places.tokenizer
+    is_file = job.hands_tokenizer_over and job.version == "0cd087455"
+    return paths.tokenizer / "tokenizer.json" if is_file else paths.tokenizer
 
 
-def _actor(job: Job, places: Places) -> Values:
+def _actor(job: Job, paths: Paths) -> Values:
     layout, train = job.layout.train, job.train
     return {
-        "load": str(places.actor),
-        "save": str(places.checkpoints),
-        "model_config": str(places.configs / "finetune.yaml"),
+        "load": str(paths.actor),
+        "save": str(paths.checkpoints),
+        "model_config": str(paths.configs / "finetune.yaml"),
         "parallel_config": parallel_config(layout),
         "recompute_config": _recompute(layout),
         "offset": list(layout.offset) or 0,
@@ -159,11 +159,11 @@ def _actor(job: Job, places: Places) -> Values:
     }
 
 
-def _reference(job: Job, places: Places) -> Values:
+def _reference(job: Job, paths: Paths) -> Values:
     layout = job.layout.reference
     return {
-        "model_config": str(places.configs / "reference.yaml"),
-        "load": str(places.reference),
+        "model_config": str(paths.configs / "reference.yaml"),
+        "load": str(paths.reference),
         "ref_model_batch_size": job.engine.ref_model_batch_size,
         "sync_ref_model": job.train.ref_model_sync_steps > 0,
         "ref_model_sync_steps": job.train.ref_model_sync_steps or 50,
@@ -174,17 +174,17 @@ def _reference(job: Job, places: Places) -> Values:
     }
 
 
-def _generate(job: Job, places: Places) -> Values:
+def _generate(job: Job, paths: Paths) -> Values:
     engine, rollout, ids, layout = job.engine, job.rollout, job.model.token_ids, job.layout.generate
     return {
-        "model_config": str(places.configs / "predict.yaml"),
-        "load": str(places.generate),
+        "model_config": str(paths.configs / "predict.yaml"),
+        "load": str(paths.generate),
         "infer_model_batch_size": engine.infer_model_batch_size,
         "parallel_config": parallel_config(layout),
         "offset": list(layout.offset) or 0,
         "use_eod_attn_mask_compression": True,
         "use_vllm": engine.use_vllm,
-        "hf_config_path": str(places.tokenizer / "config.json"),
+        "hf_config_path": str(paths.tokenizer / "config.json"),
         "block_size": engine.block_size,
         "max_model_len": job.max_model_len,
         "max_num_batched_tokens": job.max_model_len,

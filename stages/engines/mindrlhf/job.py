@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.engines.job import GrpoJob, RunPlaces, whole_row
+from stages.engines.job import GrpoJob, RunPaths, padded_row_length
 from stages.engines.mindrlhf.config import MindrlhfEngine, Version
 from stages.models.families import family_of
 from stages.models.family import Mindrlhf
@@ -87,7 +87,7 @@ class Job(GrpoJob):
     def seq_length(self) -> int:
         """Row length of training."""
         needed = max(self.engine.pack_num * self.sample_length, self.shortest_row)
-        return self.engine.seq_length or whole_row(needed)
+        return self.engine.seq_length or padded_row_length(needed)
 
     @property
     def max_model_len(self) -> int:
@@ -111,7 +111,7 @@ class Job(GrpoJob):
 
 
 @dataclass(frozen=True)
-class Places(RunPlaces):
+class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
     dataset: Path

@@ -73,8 +73,8 @@ class LogReader:
 
     def _within(self, row: Row, line: str) -> Iterator[Row]:
         if match := _METRICS.search(line):
-            found = {name: float(value) for name, value in _PAIR.findall(match[1])}
-            row.update({ours: found[name] for name, ours in NAMES.items() if name in found})
+            values = {name: float(value) for name, value in _PAIR.findall(match[1])}
+            row.update({ours: values[name] for name, ours in NAMES.items() if name in values})
         elif match := _SAVED.search(line):
             self.completions.append((int(row["step"]), Path(match[1])))
         elif match := UPDATE.search(line):
@@ -93,11 +93,11 @@ class LogReader:
 
 def of_update(match: re.Match[str]) -> list[tuple[str, float]]:
     """Return the metrics in a line that UPDATE matches."""
-    found = []
+    numbers = []
     for name, text in zip(("loss", "lr", "grad_norm"), (match[1], match[2], match[5]), strict=True):
         if text is not None and (number := _FIRST.search(text)):
-            found.append((name, float(number[0])))
-    return [*found, ("overflow", float("True" in match[3] or match[3].strip("[] ") == "1"))]
+            numbers.append((name, float(number[0])))
+    return [*numbers, ("overflow", float("True" in match[3] or match[3].strip("[] ") == "1"))]
 
 
 def means(updates: list[tuple[str, float]]) -> Row:

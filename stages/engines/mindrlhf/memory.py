@@ -30,17 +30,17 @@ def device_bytes(job: Job) -> int:
 
 def warnings(job: Job, found: Sequence[RoleMemory]) -> list[str]:
     """Return a warning for each role that may not fit, with its largest term."""
-    told = memory.warnings(found, job.engine.device_memory_gib)
+    lines = memory.warnings(found, job.engine.device_memory_gib)
     if job.engine.use_vllm and found:
         need = sum(term.low for term in found[1].terms)
         budget = _vllm_budget(job)
         if need > budget and found[1].fits(device_bytes(job)) != "no":
-            told.append(
+            lines.append(
                 f"memory: generate needs {shown(need, need)} for weights and one sequence, more than "
                 f"engine.gpu_memory_utilization={job.engine.gpu_memory_utilization} leaves to vLLM "
                 f"({shown(budget, budget)}): raise it, or layout.generate.model_parallel"
             )
-    return told
+    return lines
 
 
 def _vllm_budget(job: Job) -> int:
@@ -63,22 +63,22 @@ def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[li
     item, dtype = ITEM_BYTES[model.param_init_type], model.param_init_type
     tokens //= layout.context_parallel
     stages = []
-    for stage, one in enumerate(memory.elements(model, layout, "layout.train")):
+    for stage, held in enumerate(memory.elements(model, layout, "layout.train")):
         in_flight = min(layout.micro_batch_num, layout.pipeline_stage - stage)
         terms = [
-            memory.weights(one.held, dtype),
-            memory.sized("gradients", one.held, dtype),
-            memory.moments(one.held, dtype, layout.opt_offload),
+            memory.weights(held.held, dtype),
+            memory.sized("gradients", held.held, dtype),
+            memory.moments(held.held, dtype, layout.opt_offload),
         ]
-        if one.gathered > one.held:
-            cut = item * (one.gathered - one.held)
+        if held.gathered > held.held:
+            cut = item * (held.gathered - held.held)
             formula = (
                 "what the parallel optimizer cut, put together to compute: one layer in bfloat16, at most "
-                f"all {one.gathered - one.held:,} elements x {item}; estimate"
+                f"all {held.gathered - held.held:,} elements x {item}; estimate"
             )
-            low = min(2 * one.gathered // one.layers, cut)
+            low = min(2 * held.gathered // held.layers, cut)
             terms.append(Term("gathered weights", low, cut, formula))
-        terms.append(memory.activations(model, layout, tokens, one.layers, in_flight))
+        terms.append(memory.activations(model, layout, tokens, held.layers, in_flight))
         if stage == layout.pipeline_stage - 1:
             terms.append(memory.logits(model, layout, tokens, 3))
         stages.append(terms)
@@ -88,25 +88,25 @@ def train_stages(model: ModelConfig, layout: RoleLayout, tokens: int) -> list[li
 def _reference(job: Job) -> RoleMemory:
     model, layout = job.model, job.layout.reference
     tokens = job.engine.ref_model_batch_size * job.seq_length // layout.context_parallel
-    held = (one.held for one in memory.elements(model, layout, "layout.reference"))
+    held = (element.held for element in memory.elements(model, layout, "layout.reference"))
     return memory.scoring(model, layout, tokens, held, model.param_init_type)
 
 
 def _generate(job: Job) -> RoleMemory:
     model, layout, engine = job.model, job.layout.generate, job.engine
     held = memory.elements(model, layout, "layout.generate")[0].held
-    own = memory.weights(held, model.torch_dtype)
+    weights = memory.weights(held, model.torch_dtype)
     per_token = memory.cache_bytes_per_token(model, layout, model.torch_dtype)
     if engine.use_vllm:
         working = memory.working_set(model, layout, job.max_model_len)
         least = per_token * job.max_model_len
-        most = max(least, _vllm_budget(job) - own.high - working.high)
+        most = max(least, _vllm_budget(job) - weights.high - working.high)
         formula = (
             f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; vLLM takes what "
             f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x "
             f"{engine.device_memory_gib} GiB leaves: {most // per_token:,} tokens"
         )
-        return RoleMemory("generate", 0, (own, working, Term("KV cache", least, most, formula)))
+        return RoleMemory("generate", 0, (weights, working, Term("KV cache", least, most, formula)))
     working = memory.working_set(
         model, layout, engine.infer_model_batch_size * job.tokenize.max_prompt_length
     )
@@ -117,7 +117,7 @@ def _generate(job: Job) -> RoleMemory:
         slots * per_token,
         f"{blocks} blocks x {engine.block_size} tokens x {per_token:,} bytes",
     )
-    return RoleMemory("generate", 0, (own, working, cache))
+    return RoleMemory("generate", 0, (weights, working, cache))
 
 
 def _reshard(job: Job) -> RoleMemory:
@@ -131,13 +131,13 @@ def _reshard(job: Job) -> RoleMemory:
         roles.append(("old policy", job.layout.train, model.param_init_type))
     if job.train.ref_model_sync_steps:
         roles.append(("reference", job.layout.reference, model.param_init_type))
-    found = {name: memory.elements(model, layout) for name, layout, _ in roles}
+    elements = {name: memory.elements(model, layout) for name, layout, _ in roles}
     stages = []
-    count = max(map(len, found.values()))
+    count = max(map(len, elements.values()))
     for stage in range(count):
         terms = []
         for name, _, dtype in roles:
-            held = found[name][stage * len(found[name]) // count].held
+            held = elements[name][stage * len(elements[name]) // count].held
             size = held * ITEM_BYTES[dtype]
             formula = f"{held:,} elements x {ITEM_BYTES[dtype]} ({dtype})"
             terms.append(memory.exact(f"{name} weights", size, formula, place))

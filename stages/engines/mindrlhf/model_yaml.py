@@ -14,42 +14,42 @@ from stages.engines.mindformers.model_sections import (
     sampling,
     training,
 )
-from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.vocabulary import ENDOFTEXT_TEXT
 from stages.models.families import network_of
 
 Values = dict[str, Any]
 
 
-def model_configs(job: Job, places: Places) -> dict[str, Values]:
+def model_configs(job: Job, paths: Paths) -> dict[str, Values]:
     """File name -> content."""
     return {
-        "finetune.yaml": _training_role(job, job.layout.train, places),
-        "reference.yaml": _training_role(job, job.layout.reference, places),
-        "predict.yaml": _predict(job, places),
+        "finetune.yaml": _training_role(job, job.layout.train, paths),
+        "reference.yaml": _training_role(job, job.layout.reference, paths),
+        "predict.yaml": _predict(job, paths),
     }
 
 
-def _training_role(job: Job, layout: RoleLayout, places: Places) -> Values:
+def _training_role(job: Job, layout: RoleLayout, paths: Paths) -> Values:
     config, experts = training(job.model, layout, job.seq_length), job.tutorial.experts
     if experts is not None:
         return {"run_mode": "train", **_model(job, config), "moe_config": experts(job.model, True)}
     config |= {"do_sample": False, "compute_in_2d": True}
-    return {"run_mode": "finetune", **_model(job, config), **_run(job, layout, places)}
+    return {"run_mode": "finetune", **_model(job, config), **_run(job, layout, paths)}
 
 
-def _predict(job: Job, places: Places) -> Values:
+def _predict(job: Job, paths: Paths) -> Values:
     layout, experts, blocks = job.layout.generate, job.tutorial.experts, network_of(job.model).num_blocks
     sampled = sampling(job.rollout, job.engine.block_size, blocks)
     model = _model(job, predicting(job.model, layout, job.seq_length, sampled))
     if experts is None:
-        return {"run_mode": "predict", **model, **_run(job, layout, places)}
+        return {"run_mode": "predict", **model, **_run(job, layout, paths)}
     return {
         "run_mode": "predict",
         "load_ckpt_format": "safetensors",
         **model,
         "moe_config": experts(job.model, False),
-        "processor": _fast_tokenizer(job.tutorial.special_tokens, places),
+        "processor": _fast_tokenizer(job.tutorial.special_tokens, paths),
     }
 
 
@@ -57,16 +57,16 @@ def _model(job: Job, config: Values) -> Values:
     return {"model": {"model_config": config, "arch": dict(network_of(job.model).arch)}}
 
 
-def _run(job: Job, layout: RoleLayout, places: Places) -> Values:
+def _run(job: Job, layout: RoleLayout, paths: Paths) -> Values:
     return {
         "parallel_config": parallel_config(layout),
         "recompute_config": recompute_config(job.model, layout),
-        "processor": _processor(job, places),
+        "processor": _processor(job, paths),
     }
 
 
-def _fast_tokenizer(special: Mapping[str, str], places: Places) -> Values:
-    file = str(places.tokenizer / "tokenizer.json")
+def _fast_tokenizer(special: Mapping[str, str], paths: Paths) -> Values:
+    file = str(paths.tokenizer / "tokenizer.json")
     tokens = {f"{name}_token": text for name, text in special.items()}
     return {
         "return_tensors": "ms",
@@ -75,17 +75,17 @@ def _fast_tokenizer(special: Mapping[str, str], places: Places) -> Values:
     }
 
 
-def _processor(job: Job, places: Places) -> Values:
+def _processor(job: Job, paths: Paths) -> Values:
     if job.hands_tokenizer_over:
         # the end token is what mindrlhf pads packed samples with (pack_grouped_data)
-        return _fast_tokenizer(dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT), places)
+        return _fast_tokenizer(dict.fromkeys(("unk", "bos", "eos", "pad"), ENDOFTEXT_TEXT), paths)
     return {
         "return_tensors": "ms",
         "tokenizer": {
             "type": "Qwen2Tokenizer",
             "model_max_length": job.max_model_len,
-            "vocab_file": str(places.tokenizer / "vocab.json"),
-            "merges_file": str(places.tokenizer / "merges.txt"),
+            "vocab_file": str(paths.tokenizer / "vocab.json"),
+            "merges_file": str(paths.tokenizer / "merges.txt"),
             "unk_token": "<|endoftext|>",
             "pad_token": "<|endoftext|>",
             "eos_token": "<|im_end|>" if job.model.variant == "instruct" else "<|endoftext|>",

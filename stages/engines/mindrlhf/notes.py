@@ -16,33 +16,33 @@ SHARD_BYTES = 4 * 10**9
 
 def notes(job: Job) -> list[str]:
     """Return notes about the checkout, the weights, and values that mindrlhf does not pass on."""
-    found = []
+    lines = []
     if job.engine.mindrlhf_home is None:
-        found.append(
+        lines.append(
             f"engine.mindrlhf_home is not set: contract {VERSIONS[0]} is assumed; run refuses without it"
             if job.version == VERSIONS[0]
             else "engine.mindrlhf_home is not set: run refuses without it"
         )
     per_epoch = "the number of training prompts // train.prompts_per_step"
-    found.append(
+    lines.append(
         f"mindrlhf trains engine.epochs={job.engine.epochs} x ({per_epoch}) steps; "
         f"train.steps={job.train.steps} is only the length of its learning rate's decay"
         f"{_updates(job)}"
     )
     if job.engine.load_ckpt_format == "hf_safetensors" and is_single_file(job.model):
-        found.append(
+        lines.append(
             "the weights are one file without model.safetensors.index.json: mindrlhf only warns and then "
             "loads nothing by name (utils.py, convert_index_json_total), so grpo writes one into its own copy"
         )
     for role in ROLES:
-        found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    found += job.tutorial.notes
+        lines += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
+    lines += job.tutorial.notes
     if job.train.weight_decay != 0.1:
-        found.append(
+        lines.append(
             f"train.weight_decay={job.train.weight_decay}: mindrlhf decays by 0.1 whatever is asked "
             "(utils/configs.py, set_weight_decay)"
         )
-    return [*found, *_generation(job)]
+    return [*lines, *_generation(job)]
 
 
 def _updates(job: Job) -> str:

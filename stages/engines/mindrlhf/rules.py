@@ -47,8 +47,8 @@ def _contract_of_tutorial(job: Job) -> Broken:
     contracts = job.tutorial.contracts
     if not contracts or job.version in contracts:
         return None
-    asked, title = " or ".join(contracts), family_of(job.model).title
-    return f"must be {asked} for {title}, whose program is {job.tutorial.main}", f"check out {asked}"
+    accepted, title = " or ".join(contracts), family_of(job.model).title
+    return f"must be {accepted} for {title}, whose program is {job.tutorial.main}", f"check out {accepted}"
 
 
 RULES.include(

@@ -11,13 +11,13 @@ from stages.base.context import Context
 from stages.engines.job import job_of
 from stages.engines.mindformers import checkpoints
 from stages.engines.mindformers.proof import prove
-from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.logs import FINISHED
 from stages.engines.mindrlhf.rules import RULES
 from stages.engines.mindrlhf.start import start, write_configs
 from stages.engines.mindrlhf.watch import Watcher
 from stages.engines.model_directory import add_index, stand_in
-from stages.engines.outside import Tell, begun, bring_home, bring_ranks, write_start
+from stages.engines.outside import Report, begun, bring_home, bring_ranks, write_start
 from stages.weights.strategy.stage import write_strategy
 
 NOT_LOGGED = (
@@ -31,46 +31,46 @@ def prepare(context: Context) -> None:
     """Write all files of the run into context.work; its scripts continue a run that was stopped."""
     job = job_of(Job, context)
     RULES.demand(job)
-    places = link_inputs(job, context)
-    write_configs(job, places)
-    (places.root / "run").mkdir(exist_ok=True)
-    write_start(context.work, start(job, places), places.checkpoints)
-    found = checkpoints.newest(places.checkpoints, job.layout.train.cards)
-    context.progress(0, 1, "begins" if found is None else f"goes on from checkpoint {found[0]}", "")
+    paths = link_inputs(job, context)
+    write_configs(job, paths)
+    (paths.root / "run").mkdir(exist_ok=True)
+    write_start(context.work, start(job, paths), paths.checkpoints)
+    moments = checkpoints.newest(paths.checkpoints, job.layout.train.cards)
+    context.progress(0, 1, "begins" if moments is None else f"goes on from checkpoint {moments[0]}", "")
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """Return how to start a run."""
     job = Job.of(config)
-    return start(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+    return start(job, paths_of(job, work, inputs["tokenize"] / "train.mindrecord"))
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """Write the YAML files of a run."""
     job = Job.of(config)
-    write_configs(job, places_of(job, work, inputs["tokenize"] / "train.mindrecord"))
+    write_configs(job, paths_of(job, work, inputs["tokenize"] / "train.mindrecord"))
 
 
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
     """Follow a run."""
-    return Watcher(logs, work, Job.of(config), tell)
+    return Watcher(logs, work, Job.of(config), report)
 
 
-def places_of(job: Job, work: Path, dataset: Path) -> Places:
+def paths_of(job: Job, work: Path, dataset: Path) -> Paths:
     """Return the paths of the files of a new run."""
     models = work / "models"
     engine = job.engine
     if engine.load_ckpt_format == "ckpt":
         actor, reference, generate = (models / role for role in ("train", "reference", "generate"))
-        return Places(work, dataset, models / "hf", actor, reference, generate)
+        return Paths(work, dataset, models / "hf", actor, reference, generate)
     weights = models / ("hf" if engine.load_ckpt_format == "hf_safetensors" else "ms")
     generate = models / "hf" if engine.use_vllm else weights  # vLLM reads Hugging Face directories only
-    return Places(work, dataset, models / "hf", weights, weights, generate)
+    return Paths(work, dataset, models / "hf", weights, weights, generate)
 
 
-def link_inputs(job: Job, context: Context) -> Places:
+def link_inputs(job: Job, context: Context) -> Paths:
     """Stand-ins for the inputs that mindrlhf writes into."""
-    places = places_of(job, context.work, context.inputs["tokenize"] / "train.mindrecord")
+    paths = paths_of(job, context.work, context.inputs["tokenize"] / "train.mindrecord")
     models = context.work / "models"
     stand_in(context.inputs["fetch"], models / "hf")
     add_index(models / "hf")
@@ -80,14 +80,14 @@ def link_inputs(job: Job, context: Context) -> Places:
     elif job.engine.load_ckpt_format == "ckpt":
         for role in ("train", "reference", "generate"):
             stand_in(context.inputs["weights"] / role, models / role)
-    return places
+    return paths
 
 
 def collect(context: Context) -> None:
     """Prove that the run finished, and bring weights, strategy, metrics and completions into the artifact."""
-    job, told = job_of(Job, context), begun(context.work)
+    job, start = job_of(Job, context), begun(context.work)
     root, workers = context.work / "checkpoints", job.layout.train.cards
-    moment = prove(Path(told["logs"]), FINISHED, root, "train", workers, told["earlier"])
+    moment = prove(Path(start["logs"]), FINISHED, root, "train", workers, start["earlier"])
     bring_ranks([checkpoints.file(root, "train", rank, moment) for rank in range(workers)], context.output)
     _strategy(job, context)
     resumed = json.loads((root / checkpoints.RESUMED).read_text(encoding="utf-8"))
@@ -96,8 +96,8 @@ def collect(context: Context) -> None:
 
 def _strategy(job: Job, context: Context) -> None:
     """Write the strategy of the weights: mindrlhf's own files if it wrote them, else the layout's."""
-    own = context.work / "strategy" / "train_policy_strategy"
-    if own.is_dir() and len(list(own.glob("strategy_*.ckpt"))) == job.layout.train.cards:
-        shutil.copytree(own, context.output / "train_strategy")
+    written = context.work / "strategy" / "train_policy_strategy"
+    if written.is_dir() and len(list(written.glob("strategy_*.ckpt"))) == job.layout.train.cards:
+        shutil.copytree(written, context.output / "train_strategy")
     elif not job.tutorial.converts:
         write_strategy(job.model, job.layout.train, context.output / "train_strategy", "layout.train")

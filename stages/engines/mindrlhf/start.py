@@ -7,8 +7,8 @@ from typing import Any
 
 from launch.nodes.start import Start
 from stages.engines.mindformers import checkpoints
-from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_place, tokenizer_type
-from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.grpo_yaml import grpo_config, tokenizer_path, tokenizer_type
+from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.outside import dump
 
@@ -17,72 +17,72 @@ HOME_UNKNOWN = "/path/to/mindrlhf"
 """Stands in --dry-run's files where engine.mindrlhf_home is not set."""
 
 
-def write_configs(job: Job, places: Places) -> None:
+def write_configs(job: Job, paths: Paths) -> None:
     """grpo_config.yaml of a run that begins and of one that goes on, the model files, and what decides."""
-    places.configs.mkdir(parents=True, exist_ok=True)
-    files = {**all_configs(job, places, resume=False), RESUME_CONFIG: resume_config(job, places)}
+    paths.configs.mkdir(parents=True, exist_ok=True)
+    files = {**all_configs(job, paths, resume=False), RESUME_CONFIG: resume_config(job, paths)}
     for name, values in files.items():
-        (places.configs / name).write_text(dump(values), encoding="utf-8")
-    shutil.copyfile(checkpoints.__file__, places.configs / "checkpoints.py")
+        (paths.configs / name).write_text(dump(values), encoding="utf-8")
+    shutil.copyfile(checkpoints.__file__, paths.configs / "checkpoints.py")
 
 
-def resume_config(job: Job, places: Places) -> dict[str, Any]:
+def resume_config(job: Job, paths: Paths) -> dict[str, Any]:
     """grpo_config.yaml of a run that goes on; the model files are the same."""
-    return grpo_config(job, resumed(places), resume=True)
+    return grpo_config(job, resumed(paths), resume=True)
 
 
-def resumed(places: Places) -> Places:
+def resumed(paths: Paths) -> Paths:
     """Return the paths of the same run, resumed from its own checkpoints; the optimizer is next to train/."""
-    root = places.checkpoints
-    return dataclasses.replace(places, actor=root / "train", reference=root / "ref")
+    root = paths.checkpoints
+    return dataclasses.replace(paths, actor=root / "train", reference=root / "ref")
 
 
-def all_configs(job: Job, places: Places, resume: bool) -> dict[str, dict[str, Any]]:
+def all_configs(job: Job, paths: Paths, resume: bool) -> dict[str, dict[str, Any]]:
     """File name -> content of every YAML file."""
-    return {"grpo_config.yaml": grpo_config(job, places, resume), **model_configs(job, places)}
+    return {"grpo_config.yaml": grpo_config(job, paths, resume), **model_configs(job, paths)}
 
 
-def start(job: Job, places: Places) -> Start:
-    """Return how to start the run whose files are in `places`, for the first time or after any end."""
+def start(job: Job, paths: Paths) -> Start:
+    """Return how to start the run whose files are in `paths`, for the first time or after any end."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
-    paths = [home, engine.mindformers_home, engine.msadapter_home]
+    checkouts = [home, engine.mindformers_home, engine.msadapter_home]
     main = str(Path(home) / job.tutorial.main)
-    decides, workers = places.configs / "checkpoints.py", job.layout.train.cards
+    decides, workers = paths.configs / "checkpoints.py", job.layout.train.cards
     return Start(
-        program=(main, *arguments(job, places, resume=False)),
-        resumable=(str(decides), str(places.checkpoints), str(workers)),
-        again=(main, *arguments(job, resumed(places), resume=True)),
+        program=(main, *arguments(job, paths, resume=False)),
+        resumable=(str(decides), str(paths.checkpoints), str(workers)),
+        again=(main, *arguments(job, resumed(paths), resume=True)),
         workers=workers,
         python=engine.python,
-        env={**environment(job, places), **engine.env},
-        python_path=tuple(path for path in paths if path),
+        env={**environment(job, paths), **engine.env},
+        python_path=tuple(checkout for checkout in checkouts if checkout),
         env_scripts=engine.env_scripts,
         container=engine.container,
-        directory=str(places.root / "run"),
+        directory=str(paths.root / "run"),
     )
 
 
-def arguments(job: Job, places: Places, resume: bool) -> list[str]:
+def arguments(job: Job, paths: Paths, resume: bool) -> list[str]:
     """main.py's arguments; they override the YAML, which says the same."""
     named = {
-        "config": places.configs / (RESUME_CONFIG if resume else "grpo_config.yaml"),
+        "config": paths.configs / (RESUME_CONFIG if resume else "grpo_config.yaml"),
         **(
             {"model_name": job.tutorial.name, "tokenizer_type": tokenizer_type(job)}
             if job.version == "e8a8fc1"
             else {"custom_model_name": "llama" if job.hands_tokenizer_over else job.tutorial.name}
         ),
-        "dataset_file": places.dataset,
-        "tokenizer_dir": tokenizer_place(job, places),
-        "actor_checkpoint_path": places.actor,
-        "ref_checkpoint_path": places.reference,
-        "generate_checkpoint_path": places.generate,
-        "save_checkpoint_dir": places.checkpoints,
+        "dataset_file": paths.dataset,
+        "tokenizer_dir": tokenizer_path(job, paths),
+        "actor_checkpoint_path": paths.actor,
+        "ref_checkpoint_path": paths.reference,
+        "generate_checkpoint_path": paths.generate,
+        "save_checkpoint_dir": paths.checkpoints,
     }
     return [f"--{name}={value}" for name, value in named.items()] + (["--resume_training"] if resume else [])
 
 
-def environment(job: Job, places: Places) -> dict[str, str]:
+def environment(job: Job, paths: Paths) -> dict[str, str]:
     """Variables of run_grpo.sh and run_grpo_vllm.sh, for each architecture its own."""
     engine = job.engine
     variables = {
@@ -101,5 +101,5 @@ def environment(job: Job, places: Places) -> dict[str, str]:
     if (
         job.tutorial.experts is not None and engine.use_vllm
     ):  # vllm-mindspore reads the experts' shape from it
-        variables["MINDFORMERS_MODEL_CONFIG"] = str(places.configs / "predict.yaml")
+        variables["MINDFORMERS_MODEL_CONFIG"] = str(paths.configs / "predict.yaml")
     return variables

@@ -35,12 +35,12 @@ def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:
     if model.get("source") == "builtin" or not (family and family.mindrlhf and family.mindrlhf.constant_ids):
         return "file"
     eos = model.get("eos_token_id")
-    given = [
+    names = [
         model.get("bos_token_id"),
         model.get("pad_token_id"),
         *(eos if isinstance(eos, Sequence) else ()),
     ]
-    if any(token is not None and token not in QWEN_SPECIAL for token in given):
+    if any(token is not None and token not in QWEN_SPECIAL for token in names):
         return "file"
     known = _special_tokens(model)
     return "file" if known and known.get(ENDOFTEXT_TEXT) != QWEN_SPECIAL[0] else "qwen"
@@ -78,9 +78,9 @@ def has_endoftext(model: Mapping[str, Any]) -> bool:
 
 def _special_tokens(model: Mapping[str, Any]) -> dict[str, int]:
     """Text -> id, from a tokenizer_config.json that is here and lists them; else none."""
-    place: Any = model.get("tokenizer_path") or model.get("path")
+    directory: Any = model.get("tokenizer_path") or model.get("path")
     try:
-        file = Path(place) / "tokenizer_config.json"
+        file = Path(directory) / "tokenizer_config.json"
         listed = json.loads(file.read_text(encoding="utf-8"))["added_tokens_decoder"]
         return {values["content"]: int(index) for index, values in listed.items()}
     except (OSError, ValueError, AttributeError, TypeError, KeyError):

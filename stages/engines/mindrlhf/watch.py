@@ -9,7 +9,7 @@ from stages.base.follow import Follower
 from stages.engines import outside
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader
-from stages.engines.outside import Row, Steps, Tell
+from stages.engines.outside import Report, Row, Steps
 
 PATIENCE_S = 30.0
 """How long a step waits for the last stage's loss; that log may lie on another machine."""
@@ -18,10 +18,10 @@ PATIENCE_S = 30.0
 class Watcher(outside.Watcher):
     """Follows worker 0's log; with a pipeline the last worker's too: only the last stage knows the loss."""
 
-    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         """Begin."""
         train = job.layout.train
-        super().__init__(logs, "worker_0.log", job.engine.silence_timeout_s, tell)
+        super().__init__(logs, "worker_0.log", job.engine.silence_timeout_s, report)
         self.logged, self._steps = job.train.logged_completions, Steps(work, "completions.jsonl")
         self.reader, self.last = LogReader(train.cards), LogReader(train.cards)
         last_log = logs / f"worker_{train.cards - 1}.log"
@@ -60,7 +60,7 @@ class Watcher(outside.Watcher):
         self.reader.completions.clear()
         step = self._steps.write(row, drawn)
         reward, length = row.get("reward", float("nan")), row.get("completion_length", float("nan"))
-        self.tell(step, max(self.reader.total, step), f"reward {reward:.3f}, length {length:.1f}")
+        self.report(step, max(self.reader.total, step), f"reward {reward:.3f}, length {length:.1f}")
 
 
 def completions(path: Path, step: int, count: int) -> list[dict[str, Any]]:

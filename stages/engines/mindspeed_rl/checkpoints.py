@@ -35,26 +35,26 @@ def ranks(layout: RoleLayout) -> list[str]:
     return [f"mp_rank_{t:02d}_{p:03d}" for t in tensor for p in pipeline]
 
 
-def flaw(place: Path, layout: RoleLayout, optimizer: bool) -> str | None:
+def flaw(directory: Path, layout: RoleLayout, optimizer: bool) -> str | None:
     """Return what is missing or truncated in one iteration's directory; None if it is complete."""
     files = [WEIGHTS, *([OPTIMIZER] if optimizer else [])]
     for rank in ranks(layout):
         for name in files:
-            file = place / rank / name
+            file = directory / rank / name
             # rank 0 of data parallelism alone writes the optimizer; it lies in the same directory
             if not file.is_file() or file.stat().st_size == 0:
                 return f"{rank}/{name} is missing"
             if _cut_off(file):
                 return f"{rank}/{name} is cut off"
-    found = {path.name for path in place.glob("mp_rank_*")}
-    extra = sorted(found - set(ranks(layout)))
+    names = {path.name for path in directory.glob("mp_rank_*")}
+    extra = sorted(names - set(ranks(layout)))
     return f"it was cut for another layout: {extra[0]}" if extra else None
 
 
 def iterations(root: Path, layout: RoleLayout, optimizer: bool) -> list[int]:
     """Return the complete iterations, oldest first."""
-    found = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
-    return sorted(number for number in found if flaw(directory(root, number), layout, optimizer) is None)
+    numbers = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
+    return sorted(number for number in numbers if flaw(directory(root, number), layout, optimizer) is None)
 
 
 def tracked(root: Path) -> str | None:
@@ -74,18 +74,18 @@ def prepare_resume(root: Path, layout: RoleLayout, optimizer: bool) -> int | Non
     Returns:
         The iteration, or None when the run must begin anew.
     """
-    whole = iterations(root, layout, optimizer)
-    if not whole:
+    complete = iterations(root, layout, optimizer)
+    if not complete:
         shutil.rmtree(root, ignore_errors=True)
         return None
-    newest, said = whole[-1], tracked(root)
-    if said is not None and said.isdecimal() and int(said) in whole:
-        newest = int(said)  # a later one is whole, but was not yet declared so
+    newest, tracker = complete[-1], tracked(root)
+    if tracker is not None and tracker.isdecimal() and int(tracker) in complete:
+        newest = int(tracker)  # a later one is whole, but was not yet declared so
     for path in root.glob("iter_*"):
         match = _NAME.fullmatch(path.name)
         if match is None or int(match[1]) > newest:
             shutil.rmtree(path)
-    if said != str(newest):
+    if tracker != str(newest):
         temporary = root / f"{TRACKER}.new"
         temporary.write_text(str(newest), encoding="utf-8")
         temporary.replace(root / TRACKER)
@@ -98,25 +98,27 @@ def converted(root: Path, layout: RoleLayout) -> Path:
     Raises:
         InputError: there is none, or it is not whole for the layout.
     """
-    said = tracked(root)
+    tracker = tracked(root)
     remedy = "read the converter's log"
-    if said is None or not (said == RELEASE or said.isdecimal()):
-        raise InputError(root / TRACKER, said, "must name what the converter wrote", remedy)
-    place = root / RELEASE if said == RELEASE else directory(root, int(said))
-    found = flaw(place, layout, optimizer=False)
-    if found is not None:
-        raise InputError(place, None, f"is no whole mcore checkpoint of {layout.name}: {found}", remedy)
-    return place
+    if tracker is None or not (tracker == RELEASE or tracker.isdecimal()):
+        raise InputError(root / TRACKER, tracker, "must name what the converter wrote", remedy)
+    directory_of_weights = root / RELEASE if tracker == RELEASE else directory(root, int(tracker))
+    fault = flaw(directory_of_weights, layout, optimizer=False)
+    if fault is not None:
+        raise InputError(
+            directory_of_weights, None, f"is no whole mcore checkpoint of {layout.name}: {fault}", remedy
+        )
+    return directory_of_weights
 
 
-def bring_home(place: Path, target: Path, layout: RoleLayout) -> None:
+def bring_home(directory: Path, target: Path, layout: RoleLayout) -> None:
     """Weights of one iteration under second names, or copied from another disk, with their own tracker."""
     for rank in ranks(layout):
-        source, file = place / rank / WEIGHTS, target / place.name / rank / WEIGHTS
+        source, file = directory / rank / WEIGHTS, target / directory.name / rank / WEIGHTS
         file.parent.mkdir(parents=True)
         move_in(source, file)
-    said = place.name if place.name == RELEASE else str(int(place.name.removeprefix("iter_")))
-    (target / TRACKER).write_text(said, encoding="utf-8")
+    number = directory.name if directory.name == RELEASE else str(int(directory.name.removeprefix("iter_")))
+    (target / TRACKER).write_text(number, encoding="utf-8")
 
 
 def prune(root: Path, keep: int) -> None:
@@ -124,11 +126,11 @@ def prune(root: Path, keep: int) -> None:
 
     The tracker's own and later ones, which may be under way, stay.
     """
-    said = tracked(root)
-    if said is None or not said.isdecimal():
+    tracker = tracked(root)
+    if tracker is None or not tracker.isdecimal():
         return
-    found = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
-    declared = sorted(number for number in found if number <= int(said))
+    numbers = [int(match[1]) for path in root.glob("iter_*") if (match := _NAME.fullmatch(path.name))]
+    declared = sorted(number for number in numbers if number <= int(tracker))
     for number in declared[:-keep]:
         shutil.rmtree(directory(root, number))
 

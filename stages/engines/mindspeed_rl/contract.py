@@ -75,7 +75,7 @@ _KEYS = {
     ),
 }
 """In every rendered file."""
-_WHERE_ASKED = {
+_ARGUMENT_CALLS = {
     "megatron": (
         "recompute_granularity recompute_method recompute_num_layers num_layer_list context_parallel_size"
     ),
@@ -95,9 +95,9 @@ _PROMPT_TYPES = "qwen_r1 qwen_math_r1 qwen default empty"
 
 def keys(version: Version) -> dict[str, frozenset[str]]:
     """Section -> its keys that are used here, all of which this version accepts."""
-    own = _OF_667A547 if version == "667a547" else _OF_05A90D7
+    arguments = _OF_667A547 if version == "667a547" else _OF_05A90D7
     return {
-        section: frozenset(f"{names} {_WHERE_ASKED.get(section, '')} {own.get(section, '')}".split())
+        section: frozenset(f"{names} {_ARGUMENT_CALLS.get(section, '')} {arguments.get(section, '')}".split())
         for section, names in _KEYS.items()
     }
 
@@ -111,12 +111,12 @@ def of(home: str | None) -> Version:
     if home is None:
         return VERSIONS[0]
     root = Path(home)
-    lacking = [name for name in (TRAIN, PREPROCESS) if not (root / name).is_file()]
-    if lacking:
-        fault = f"it has no {' and no '.join(map(str, lacking))}"
+    missing = [name for name in (TRAIN, PREPROCESS) if not (root / name).is_file()]
+    if missing:
+        fault = f"it has no {' and no '.join(map(str, missing))}"
         rule = mismatch(home, "Ascend/MindSpeed-RL", fault)
         raise _refused(home, rule, "clone it and give its directory")
-    declared = {section: _attributes(home, *place) for section, place in _CLASSES.items()}
+    declared = {section: _attributes(home, *place_in_file) for section, place_in_file in _CLASSES.items()}
     _require_mindspore(home, declared["megatron"])
     version: Version = "667a547" if (root / CONVERT).is_file() else "05a90d7"
     unknown = [
@@ -142,8 +142,8 @@ def judge(home: str) -> Version:
     """
     version = of(home)
     _templates(home)
-    if place := broken_port(home):
-        raise _refused(home, f"{place} {BROKEN}", MENDED)
+    if defect := broken_port(home):
+        raise _refused(home, f"{defect} {BROKEN}", MENDED)
     return version
 
 
@@ -153,8 +153,8 @@ def judge_converter(home: str) -> str:
     Raises:
         ConfigError: it is another program's checkout, or has no converter.
     """
-    is_other = program_in(home) not in (None, "MindSpeed-LLM")
-    if (Path(home) / LLM_CONVERT).is_file() and not is_other:
+    is_different = program_in(home) not in (None, "MindSpeed-LLM")
+    if (Path(home) / LLM_CONVERT).is_file() and not is_different:
         return f"has {LLM_CONVERT}"
     fault = f"it has no {LLM_CONVERT}, which was removed from Ascend/MindSpeed-LLM on 2026-08-03"
     rule = mismatch(home, "Ascend/MindSpeed-LLM", fault)
@@ -199,13 +199,13 @@ def template(home: str, name: str) -> dict[str, Any]:
     Raises:
         ConfigError: they cannot be read, or have none of that name.
     """
-    found = _templates(home)
-    if not found:
+    templates = _templates(home)
+    if not templates:
         return {}
-    if name not in found:
-        rule = f"must be one of the checkout's templates ({TEMPLATES}): {', '.join(sorted(found))}"
+    if name not in templates:
+        rule = f"must be one of the checkout's templates ({TEMPLATES}): {', '.join(sorted(templates))}"
         raise ConfigError([Problem("engine.prompt_type", name, rule)])
-    return found[name]
+    return templates[name]
 
 
 def converter(engine: MindspeedRlEngine) -> Iterator[Problem]:
@@ -259,13 +259,13 @@ def _remedy() -> str:
 
 def _attributes(home: str, file: str, name: str) -> frozenset[str]:
     """Return the attributes that a class and its methods set, which are the keys that it accepts."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(_parse(home, _CONFIGS / file)):
         if isinstance(node, ast.ClassDef) and node.name == name:
             for part in ast.walk(node):
                 if isinstance(part, ast.Attribute | ast.Name) and isinstance(part.ctx, ast.Store):
-                    found.add(part.attr if isinstance(part, ast.Attribute) else part.id)
-    return frozenset(found)
+                    names.add(part.attr if isinstance(part, ast.Attribute) else part.id)
+    return frozenset(names)
 
 
 def _templates(home: str) -> Mapping[str, dict[str, Any]]:

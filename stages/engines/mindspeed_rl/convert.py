@@ -45,11 +45,11 @@ def prepare(context: Context) -> None:
 def collect(context: Context) -> None:
     """Check the result and bring it home."""
     layout = context.section(LayoutConfig, "layout").train
-    place = checkpoints.converted(context.work / "mcore", layout)
-    checkpoints.bring_home(place, context.output / "mcore", layout)
+    converted = checkpoints.converted(context.work / "mcore", layout)
+    checkpoints.bring_home(converted, context.output / "mcore", layout)
     result = {
         "tensor_model_parallel_size": layout.model_parallel,
         "pipeline_model_parallel_size": layout.pipeline_stage,
-        "checkpoint": place.name,
+        "checkpoint": converted.name,
     }
     context.write_result(result)

@@ -29,7 +29,7 @@ NEEDS: Mapping[str, frozenset[str]] = {
 """Verifier -> forms that a completion must have to earn it."""
 BLIND = ("format", "strict_format", "step")
 """Verifiers that never look at the ground truth."""
-ASKED: Mapping[str, frozenset[str]] = {
+REQUESTED: Mapping[str, frozenset[str]] = {
     "qwen_r1": frozenset((BOXED, TAGS)),
     "qwen_math_r1": frozenset((BOXED,)),
 }
@@ -41,22 +41,22 @@ def warnings(engine: MindspeedRlEngine) -> list[Problem]:
     """Return problems of verifiers that the prompt does not ask for, and of constant rewards."""
     weights = dict(zip(engine.verifier_function, engine.verifier_weight, strict=True))
     names = [name for name, weight in weights.items() if weight > 0 and name in NEEDS]
-    asked = forms(engine)
-    found = []
+    requested = forms(engine)
+    problems = []
     for name in names:
-        missing = [form for form in (BOXED, TAGS, LABEL) if form in NEEDS[name] - asked]
+        missing = [form for form in (BOXED, TAGS, LABEL) if form in NEEDS[name] - requested]
         if missing:
             rule = (
                 f"can't be earned: it reads {' and '.join(missing)} (rule_verifier.py), which "
                 f"engine.prompt_type={engine.prompt_type} does not ask for ({contract.TEMPLATES})"
             )
-            found.append(Problem("engine.verifier_function", name, rule, _remedy(name, asked)))
+            problems.append(Problem("engine.verifier_function", name, rule, _remedy(name, requested)))
     if names and all(name in BLIND for name in names):
         rule = "scores a wrong answer as a right one: it looks at the form alone (rule_verifier.py)"
-        found.append(
+        problems.append(
             Problem("engine.verifier_function", ", ".join(names), rule, "add math_17k_acc or base_acc")
         )
-    return found
+    return problems
 
 
 def forms(engine: MindspeedRlEngine) -> frozenset[str]:
@@ -65,7 +65,7 @@ def forms(engine: MindspeedRlEngine) -> frozenset[str]:
         contract.template(engine.mindspeed_rl_home, engine.prompt_type) if engine.mindspeed_rl_home else {}
     )
     if not template:
-        return ASKED.get(engine.prompt_type, frozenset())
+        return REQUESTED.get(engine.prompt_type, frozenset())
     text = "\n".join(_texts(template))
     return frozenset(form for form, signs in _SIGNS.items() if all(sign in text for sign in signs))
 
@@ -77,8 +77,10 @@ def _texts(template: Mapping[str, Any]) -> list[str]:
     return [str(template.get("default_system") or ""), *slots]
 
 
-def _remedy(name: str, asked: frozenset[str]) -> str:
-    for prompt_type, forms in ASKED.items():
+def _remedy(name: str, requested: frozenset[str]) -> str:
+    for prompt_type, forms in REQUESTED.items():
         if NEEDS[name] <= forms:
             return f"set engine.prompt_type={prompt_type}"
-    return "use math_17k_acc" if BOXED in asked else "use math_17k_acc with engine.prompt_type=qwen_math_r1"
+    return (
+        "use math_17k_acc" if BOXED in requested else "use math_17k_acc with engine.prompt_type=qwen_math_r1"
+    )

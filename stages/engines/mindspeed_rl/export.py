@@ -64,9 +64,9 @@ def prepare(context: Context) -> None:
 def collect(context: Context) -> None:
     """Check the result and place it under the fetched model's names."""
     model, config = context.section(ModelConfig, "model"), context.section(ExportConfig, "export")
-    place = result_of(context.work / "hf", begun(context.work)["earlier"])
-    tensors = renamed(open_directory(place), name_map(model), model, place)
-    _require_finite(tensors, place)
+    result = result_of(context.work / "hf", begun(context.work)["earlier"])
+    tensors = renamed(open_directory(result), name_map(model), model, result)
+    _require_finite(tensors, result)
     progress = to_context(context, "export")
     export(tensors, context.inputs["fetch"], context.output, model, config.dtype, progress=progress)
     encoder = encoder_of(context, context.section(DatasetConfig, "dataset"))
@@ -89,8 +89,8 @@ def result_of(directory: Path, earlier: Mapping[str, list[int]]) -> Path:
     raise InputError(directory, None, rule, "read the converter's log")
 
 
-def _require_finite(tensors: Mapping[str, Tensor], place: Path) -> None:
+def _require_finite(tensors: Mapping[str, Tensor], directory: Path) -> None:
     """One tensor in memory at a time."""
     for name, tensor in tensors.items():
         if tensor.dtype in FLOATS and not np.isfinite(read_tensor(tensor)).all():
-            raise InputError(f"{place}: {name}", None, "holds numbers that are not finite", "train anew")
+            raise InputError(f"{directory}: {name}", None, "holds numbers that are not finite", "train anew")

@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.base.layout import RoleLayout
 from stages.base.reader import read
-from stages.engines.job import GrpoJob, RunPlaces, whole_row
+from stages.engines.job import GrpoJob, RunPaths, padded_row_length
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine, Version
 from stages.models.config import ModelConfig
 
@@ -82,7 +82,7 @@ class Job(GrpoJob):
     @property
     def seq_length(self) -> int:
         """Longest sequence of training."""
-        return self.engine.seq_length or whole_row(self.sample_length)
+        return self.engine.seq_length or padded_row_length(self.sample_length)
 
     @property
     def max_model_len(self) -> int:
@@ -101,7 +101,7 @@ class Job(GrpoJob):
 
 
 @dataclass(frozen=True)
-class Places(RunPlaces):
+class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
     tokenizer: Path

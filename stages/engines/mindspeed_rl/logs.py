@@ -58,12 +58,12 @@ def read_line(line: str, cards: int) -> Iteration | None:
     match = _ITERATION.search(COLOURS.sub("", line))
     if match is None:
         return None
-    found = {name: float(value) for name, value in _PAIR.findall(match[3])}
+    values = {name: float(value) for name, value in _PAIR.findall(match[3])}
     row: Row = {"step": float(match[1])}
     for names in (SCORES, NAMES):  # rewards, where they are told, are what is trained on
-        row.update({ours: found[name] for name, ours in names.items() if name in found})
-    row.update({ours: found[name] * cards for name, ours in RATES.items() if name in found})
-    for name, value in found.items():
+        row.update({ours: values[name] for name, ours in names.items() if name in values})
+    row.update({ours: values[name] * cards for name, ours in RATES.items() if name in values})
+    for name, value in values.items():
         if verifier := _VERIFIER.fullmatch(name):
             row[f"reward/{verifier[1]}"] = value
     return Iteration(int(match[1]), int(match[2]), row)

@@ -41,11 +41,11 @@ def _held(job: Job) -> list[tuple[int, int]]:
     model, layout = job.model, replace(job.actor, enable_parallel_optimizer=False)
     if family_of(model).experts is not None:  # Megatron cuts each expert where mindformers deals them out
         layout = replace(layout, expert_parallel=layout.model_parallel)
-    found = [(one.held, one.layers) for one in memory.elements(model, layout, "layout.train")]
+    sizes = [(element.held, element.layers) for element in memory.elements(model, layout, "layout.train")]
     if model.tie_word_embeddings and layout.pipeline_stage > 1:
-        held, layers = found[-1]
-        found[-1] = (held + model.vocab_size * model.hidden_size // layout.model_parallel, layers)
-    return found
+        held, layers = sizes[-1]
+        sizes[-1] = (held + model.vocab_size * model.hidden_size // layout.model_parallel, layers)
+    return sizes
 
 
 def _train(job: Job) -> RoleMemory:
@@ -85,13 +85,13 @@ def _generate(job: Job) -> RoleMemory:
     model, layout, engine = job.model, job.layout.generate, job.engine
     if family_of(model).experts is not None:  # vLLM, too
         layout = replace(layout, expert_parallel=layout.model_parallel)
-    own = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
+    weights = memory.weights(memory.elements(model, layout, "layout.generate")[0].gathered, _DTYPE)
     working = memory.working_set(model, layout, job.max_num_batched_tokens)
     per_token = memory.cache_bytes_per_token(model, layout, _DTYPE)
     least = per_token * job.max_model_len
-    most = max(least, int(engine.gpu_memory_utilization * device_bytes(job)) - own.high - working.high)
+    most = max(least, int(engine.gpu_memory_utilization * device_bytes(job)) - weights.high - working.high)
     formula = (
         f"at least one sequence: {job.max_model_len:,} tokens x {per_token:,} bytes; of vLLM's "
         f"engine.gpu_memory_utilization={engine.gpu_memory_utilization} x {engine.device_memory_gib} GiB"
     )
-    return RoleMemory("generate", 0, (own, working, Term("KV cache", least, most, formula)))
+    return RoleMemory("generate", 0, (weights, working, Term("KV cache", least, most, formula)))

@@ -45,40 +45,40 @@ PLACED.must(
 
 def notes(job: Job) -> list[str]:
     """Return notes for the plan about things that no rule forbids."""
-    engine, found = job.engine, []
+    engine, lines = job.engine, []
     if engine.mindspeed_rl_home is None:
         assumed = f": contract {VERSIONS[0]} is assumed" if job.version == VERSIONS[0] else ""
-        found.append(f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it")
-    elif place := contract.broken_port(engine.mindspeed_rl_home):
-        found.append(f"engine.mindspeed_rl_home: {place} {contract.BROKEN}; {contract.MENDED}")
+        lines.append(f"engine.mindspeed_rl_home is not set{assumed}; run refuses without it")
+    elif defect := contract.broken_port(engine.mindspeed_rl_home):
+        lines.append(f"engine.mindspeed_rl_home: {defect} {contract.BROKEN}; {contract.MENDED}")
     if engine.mindspeed_rl_home and not (Path(engine.mindspeed_rl_home) / contract.TEMPLATES).exists():
-        found.append(
+        lines.append(
             f"engine.mindspeed_rl_home has no {contract.TEMPLATES}: evaluate asks the bare questions"
         )
     if engine.use_integrated_worker:
-        found.append(
+        lines.append(
             "integrated worker: the reference runs in layout.train, layout.reference changes nothing"
         )
     if not any("LD_PRELOAD" in env for env in (engine.env, engine.runtime_env)):
-        found.append(
+        lines.append(
             "engine.env.LD_PRELOAD is not set: upstream preloads libjemalloc.so.2 to spare host memory"
         )
     if engine.micro_batch_size > 1:
-        found.append(
+        lines.append(
             f"engine.micro_batch_size={engine.micro_batch_size}: losses are means over the tokens of a "
             "micro-batch (grpo_actor_loss_func.py); train.loss_type=grpo holds exactly with 1"
         )
     if job.train.schedule != "constant" and job.decay_steps < job.train.steps:
-        found.append(
+        lines.append(
             f"train.schedule={job.train.schedule}: the rate reaches train.final_share after about "
             f"{job.decay_steps:g} of {job.train.steps} steps, for MindSpeed-RL's schedule counts completions "
             "against a horizon of prompts (megatron_config.py has no lr_decay_iters); use constant"
         )
-    found.append(
+    lines.append(
         f"Ray reserves {engine.cpus_per_npu} CPUs beside each card (engine.cpus_per_npu); on a machine "
         "with fewer the run waits for ever"
     )
-    return found
+    return lines
 
 
 RULES.must("model.qkv_concat", be(False), "its convert_ckpt.py reads separate weights")
@@ -116,10 +116,10 @@ def _saves_at_the_end(job: Job) -> Broken:
 
 @RULES.row("engine.contract", "configs/checkpoint/model_cfg.json")
 def _converter_of_family(job: Job) -> Broken:
-    told = family_of(job.model).converter
-    if told is None or not told.contracts or job.version in told.contracts:
+    converter = family_of(job.model).converter
+    if converter is None or not converter.contracts or job.version in converter.contracts:
         return None
-    title, known = family_of(job.model).title, " or ".join(told.contracts)
+    title, known = family_of(job.model).title, " or ".join(converter.contracts)
     return f"must be {known} for {title}: no other's converter knows it", f"set engine.contract={known}"
 
 
@@ -268,12 +268,12 @@ RULES.must(
 @RULES.row("engine.mini_batch_size", "actor_hybrid_worker.py", unless=("mini_batch_size",))
 def _mini_of_micro(job: Job) -> Broken:
     completions = job.mini_batch_size * job.rollout.num_generations
-    together = job.actor.data_parallel * job.engine.micro_batch_size
-    if completions % together == 0:
+    batch = job.actor.data_parallel * job.engine.micro_batch_size
+    if completions % batch == 0:
         return None
     rule = (
         f"its {completions} completions must be a multiple of layout.train.data_parallel x "
-        f"engine.micro_batch_size = {together}"
+        f"engine.micro_batch_size = {batch}"
     )
     return rule, "leave it null, or lower engine.micro_batch_size", job.mini_batch_size
 

@@ -39,27 +39,27 @@ class SampleReader:
         match = _PROCESS.fullmatch(COLOURS.sub("", line).rstrip("\r\n"))
         if match is None:
             return None
-        said = self._processes.setdefault(match[1], _Process())
+        process = self._processes.setdefault(match[1], _Process())
         call = _CALL.fullmatch(match[2])
         if call is None:
-            if said.part is not None and not said.waits:
-                said.lines[said.part].append(match[2])
+            if process.part is not None and not process.waits:
+                process.lines[process.part].append(match[2])
             return None
-        return self._called(said, call[1])
+        return self._called(process, call[1])
 
-    def _called(self, said: _Process, text: str) -> dict[str, str] | None:
+    def _called(self, process: _Process, text: str) -> dict[str, str] | None:
         if _END.fullmatch(text):
-            found = {name: "\n".join(lines).strip() for name, lines in said.lines.items()}
-            said.part, said.lines = None, {}
-            return found if {"prompt", "completion"} <= found.keys() else None
+            parts = {name: "\n".join(lines).strip() for name, lines in process.lines.items()}
+            process.part, process.lines = None, {}
+            return parts if {"prompt", "completion"} <= parts.keys() else None
         if mark := _MARK.fullmatch(text):
-            said.part, said.waits = _NAMES.get(mark[1]), True
-            if said.part is not None:
-                said.lines[said.part] = []
-        elif said.part is not None:
-            if not said.waits:  # another message of the same process: the text is over
-                said.part = None
+            process.part, process.waits = _NAMES.get(mark[1]), True
+            if process.part is not None:
+                process.lines[process.part] = []
+        elif process.part is not None:
+            if not process.waits:  # another message of the same process: the text is over
+                process.part = None
                 return None
-            said.waits = False
-            said.lines[said.part].append(text)
+            process.waits = False
+            process.lines[process.part].append(text)
         return None

@@ -32,9 +32,9 @@ def link_mcore(source: Path, target: Path) -> None:
     """Make `target` anew: links to the weights of an mcore directory, and its tracker as a copy."""
     shutil.rmtree(target, ignore_errors=True)
     for file in sorted(source.rglob("*.pt")):
-        place = target / file.relative_to(source)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(file.resolve())
+        linked = target / file.relative_to(source)
+        linked.parent.mkdir(parents=True, exist_ok=True)
+        linked.symlink_to(file.resolve())
     shutil.copyfile(source / TRACKER, target / TRACKER)
 
 

@@ -8,7 +8,7 @@ from launch.nodes.start import Ray, Start
 from stages.base.layout import RoleLayout
 from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.contract import CONVERT, LLM_CONVERT, PREPROCESS, TRAIN
-from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Places, layers_of, version_of
+from stages.engines.mindspeed_rl.job import HOME_UNKNOWN, LLM_HOME_UNKNOWN, Job, Paths, layers_of, version_of
 from stages.models.config import Dtype, ModelConfig
 from stages.models.families import family_of
 
@@ -32,18 +32,18 @@ def home_of(engine: MindspeedRlEngine) -> str:
     return engine.mindspeed_rl_home or HOME_UNKNOWN
 
 
-def train(job: Job, places: Places) -> Start:
+def train(job: Job, paths: Paths) -> Start:
     """Return how to start training."""
     engine, home = job.engine, home_of(job.engine)
     program = (
         str(Path(home) / TRAIN),
-        f"--config-path={places.configs}",
+        f"--config-path={paths.configs}",
         f"--config-name={TRAIN_NAME}",
-        f"hydra.run.dir={places.root / 'hydra'}",
+        f"hydra.run.dir={paths.root / 'hydra'}",
     )
-    alone = _start(engine, program, str(places.root / "run"), engine.python, VARIABLES)
+    start = _start(engine, program, str(paths.root / "run"), engine.python, VARIABLES)
     ray = Ray(engine.ray_address, engine.ray_dashboard_port, engine.ray_options, engine.ray_wait_timeout_s)
-    return replace(alone, workers=job.npus, ray=ray)
+    return replace(start, workers=job.npus, ray=ray)
 
 
 def preprocess(engine: MindspeedRlEngine, work: Path) -> Start:
@@ -97,17 +97,17 @@ def _layer_list(model: ModelConfig, layout: RoleLayout) -> list[str]:
 
 
 def _conversion(model: ModelConfig, source: str, target: str, tensor: int, pipeline: int) -> list[str]:
-    told = family_of(model).converter
-    assert told is not None  # stages.models.families.RULES
+    converter = family_of(model).converter
+    assert converter is not None  # stages.models.families.RULES
     return [
         "--use-mcore-models",
         *_option("model-type", "GPT"),
-        *_option("model-type-hf", told.model_type),
+        *_option("model-type-hf", converter.model_type),
         *_option("load-model-type", source),
         *_option("save-model-type", target),
         *_option("target-tensor-parallel-size", tensor),
         *_option("target-pipeline-parallel-size", pipeline),
-        *told.options,
+        *converter.options,
     ]
 
 
@@ -119,7 +119,7 @@ def _converter(engine: MindspeedRlEngine, arguments: Sequence[str]) -> Start:
         home, program = engine.mindspeed_llm_home or LLM_HOME_UNKNOWN, LLM_CONVERT
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **engine.convert_env}
     line = (str(Path(home) / program), *arguments)
-    return _start(engine, line, home, engine.convert_python or engine.python, variables, own=home)
+    return _start(engine, line, home, engine.convert_python or engine.python, variables, home=home)
 
 
 def _start(
@@ -128,14 +128,14 @@ def _start(
     directory: str,
     python: str | None,
     variables: dict[str, str],
-    own: str | None = None,
+    home: str | None = None,
 ) -> Start:
     return Start(
         program=program,
         workers=0,
         python=python,
-        env={**variables, **engine.env} if own is None else {**engine.env, **variables},
-        python_path=(own or home_of(engine),),
+        env={**variables, **engine.env} if home is None else {**engine.env, **variables},
+        python_path=(home or home_of(engine),),
         env_scripts=engine.env_scripts,
         container=engine.container,
         directory=directory,

@@ -33,7 +33,7 @@ from stages.tokenize.config import TokenizeConfig
 from stages.tokenize.counts import warnings
 from stages.tokenize.encode import Encoder
 from stages.tokenize.source import Read, Source, Tally
-from stages.tokenize.stage import both_splits, make_encoder, tokenize_own
+from stages.tokenize.stage import both_splits, make_encoder, tokenize_user_examples
 from stages.tokenize.stream import question_keys, tokenize_file, too_long
 from stages.tokenize.text import ground_truth
 from stages.tokenize.tokenizer import special_tokens
@@ -105,20 +105,20 @@ def prepare(context: Context) -> None:
     encoder = encoder_of(context, dataset)
     files, read_train, _, _ = both_splits(context.inputs["fetch_dataset"], dataset, encoder.columns)
     card = _write_rows(encoder, files, read_train, work / "train.json")
-    kept, left_out = card.rows_out, card.dropped.total()
+    rows_out, left_out = card.rows_out, card.dropped.total()
     for warning in warnings({"train": card.to_json()}):
         context.warn(warning)
-    write_start(work, start, rows=kept, left_out=left_out)
-    context.progress(0, kept, f"{kept} rows, {left_out} left out", "rows")
+    write_start(work, start, rows=rows_out, left_out=left_out)
+    context.progress(0, rows_out, f"{rows_out} rows, {left_out} left out", "rows")
 
 
 def collect(context: Context) -> None:
     """Check what the program wrote and bring it home, with the test's prompts."""
-    told = begun(context.work)
+    start = begun(context.work)
     files = data_files(context.work / "out" / PREFIX)
     counts = {file.name: sequences(file) for file in files if file.suffix == ".idx"}
-    if set(counts.values()) != {told["rows"]}:
-        rule = f"must hold the {told['rows']} rows that were given to preprocess_data.py: {counts}"
+    if set(counts.values()) != {start["rows"]}:
+        rule = f"must hold the {start['rows']} rows that were given to preprocess_data.py: {counts}"
         raise InputError(files[0].parent, None, rule, "read its log")
     for file in files:
         shutil.copyfile(file, context.output / file.name)
@@ -137,7 +137,7 @@ def collect(context: Context) -> None:
         cards |= _examples(context, encoder, train, read_train)
     result = {
         "files": cards,
-        "train": {"rows": told["rows"], "left_out": told["left_out"], "prefix": PREFIX},
+        "train": {"rows": start["rows"], "left_out": start["left_out"], "prefix": PREFIX},
         "prompt_type": engine_of(context.config).prompt_type,
     }
     context.write_result(result)
@@ -149,7 +149,7 @@ def _examples(
     """sft.mindrecord, which mindformers trains on before everything else."""
     target = context.output / "sft.mindrecord"
     if "sft_data" in context.config:
-        return tokenize_own(context, encoder.config, target)
+        return tokenize_user_examples(context, encoder.config, target)
     records = context.work / "train.mindrecord"  # not wanted
     for file in (records, records.with_suffix(".mindrecord.db")):
         file.unlink(missing_ok=True)
@@ -219,9 +219,9 @@ def encoder_of(context: Context, dataset: DatasetConfig) -> Encoder:
             )
             remedy = "choose a template for this model: qwen_r1"
             raise ConfigError([Problem("engine.prompt_type", engine.prompt_type, rule, remedy)])
-    place = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
+    file = Path(engine.mindspeed_rl_home) / contract.TEMPLATES
     # the system turn stands in the template itself
-    asking = ChatTemplate(jinja(template), special_tokens(plain.tokenizer), place)
+    asking = ChatTemplate(jinja(template), special_tokens(plain.tokenizer), file)
     return Encoder(plain.tokenizer, plain.ids, dataset, config, asking)
 
 

@@ -9,7 +9,7 @@ from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.mindspeed_rl import checkpoints
-from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.job import Job, Paths
 from stages.engines.mindspeed_rl.logs import Iteration, read_line
 from stages.engines.mindspeed_rl.rules import RULES
 from stages.engines.mindspeed_rl.stand_ins import link_files, link_mcore
@@ -19,81 +19,81 @@ from stages.engines.mindspeed_rl.tokenize import PREFIX, data_files
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.mindspeed_rl.watch import DRIVER_LOG, TrainWatcher
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, begun, bring_home, dump, is_new, write_start
+from stages.engines.outside import Report, begun, bring_home, dump, is_new, write_start
 from stages.grpo.metrics import read_rows
 
 
-def places_of(work: Path) -> Places:
+def paths_of(work: Path) -> Paths:
     """Return the paths of a run's files."""
-    return Places(work, work / "models" / "hf", work / "models" / "mcore")
+    return Paths(work, work / "models" / "hf", work / "models" / "mcore")
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """Return how to start a run; a resumed run differs only in its YAML."""
-    return start(Job.of(config), places_of(work))
+    return start(Job.of(config), paths_of(work))
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """Write the YAML files of a run that begins anew."""
-    write_configs(Job.of(config), places_of(work), resume=False)
+    write_configs(Job.of(config), paths_of(work), resume=False)
 
 
-def write_configs(job: Job, places: Places, resume: bool) -> None:
+def write_configs(job: Job, paths: Paths, resume: bool) -> None:
     """Write the training YAML and runtime_env.yaml."""
-    places.configs.mkdir(parents=True, exist_ok=True)
-    files = {TRAIN_NAME: train_config(job, places, resume), "runtime_env": runtime_env(job)}
+    paths.configs.mkdir(parents=True, exist_ok=True)
+    files = {TRAIN_NAME: train_config(job, paths, resume), "runtime_env": runtime_env(job)}
     for name, values in files.items():
-        (places.configs / f"{name}.yaml").write_text(dump(values), encoding="utf-8")
+        (paths.configs / f"{name}.yaml").write_text(dump(values), encoding="utf-8")
 
 
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> TrainWatcher:
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> TrainWatcher:
     """Follow a run."""
-    return TrainWatcher(logs, work, Job.of(config), tell)
+    return TrainWatcher(logs, work, Job.of(config), report)
 
 
 def prepare(context: Context) -> None:
     """Write all files of the run into context.work; a run that was stopped is continued."""
-    job, places = Job.of(context.config), places_of(context.work)
+    job, paths = Job.of(context.config), paths_of(context.work)
     RULES.demand(job)
-    stand_in(context.inputs["fetch"], places.tokenizer)
-    link_mcore(context.inputs["weights"] / "mcore", places.weights)
-    link_files(data_files(context.inputs["tokenize"] / PREFIX), places.data.parent)
-    iteration = _resumed(job, places)
-    write_configs(job, places, resume=iteration is not None)
-    (places.root / "run").mkdir(exist_ok=True)
-    write_start(context.work, start(job, places), places.checkpoints, resumed=iteration)
+    stand_in(context.inputs["fetch"], paths.tokenizer)
+    link_mcore(context.inputs["weights"] / "mcore", paths.weights)
+    link_files(data_files(context.inputs["tokenize"] / PREFIX), paths.data.parent)
+    iteration = _resumed(job, paths)
+    write_configs(job, paths, resume=iteration is not None)
+    (paths.root / "run").mkdir(exist_ok=True)
+    write_start(context.work, start(job, paths), paths.checkpoints, resumed=iteration)
     context.progress(0, 1, "begins" if iteration is None else f"goes on from iteration {iteration}", "")
 
 
-def _resumed(job: Job, places: Places) -> int | None:
+def _resumed(job: Job, paths: Paths) -> int | None:
     """Return the iteration from which the run resumes.
 
     The last one serves only if its metrics were read before the kill: without an iteration to train,
     upstream would say nothing that could prove the end.
     """
     optimizer = job.actor.enable_parallel_optimizer
-    iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
-    if iteration == job.train.steps and not _was_told(places.root, iteration):
-        shutil.rmtree(checkpoints.directory(places.checkpoints, iteration))
-        iteration = checkpoints.prepare_resume(places.checkpoints, job.actor, optimizer)
+    iteration = checkpoints.prepare_resume(paths.checkpoints, job.actor, optimizer)
+    if iteration == job.train.steps and not _was_reported(paths.root, iteration):
+        shutil.rmtree(checkpoints.directory(paths.checkpoints, iteration))
+        iteration = checkpoints.prepare_resume(paths.checkpoints, job.actor, optimizer)
     return iteration
 
 
-def _was_told(work: Path, iteration: int) -> bool:
+def _was_reported(work: Path, iteration: int) -> bool:
     rows = read_rows(work / "metrics.jsonl")
     return bool(rows) and rows[-1]["step"] == iteration
 
 
 def collect(context: Context) -> None:
     """Prove that the run finished, and bring weights, metrics and configuration into the artifact."""
-    job, places = Job.of(context.config), places_of(context.work)
-    told = begun(context.work)
-    if told["resumed"] == job.train.steps and _was_told(context.work, job.train.steps):
-        place = checkpoints.directory(places.checkpoints, job.train.steps)  # ended before it was killed
+    job, paths = Job.of(context.config), paths_of(context.work)
+    start = begun(context.work)
+    if start["resumed"] == job.train.steps and _was_reported(context.work, job.train.steps):
+        directory = checkpoints.directory(paths.checkpoints, job.train.steps)  # ended before it was killed
     else:
-        place = prove(Path(told["logs"]), places.checkpoints, job, told["earlier"])
-    checkpoints.bring_home(place, context.output / "mcore", job.actor)
-    bring_home(context, told["resumed"], place.name, job.version)
+        directory = prove(Path(start["logs"]), paths.checkpoints, job, start["earlier"])
+    checkpoints.bring_home(directory, context.output / "mcore", job.actor)
+    bring_home(context, start["resumed"], directory.name, job.version)
 
 
 def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) -> Path:
@@ -106,16 +106,18 @@ def prove(logs: Path, root: Path, job: Job, earlier: Mapping[str, list[int]]) ->
     remedy = "read the log; type the same command again to go on from the last checkpoint"
     last, total = _last_iteration(logs / DRIVER_LOG, job.npus), job.train.steps
     if last is None or (last.number, last.total) != (total, total):
-        told = None if last is None else f"{last.number} / {last.total}"
+        progress = None if last is None else f"{last.number} / {last.total}"
         rule = f'ended, but "iteration: {total} / {total}", the proof of a finished run, is not its last one'
-        raise InputError(logs / DRIVER_LOG, told, rule, remedy)
-    place, said = checkpoints.directory(root, total), checkpoints.tracked(root)
-    if said != str(total) or not is_new(root / checkpoints.TRACKER, earlier):
-        raise InputError(root / checkpoints.TRACKER, said, f"must be new and name iteration {total}", remedy)
-    found = checkpoints.flaw(place, job.actor, job.actor.enable_parallel_optimizer)
-    if found is not None:
-        raise InputError(place, None, f"is no whole checkpoint: {found}", remedy)
-    return place
+        raise InputError(logs / DRIVER_LOG, progress, rule, remedy)
+    directory, tracker = checkpoints.directory(root, total), checkpoints.tracked(root)
+    if tracker != str(total) or not is_new(root / checkpoints.TRACKER, earlier):
+        raise InputError(
+            root / checkpoints.TRACKER, tracker, f"must be new and name iteration {total}", remedy
+        )
+    fault = checkpoints.flaw(directory, job.actor, job.actor.enable_parallel_optimizer)
+    if fault is not None:
+        raise InputError(directory, None, f"is no whole checkpoint: {fault}", remedy)
+    return directory
 
 
 def _last_iteration(log: Path, cards: int) -> Iteration | None:

@@ -8,7 +8,7 @@ stands in it, so that nothing of the checkout's configs is read. Other values th
 from pathlib import Path
 from typing import Any
 
-from stages.engines.mindspeed_rl.job import Job, Places
+from stages.engines.mindspeed_rl.job import Job, Paths
 from stages.models.families import family_of
 
 Values = dict[str, Any]
@@ -16,21 +16,21 @@ _CPUS = 8
 """num_cpus_for_placement_group's default (rl_config.py)."""
 
 
-def train_config(job: Job, places: Places, resume: bool) -> Values:
+def train_config(job: Job, paths: Paths, resume: bool) -> Values:
     """All sections of the training YAML."""
-    separate = {"ref_config": _loads(job, places.weights)} if not job.engine.use_integrated_worker else {}
+    separate = {"ref_config": _loads(job, paths.weights)} if not job.engine.use_integrated_worker else {}
     if separate:
         # without a reward model's cards nothing is loaded from it, but the section must be there
-        reward = Path(job.engine.reward_load) if job.engine.reward_load else places.weights
+        reward = Path(job.engine.reward_load) if job.engine.reward_load else paths.weights
         separate["reward_config"] = _loads(job, reward)
     megatron = family_of(job.model).megatron
     assert megatron is not None  # stages.models.families.RULES
     return {
         "model": {job.model.name: megatron(job.model)},
-        "megatron_training": _megatron(job, places),
-        "actor_config": _actor(job, places, resume),
+        "megatron_training": _megatron(job, paths),
+        "actor_config": _actor(job, paths, resume),
         **separate,
-        "rl_config": _rl(job, places, resume),
+        "rl_config": _rl(job, paths, resume),
         "generate_config": _generate(job),
     }
 
@@ -56,7 +56,7 @@ def runtime_env(job: Job) -> Values:
         # variables (:167) lack it; workers get ranks of their own (launcher_ms.py:126)
         "RANK": "0",
     }
-    own = (
+    variables = (
         {
             "USING_LCCL_COM": "0",
             "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE": "1",
@@ -74,10 +74,10 @@ def runtime_env(job: Job) -> Values:
             "VLLM_ENABLE_TOPK_OPTIMZE": "1",  # upstream's spelling
         }
     )
-    return {"env_vars": {**shipped, **own, **job.engine.runtime_env}}
+    return {"env_vars": {**shipped, **variables, **job.engine.runtime_env}}
 
 
-def _megatron(job: Job, places: Places) -> Values:
+def _megatron(job: Job, paths: Paths) -> Values:
     layout, train = job.actor, job.train
     values: Values = {
         "model": job.model.name,
@@ -95,7 +95,7 @@ def _megatron(job: Job, places: Places) -> Values:
         "bf16": True,
         "use_distributed_optimizer": layout.enable_parallel_optimizer,
         "tokenizer_type": "PretrainedFromHF",
-        "tokenizer_name_or_path": str(places.tokenizer),
+        "tokenizer_name_or_path": str(paths.tokenizer),
         "global_batch_size": train.prompts_per_step,
         "seq_length": job.seq_length,
         "save_interval": train.checkpoint_every,
@@ -107,7 +107,7 @@ def _megatron(job: Job, places: Places) -> Values:
         "distributed_backend": "nccl",
         "no_shared_storage": True,
         "dataset_additional_keys": ["labels"],
-        "data_path": str(places.data),
+        "data_path": str(paths.data),
         "split": "100,0,0",
         "no_shuffle": False,
         "full_shuffle_instruction_dataset": False,
@@ -145,7 +145,7 @@ def _cut(job: Job) -> Values:
     return cut
 
 
-def _actor(job: Job, places: Places, resume: bool) -> Values:
+def _actor(job: Job, paths: Paths, resume: bool) -> Values:
     train = job.train
     return {
         "model": job.model.name,
@@ -159,8 +159,8 @@ def _actor(job: Job, places: Places, resume: bool) -> Values:
         "adam_beta1": train.adam_beta1,
         "adam_beta2": train.adam_beta2,
         "finetune": not resume,
-        "load": str(places.checkpoints if resume else places.weights),
-        "save": str(places.checkpoints),
+        "load": str(paths.checkpoints if resume else paths.weights),
+        "save": str(paths.checkpoints),
         "no_load_optim": not resume,
         "no_load_rng": not resume,
     }
@@ -178,11 +178,11 @@ def _loads(job: Job, weights: Path) -> Values:
     }
 
 
-def _rl(job: Job, places: Places, resume: bool) -> Values:
+def _rl(job: Job, paths: Paths, resume: bool) -> Values:
     engine, train = job.engine, job.train
     forward = engine.forward_micro_batch_size or engine.micro_batch_size
     values: Values = {
-        "runtime_env_path": str(places.configs / "runtime_env.yaml"),
+        "runtime_env_path": str(paths.configs / "runtime_env.yaml"),
         "guarantee_order": engine.guarantee_order,
         "use_integrated_worker": engine.use_integrated_worker,
         "blocking": True,
@@ -220,7 +220,7 @@ def _rl(job: Job, places: Places, resume: bool) -> Values:
     if job.reward_npus:
         values["reward_resource"] = {"num_npus": job.reward_npus}
     if resume and engine.use_integrated_worker:
-        values["integrated_mode_config"] = {"ref_model_load_path": str(places.weights)}
+        values["integrated_mode_config"] = {"ref_model_load_path": str(paths.weights)}
     return values
 
 

@@ -8,23 +8,23 @@ from stages.engines.mindspeed_rl import checkpoints
 from stages.engines.mindspeed_rl.job import Job, engine_of
 from stages.engines.mindspeed_rl.logs import read_line
 from stages.engines.mindspeed_rl.samples import SampleReader
-from stages.engines.outside import Steps, Tell, Watcher
+from stages.engines.outside import Report, Steps, Watcher
 
 DRIVER_LOG = "worker_0.log"
 """What the driver on the head says; Ray passes on to it what its workers say."""
 
 
-def watch_tool(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+def watch_tool(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
     """Follow a converter or preprocess_data.py."""
-    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, tell)
+    return Watcher(logs, "start.log", engine_of(config).silence_timeout_s, report)
 
 
 class TrainWatcher(Watcher):
     """Writes metrics and completions; removes checkpoints beyond train.keep_checkpoints."""
 
-    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         """Begin; `work` is where metrics.jsonl grows and checkpoints/ lies."""
-        super().__init__(logs, DRIVER_LOG, job.engine.silence_timeout_s, tell)
+        super().__init__(logs, DRIVER_LOG, job.engine.silence_timeout_s, report)
         self._work, self._job, self._steps = work, job, Steps(work, "completions.jsonl")
         self._reader, self._samples = SampleReader(), list[dict[str, str]]()
 
@@ -33,11 +33,11 @@ class TrainWatcher(Watcher):
         sample = self._reader.read(line)
         if sample is not None and len(self._samples) < self._job.train.logged_completions:
             self._samples.append(sample)
-        found = read_line(line, self._job.npus)
-        if found is None or found.number <= self._steps.last:
+        iteration = read_line(line, self._job.npus)
+        if iteration is None or iteration.number <= self._steps.last:
             return
-        self._steps.write(found.row, [{"step": found.number, **sample} for sample in self._samples])
+        self._steps.write(iteration.row, [{"step": iteration.number, **sample} for sample in self._samples])
         self._samples.clear()
-        reward, length = (found.row.get(name, float("nan")) for name in ("reward", "completion_length"))
-        self.tell(found.number, found.total, f"reward {reward:.3f}, length {length:.1f}")
+        reward, length = (iteration.row.get(name, float("nan")) for name in ("reward", "completion_length"))
+        self.report(iteration.number, iteration.total, f"reward {reward:.3f}, length {length:.1f}")
         checkpoints.prune(self._work / "checkpoints", self._job.train.keep_checkpoints)

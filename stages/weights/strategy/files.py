@@ -99,15 +99,15 @@ def read_strategy(path: Path) -> Strategy:
     """
     if not path.is_dir():
         return _assemble({0: _parse(path)}, path)
-    places = (MERGED_NAME, "*_merged_strategy.ckpt", f"{MERGED_DIRECTORY}/*_merged_strategy.ckpt")
-    merged = sorted(file for place in places for file in path.glob(place))
+    patterns = (MERGED_NAME, "*_merged_strategy.ckpt", f"{MERGED_DIRECTORY}/*_merged_strategy.ckpt")
+    merged = sorted(file for pattern in patterns for file in path.glob(pattern))
     if len(merged) > 1:
         names = ", ".join(file.name for file in merged)
         raise InputError(path, names, "holds several roles' strategies", "give one of these files")
     if merged:
         return _assemble({0: _parse(merged[0])}, merged[0])
     ranks = sorted(
-        (int(found[1]), file) for file in path.iterdir() if (found := _RANK_FILE.fullmatch(file.name))
+        (int(match[1]), file) for file in path.iterdir() if (match := _RANK_FILE.fullmatch(file.name))
     )
     if not ranks:
         remedy = "expected merged_ckpt_strategy.ckpt or ckpt_strategy_rank_0.ckpt …"
@@ -151,10 +151,10 @@ def _assemble(messages: Mapping[int, Any], path: Path) -> Strategy:
     """One Strategy from a merged message or from one message per stage."""
     stages: dict[int, dict[str, TensorLayout]] = {}
     for message in messages.values():
-        own_stage = message.parallel_strategy_item[0].parallel_strategys.stage
+        first_stage = message.parallel_strategy_item[0].parallel_strategys.stage
         for item in message.parallel_layout_item:
-            found = _STAGE_PREFIX.fullmatch(item.param_name)
-            stage, name = (int(found[1]), found[2]) if found else (own_stage, item.param_name)
+            match = _STAGE_PREFIX.fullmatch(item.param_name)
+            stage, name = (int(match[1]), match[2]) if match else (first_stage, item.param_name)
             layout = _layout(item.parallel_layouts, name, stage, path)
             if stages.setdefault(stage, {}).setdefault(name, layout) != layout:
                 rule = f"two ranks of stage {stage} disagree on its layout"

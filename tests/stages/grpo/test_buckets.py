@@ -15,7 +15,7 @@ from stages.grpo.learner import Objective
 from stages.grpo.logprobs import LogProbs
 from stages.grpo.loss import SupervisedLoss
 from stages.grpo.model import CausalLM
-from stages.grpo.parallel import SINGLE, Place
+from stages.grpo.parallel import SINGLE, Mesh
 from stages.grpo.parameters import fuse
 from stages.grpo.setup import RoleModel
 from tests.stages.grpo import small
@@ -24,7 +24,7 @@ from tests.stages.grpo import small
 def test_short_completions_come_together_and_all_workers_agree_on_slots():
     lengths = np.array([[90, 3], [5, 5], [8, 70], [1, 30], [40, 2], [128, 1], [7, 9], [65, 4]])
     prompts = np.array([3, 2, 1, 3, 3, 1, 1, 2])
-    parts = [buckets(prompts, lengths, (3, 128), Place(2, worker, 1, 0), 2) for worker in (0, 1)]
+    parts = [buckets(prompts, lengths, (3, 128), Mesh(2, worker, 1, 0), 2) for worker in (0, 1)]
     assert [part.rows.tolist() for part in parts[0]] == [[1, 3], [2, 0]]
     assert [part.rows.tolist() for part in parts[1]] == [[6, 4], [7, 5]]
     assert [part.slots for part in parts[0]] == [part.slots for part in parts[1]] == [64, 128]

@@ -27,9 +27,9 @@ replaced what was the best before."""
 SAME = ("reward", "loss", "kl", "grad_norm", "entropy", "completion_length", "validation_accuracy")
 
 
-def attempt(file, *place):
+def attempt(file, *mesh):
     script = Path(__file__).with_name("killed.py")
-    command = [sys.executable, str(script), str(file), *map(str, place)]
+    command = [sys.executable, str(script), str(file), *map(str, mesh)]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": os.getcwd()}, capture_output=True, check=False
     )
@@ -63,10 +63,10 @@ def test_five_kills_change_nothing_and_the_best_stays(tmp_path):
 
     checkpoints = tmp_path / "work" / "grpo" / "checkpoints"
     (tmp_path / "work" / "grpo").rename(tmp_path / "uninterrupted")
-    for place in KILLS:
+    for mesh in KILLS:
         _, file, output = specify(tmp_path, "grpo", config)  # an empty output, the work directory as it is
-        code, told = attempt(file, *place)
-        assert code == -signal.SIGKILL, (place, code, told)
+        code, told = attempt(file, *mesh)
+        assert code == -signal.SIGKILL, (mesh, code, told)
         complete(checkpoints)
     assert complete(checkpoints)
     _, file, output = specify(tmp_path, "grpo", config)

@@ -37,9 +37,9 @@ def test_sums_and_gathers_are_those_of_all_workers(world, shape):
     given, ranks = arrays(world, *shape), range(world)
     sums = together(world, lambda links: links.sum(given[links.rank], ranks, 0))
     gathers = together(world, lambda links: links.gather(given[links.rank], ranks, 0))
-    for total, everyone in zip(sums, gathers, strict=True):
+    for total, gather_rows in zip(sums, gathers, strict=True):
         np.testing.assert_array_equal(total, sum(given[1:], given[0]))  # in the order of ranks
-        np.testing.assert_array_equal(everyone, np.concatenate(given))
+        np.testing.assert_array_equal(gather_rows, np.concatenate(given))
 
 
 def test_rows_after_those_that_count_are_not_sent():

@@ -65,16 +65,16 @@ def wandb_records(file):
     """Records of an offline run, as `wandb sync` reads them."""
     from wandb.proto import wandb_internal_pb2
 
-    data, records, place = file.read_bytes(), [], 7  # header: ":W&B", magic, version
+    data, records, mesh = file.read_bytes(), [], 7  # header: ":W&B", magic, version
     pending = b""
-    while place < len(data):
-        left = 32768 - place % 32768
+    while mesh < len(data):
+        left = 32768 - mesh % 32768
         if left < 7:
-            place += left
+            mesh += left
             continue
-        size, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
-        pending += data[place + 7 : place + 7 + size]
-        place += 7 + size
+        size, kind = int.from_bytes(data[mesh + 4 : mesh + 6], "little"), data[mesh + 6]
+        pending += data[mesh + 7 : mesh + 7 + size]
+        mesh += 7 + size
         if kind in (1, 4):  # whole, or the last part
             records.append(wandb_internal_pb2.Record.FromString(pending))
             pending = b""

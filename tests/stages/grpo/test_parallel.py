@@ -1,7 +1,7 @@
 import numpy as np
 
 from pipeline.config.load import load as compose
-from stages.grpo.parallel import Place, Reshard
+from stages.grpo.parallel import Mesh, Reshard
 from stages.grpo.parameters import fuse, unfuse
 from stages.models.tensor_layout import TensorLayout
 from stages.weights.slicing import slice_of
@@ -35,9 +35,9 @@ class Exchange:
 
 
 def test_places():
-    place = Place(data_parallel=2, data_index=1, model_parallel=4, model_index=2)
-    assert place.model_ranks == [4, 5, 6, 7] and place.data_ranks == [2, 6]
-    assert place.rows(6) == slice(3, 6)
+    mesh = Mesh(data_parallel=2, data_index=1, model_parallel=4, model_index=2)
+    assert mesh.model_ranks == [4, 5, 6, 7] and mesh.data_ranks == [2, 6]
+    assert mesh.rows(6) == slice(3, 6)
 
 
 def test_reshard_puts_rows_and_columns_together():
@@ -52,8 +52,8 @@ def test_reshard_puts_rows_and_columns_together():
     ]
     strategies = [Strategy(tensors=tensors, stages=1, cards_per_stage=2) for tensors in (source, target)]
     for rank in (0, 1):
-        place = Place(data_parallel=1, data_index=0, model_parallel=2, model_index=rank)
-        found = Reshard(*strategies, place, rank, Exchange(shards))(shards[rank])
+        mesh = Mesh(data_parallel=1, data_index=0, model_parallel=2, model_index=rank)
+        found = Reshard(*strategies, mesh, rank, Exchange(shards))(shards[rank])
         for name, array in full.items():
             np.testing.assert_array_equal(found[name], array)
 
@@ -79,9 +79,9 @@ def test_there_and_back_again_is_exact_on_four_cards(tmp_path):
     def carried(source, target, held):
         result = []
         for rank in range(4):
-            place = Place.of(layouts[source], rank)
-            exchange = Exchange([held[one] for one in place.model_ranks])
-            move = Reshard(strategies[source], strategies[target], place, rank, exchange)
+            mesh = Mesh.of(layouts[source], rank)
+            exchange = Exchange([held[one] for one in mesh.model_ranks])
+            move = Reshard(strategies[source], strategies[target], mesh, rank, exchange)
             result.append(move(held[rank]))
         return result
 

@@ -81,4 +81,4 @@ def test_a_reward_that_draws_lots_is_the_same_on_all_workers(drawing):
     assert len(set(first.total.tolist())) == 19  # two failures count 0
     for found in (first, second):
         assert found.failures == found.faults == {drawing: 2}
-        assert found.said[drawing].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")
+        assert found.messages[drawing].startswith("ValueError: no sevens: 7 ü (test_scoring.py:")

@@ -72,14 +72,14 @@ def test_what_is_no_usable_number_is_named_as_what_it_is(module, returned, said)
     module.odd = lambda completions, solutions: returned
     result = score(RewardConfig(("my_rewards:odd",), (2.0,), None), ["a"], ["b"])
     assert (result.total.tolist(), result.failures["my_rewards:odd"]) == ([0.0], 1)
-    assert result.said["my_rewards:odd"].startswith(said) and result.faults == {"my_rewards:odd": 1}
+    assert result.messages["my_rewards:odd"].startswith(said) and result.faults == {"my_rewards:odd": 1}
 
 
 @pytest.mark.parametrize("returned", [np.ones(1), (1,), [True], np.array([1], np.int8), iter([1.0])])
 def test_anything_that_holds_one_number_will_do(module, returned):
     module.fine = lambda completions, solutions: returned
     result = score(RewardConfig(("my_rewards:fine",), (2.0,), None), ["a"], ["b"])
-    assert result.total.tolist() == [2.0] and result.said == {}
+    assert result.total.tolist() == [2.0] and result.messages == {}
 
 
 @pytest.mark.parametrize("error", [ValueError("bad luck"), SystemExit(0), GeneratorExit(), MemoryError()])
@@ -92,7 +92,7 @@ def test_what_a_function_raises_is_said_with_its_line(module, error):
     module.fail = fail
     result = score(RewardConfig(("my_rewards:fail",), (1.0,), None), ["a"] * 3, ["b"] * 3)
     assert result.failures == result.faults == {"my_rewards:fail": 3}
-    said = result.said["my_rewards:fail"]
+    said = result.messages["my_rewards:fail"]
     assert said.startswith(f"{type(error).__name__}: {error} (test_score.py:")
 
 
@@ -124,7 +124,7 @@ def test_a_truth_that_nothing_compares_with_is_no_fault_of_the_function():
     config = RewardConfig(("accuracy",), (1.0,), None)
     result = score(config, ["1", "2"], ["none", "none"])
     assert (result.failures, result.faults) == ({"accuracy": 2}, {"accuracy": 0})
-    assert result.said == {"accuracy": "the solution 'none' holds no number"}
+    assert result.messages == {"accuracy": "the solution 'none' holds no number"}
     check_failures(replace(config, max_failures=0), result, 2, "completions")
 
 
@@ -143,7 +143,7 @@ def test_calls_without_an_end_share_what_a_step_has_for_them(module, monkeypatch
     result = score(config, ["quick"] + ["slow"] * 256, [""] * 257)
     assert len(calls) == 1 + 3  # each of them costs its 0.2 s
     assert result.faults == {"my_rewards:hang": 256}
-    assert result.said["my_rewards:hang"] == "no result after 0.2 s"
+    assert result.messages["my_rewards:hang"] == "no result after 0.2 s"
     calls.clear()
     assert score(config, ["quick"] * 20, [""] * 20).total.sum() == 20  # the next step has its own
 

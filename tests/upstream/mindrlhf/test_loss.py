@@ -14,7 +14,7 @@ import pytest
 
 from launch.process import msrun
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.mindrlhf.stage import places_of
+from stages.engines.mindrlhf.stage import paths_of
 from stages.engines.mindrlhf.start import all_configs
 from stages.engines.outside import dump
 from stages.grpo.algorithm.grpo import group_advantages
@@ -52,11 +52,11 @@ def configs(directory, version, case):
         "rollout.num_generations=4",
         f"train.beta={wanted['beta']}",
     )
-    places = places_of(job, directory, directory / "train.mindrecord")
-    places.configs.mkdir()
-    for name, values in all_configs(job, places, resume=False).items():
-        (places.configs / name).write_text(dump(values))
-    return places.configs / "grpo_config.yaml"
+    paths = paths_of(job, directory, directory / "train.mindrecord")
+    paths.configs.mkdir()
+    for name, values in all_configs(job, paths, resume=False).items():
+        (paths.configs / name).write_text(dump(values))
+    return paths.configs / "grpo_config.yaml"
 
 
 def write_batch(file, golden, temperature):

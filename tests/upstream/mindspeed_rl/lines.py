@@ -81,7 +81,7 @@ def free_port() -> int:
     return int(launcher.RayActorGroupMs._get_free_port())
 
 
-def tell(asked: Callable[[], Any]) -> Any:
+def report(asked: Callable[[], Any]) -> Any:
     """Its answer, or how it failed."""
     try:
         return asked()
@@ -96,8 +96,8 @@ def main(home: Path, request: dict[str, Any]) -> dict[str, Any]:
         "kept": kept(**request["kept"]),
         "prompts": {name: encode(home, name=name, **request["encode"]) for name in request["templates"]},
         "line": line(**request["line"]),
-        "meets": [tell(lambda variables=variables: meet(variables)) for variables in request["meet"]],
-        "port": tell(free_port),
+        "meets": [report(lambda variables=variables: meet(variables)) for variables in request["meet"]],
+        "port": report(free_port),
     }
 
 

@@ -12,9 +12,9 @@ import yaml
 from pipeline.errors import ConfigError
 from pipeline.plan.layouts import find
 from stages.engines.mindspeed_rl import engine
-from stages.engines.mindspeed_rl.job import Places
+from stages.engines.mindspeed_rl.job import Paths
 from stages.engines.mindspeed_rl.rehearsal.validation import validate
-from stages.engines.mindspeed_rl.train import places_of
+from stages.engines.mindspeed_rl.train import paths_of
 from stages.engines.mindspeed_rl.train_yaml import train_config
 from stages.engines.outside import dump
 
@@ -52,9 +52,9 @@ def jobs(version, *overrides):
 
 
 def write(directory, job, tokenizer, resume):
-    root = places_of(directory)
-    places = Places(root.root, tokenizer, root.weights)
-    values = train_config(job, places, resume)
+    root = paths_of(directory)
+    paths = Paths(root.root, tokenizer, root.weights)
+    values = train_config(job, paths, resume)
     directory.mkdir(parents=True)
     (directory / "train.yaml").write_text(dump(values))
     return values

@@ -25,7 +25,7 @@ def of_resume(run: Path, moment: Moment | None) -> Proof:
     """Check that the run resumed from the checkpoint that was complete when it was killed."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     resumed, steps = result["resumed_from"], result["steps"]
-    found = None if resumed is None else Moment(*resumed)
-    fine = found is not None and moment is not None and found >= moment
-    told = f"killed (SIGKILL) after checkpoint {moment}; went on from {found}, {steps} steps in all"
-    return Proof("resumed", "proven" if fine else "failed", told)
+    start = None if resumed is None else Moment(*resumed)
+    fine = start is not None and moment is not None and start >= moment
+    message = f"killed (SIGKILL) after checkpoint {moment}; went on from {start}, {steps} steps in all"
+    return Proof("resumed", "proven" if fine else "failed", message)

@@ -11,17 +11,17 @@ ON_PATH = Path(__file__).with_name("on_path")
 Ids = Sequence[int]
 
 
-def environment(script: Path, own: Mapping[str, str]) -> dict[str, str]:
+def environment(script: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Return engine.env of a rehearsal.
 
     Where Python is told to write no bytecode, each of many processes would compile MindSpore's modules again;
     theirs goes beside the script.
     """
-    variables = {rehearsal.VARIABLE: str(script.absolute())}
+    added = {rehearsal.VARIABLE: str(script.absolute())}
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):
         cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(script.absolute().parent / "pyc")}
-        variables |= cache
-    return rehearsal.environment(ON_PATH, own, **variables)
+        added |= cache
+    return rehearsal.environment(ON_PATH, variables, **added)
 
 
 def write_script(script: Path, answers: Iterable[tuple[Ids, Ids]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindformers.rehearsal import shim
-from stages.engines.rehearsal import on_this_machine, whole_layout
+from stages.engines.rehearsal import complete_layout, on_this_machine
 
 KILLED_AFTER, STEPS = 1, 2
 """Steps whose checkpoint is whole when the run is killed, and all."""
@@ -18,7 +18,7 @@ def shrink(config: dict[str, Any], model: Path, script: Path) -> dict[str, Any]:
     """Return the plain configuration of the rehearsal of a plain configuration, on one worker."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
-    small["layout"] = whole_layout(config["layout"], workers=1)
+    small["layout"] = complete_layout(config["layout"], workers=1)
     small["cards"] = 1
     settings = small["mindformers"]
     settings["env"] = shim.environment(script, settings["env"])

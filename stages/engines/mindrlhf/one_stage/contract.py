@@ -67,12 +67,12 @@ def of(home: str | None) -> Window:
     for window in WINDOWS:
         if arguments(window) <= declared and counts == (window == "2d0e84d"):
             return window
-    lacking = "; ".join(
+    missing = "; ".join(
         f"for {window} it lacks {', '.join(f'--{name}' for name in sorted(arguments(window) - declared)[:3])}"
         for window in WINDOWS
         if arguments(window) - declared
     )
-    rule = f"its {ENTRIES[0].name} takes no arguments that are known here: {lacking}"
+    rule = f"its {ENTRIES[0].name} takes no arguments that are known here: {missing}"
     raise ConfigError([Problem("engine.mindrlhf_home", home, rule, f"check out one of {', '.join(WINDOWS)}")])
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 def main(arguments: list[str]) -> None:
     """Run the script as if it had been started itself."""
-    script, values, *rest = arguments
+    script, values, *remaining = arguments
     grpo_configs = importlib.import_module("mindrlhf.configs.grpo_configs")
     chosen = json.loads(Path(values).read_text(encoding="utf-8"))
     known = {field.name for field in dataclasses.fields(grpo_configs.GRPOConfig)}
     if unknown := sorted(chosen.keys() - known):
         sys.exit(f"{grpo_configs.__file__}: GRPOConfig has no {', '.join(unknown)}")
     vars(grpo_configs)["GRPOConfig"] = functools.partial(grpo_configs.GRPOConfig, **chosen)
-    sys.argv = [script, *rest]
+    sys.argv = [script, *remaining]
     sys.path[0] = str(Path(script).parent)
     runpy.run_path(script, run_name="__main__")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stages.base.layout import Role
-from stages.engines.job import GrpoJob, RunPlaces, whole_row
+from stages.engines.job import GrpoJob, RunPaths, padded_row_length
 from stages.engines.mindrlhf.one_stage.config import OneStageEngine, Window
 from stages.rewards.config import RewardConfig
 
@@ -53,7 +53,7 @@ class Job(GrpoJob):
     @property
     def seq_length(self) -> int:
         """Row length of training."""
-        return self.engine.seq_length or whole_row(self.sample_length)
+        return self.engine.seq_length or padded_row_length(self.sample_length)
 
     def steps(self, prompts: int) -> int:
         """Return the number of steps of the complete run.
@@ -64,7 +64,7 @@ class Job(GrpoJob):
 
 
 @dataclass(frozen=True)
-class Places(RunPlaces):
+class Paths(RunPaths):
     """Absolute paths of a run's files."""
 
     dataset: Path

@@ -14,7 +14,7 @@ from stages.engines import outside
 from stages.engines.mindrlhf.logs import UPDATE, means, of_update
 from stages.engines.mindrlhf.one_stage.config import Window
 from stages.engines.mindrlhf.one_stage.job import Job
-from stages.engines.outside import NUMBER, START_FILE, Row, Tell
+from stages.engines.outside import NUMBER, START_FILE, Report, Row
 
 _BEGIN = {
     "32599d0": re.compile(r"Make experience begin at "),
@@ -67,9 +67,11 @@ class LogReader:
 class Watcher(outside.Watcher):
     """Follows the last worker's log: all generate and score the same, only the last stage knows the loss."""
 
-    def __init__(self, logs: Path, work: Path, job: Job, tell: Tell) -> None:
+    def __init__(self, logs: Path, work: Path, job: Job, report: Report) -> None:
         """Begin; metrics.jsonl grows in `work`, and what an earlier attempt left there is dropped."""
-        super().__init__(logs, f"worker_{job.layout.train.cards - 1}.log", job.engine.silence_timeout_s, tell)
+        super().__init__(
+            logs, f"worker_{job.layout.train.cards - 1}.log", job.engine.silence_timeout_s, report
+        )
         self._reader, self._steps = LogReader(job.window), outside.Steps(work)
         self._steps.begin(1)
         self._total = json.loads((work / START_FILE).read_text(encoding="utf-8"))["steps"]
@@ -79,4 +81,4 @@ class Watcher(outside.Watcher):
         if row := self._reader.read(line):
             step = self._steps.write(row)
             score = f"reward {row['reward']:.3f}" if "reward" in row else f"loss {row.get('loss', 0):.3f}"
-            self.tell(step, max(self._total, step), score)
+            self.report(step, max(self._total, step), score)

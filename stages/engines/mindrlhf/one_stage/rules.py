@@ -21,11 +21,11 @@ REWARDS = {"accuracy": 1.0, "format": 1.0}
 
 def notes(job: Job) -> list[str]:
     """Return notes for the plan about things that no rule forbids."""
-    found = []
+    lines = []
     if job.engine.mindrlhf_home is None:
         assumed = f"contract {WINDOWS[0]} is assumed; " if job.window == WINDOWS[0] else ""
-        found.append(f"engine.mindrlhf_home is not set: {assumed}run refuses without it")
-    found += [
+        lines.append(f"engine.mindrlhf_home is not set: {assumed}run refuses without it")
+    lines += [
         f"grpo_one_stage.py trains engine.epochs={job.engine.epochs} x (the number of training prompts // "
         f"{job.num_rollouts}) steps; train.steps={job.train.steps} is only the length of its learning rate's "
         "decay",
@@ -35,13 +35,13 @@ def notes(job: Job) -> list[str]:
         "with another vocabulary is trained with wrong padding, or ends with an IndexError",
     ]
     if job.window == "32599d0":
-        found.append(
+        lines.append(
             "32599d0 loads no weights into its reference (grpo_trainer.py, load_checkpoint: their prefix "
             "is not its network's), so that its KL is one to a random model; 875f92b repairs it"
         )
     for role in ROLES:
-        found += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
-    return found
+        lines += [f"layout.{role}: {text}" for text in warnings(job.model, job.layout.role(role))]
+    return lines
 
 
 RULES.must("model.qkv_concat", be(False), "its finetune_qwen2_5_7b.yaml")

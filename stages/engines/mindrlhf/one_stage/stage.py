@@ -13,12 +13,12 @@ from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.job import job_of
-from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Places
+from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Paths
 from stages.engines.mindrlhf.one_stage.logs import Watcher
 from stages.engines.mindrlhf.one_stage.rules import RULES
 from stages.engines.mindrlhf.one_stage.start import start, write_configs
 from stages.engines.model_directory import stand_in
-from stages.engines.outside import Tell, bring_home, bring_ranks, write_start
+from stages.engines.outside import Report, bring_home, bring_ranks, write_start
 from stages.weights.ckpt_reader import read_ckpt
 from stages.weights.strategy.stage import write_strategy
 
@@ -27,36 +27,36 @@ def prepare(context: Context) -> None:
     """Write all files of the run into context.work."""
     job = job_of(Job, context)
     RULES.demand(job)
-    places = places_of(context.work, context.inputs)
+    paths = paths_of(context.work, context.inputs)
     for role in ROLES:
-        stand_in(context.inputs["weights"] / role, places.weights / role)
-    shutil.rmtree(places.checkpoints, ignore_errors=True)
+        stand_in(context.inputs["weights"] / role, paths.weights / role)
+    shutil.rmtree(paths.checkpoints, ignore_errors=True)
     for name in ("run", "strategy", "merge_strategy"):  # it writes strategies beside its working directory
         (context.work / name).mkdir(exist_ok=True)
-    write_configs(job, places)
+    write_configs(job, paths)
     card = json.loads((context.inputs["tokenize"] / "result.json").read_text(encoding="utf-8"))
-    write_start(context.work, start(job, places), steps=job.steps(card["files"]["train"]["records"]))
+    write_start(context.work, start(job, paths), steps=job.steps(card["files"]["train"]["records"]))
     context.progress(0, 1, "begins", "")
 
 
 def fresh(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> Start:
     """Return how to start a run, which always begins from the start."""
-    return start(Job.of(config), places_of(work, inputs))
+    return start(Job.of(config), paths_of(work, inputs))
 
 
 def write_files(config: Mapping[str, Any], inputs: Mapping[str, Path], work: Path) -> None:
     """Write the files that such a run reads."""
-    write_configs(Job.of(config), places_of(work, inputs))
+    write_configs(Job.of(config), paths_of(work, inputs))
 
 
-def watch(config: Mapping[str, Any], logs: Path, work: Path, tell: Tell) -> Watcher:
+def watch(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:
     """Follow a run."""
-    return Watcher(logs, work, Job.of(config), tell)
+    return Watcher(logs, work, Job.of(config), report)
 
 
-def places_of(work: Path, inputs: Mapping[str, Path]) -> Places:
+def paths_of(work: Path, inputs: Mapping[str, Path]) -> Paths:
     """Return the paths of a run's files."""
-    return Places(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
+    return Paths(work, inputs["tokenize"] / "train.mindrecord", inputs["fetch"], work / "models")
 
 
 def collect(context: Context) -> None:

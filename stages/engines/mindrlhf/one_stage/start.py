@@ -7,52 +7,52 @@ from pathlib import Path
 from launch.nodes.start import Start
 from stages.engines.mindrlhf.one_stage import contract, entry
 from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
-from stages.engines.mindrlhf.one_stage.job import Job, Places
+from stages.engines.mindrlhf.one_stage.job import Job, Paths
 from stages.engines.mindrlhf.start import HOME_UNKNOWN
 from stages.engines.outside import dump
 
 
-def write_configs(job: Job, places: Places) -> None:
+def write_configs(job: Job, paths: Paths) -> None:
     """Write the model files, the hyper-parameters and the program that installs them."""
-    places.configs.mkdir(parents=True, exist_ok=True)
+    paths.configs.mkdir(parents=True, exist_ok=True)
     for name, values in (("finetune.yaml", finetune(job)), ("predict.yaml", predict(job))):
-        (places.configs / name).write_text(dump(values), encoding="utf-8")
+        (paths.configs / name).write_text(dump(values), encoding="utf-8")
     text = json.dumps(hyper_parameters(job), indent=1) + "\n"
-    (places.configs / "grpo_config.json").write_text(text, encoding="utf-8")
-    shutil.copyfile(entry.__file__, places.configs / "entry.py")
+    (paths.configs / "grpo_config.json").write_text(text, encoding="utf-8")
+    shutil.copyfile(entry.__file__, paths.configs / "entry.py")
 
 
-def start(job: Job, places: Places) -> Start:
-    """Return how to start the run whose files are in `places`."""
+def start(job: Job, paths: Paths) -> Start:
+    """Return how to start the run whose files are in `paths`."""
     engine = job.engine
     home = engine.mindrlhf_home or HOME_UNKNOWN
     script = contract.entry(Path(home), job.window)
-    values = places.configs / "grpo_config.json"
+    values = paths.configs / "grpo_config.json"
     return Start(
-        program=(str(places.configs / "entry.py"), str(script), str(values), *arguments(job, places)),
+        program=(str(paths.configs / "entry.py"), str(script), str(values), *arguments(job, paths)),
         workers=job.layout.train.cards,
         python=engine.python,
         env={**environment(job), **engine.env},
         python_path=tuple(path for path in (home, engine.mindformers_home) if path),
         env_scripts=engine.env_scripts,
         container=engine.container,
-        directory=str(places.root / "run"),
+        directory=str(paths.root / "run"),
     )
 
 
-def arguments(job: Job, places: Places) -> list[str]:
+def arguments(job: Job, paths: Paths) -> list[str]:
     """grpo_one_stage.py's arguments, those of the version."""
     named = {
-        "sft_path_infer": places.configs / "predict.yaml",
-        "sft_path_train": places.configs / "finetune.yaml",
-        "vocab_path": places.tokenizer / "vocab.json",
-        "merges_file_path": places.tokenizer / "merges.txt",
-        "mind_dataset_dir": places.dataset,
-        "save_ckpt_dir": places.checkpoints,
+        "sft_path_infer": paths.configs / "predict.yaml",
+        "sft_path_train": paths.configs / "finetune.yaml",
+        "vocab_path": paths.tokenizer / "vocab.json",
+        "merges_file_path": paths.tokenizer / "merges.txt",
+        "mind_dataset_dir": paths.dataset,
+        "save_ckpt_dir": paths.checkpoints,
         "use_parallel": True,
-        "load_sft_checkpoint_infer": places.weights / "generate",
-        "load_sft_checkpoint_train": places.weights / "train",
-        "load_ref_checkpoint": places.weights / "generate",
+        "load_sft_checkpoint_infer": paths.weights / "generate",
+        "load_sft_checkpoint_train": paths.weights / "train",
+        "load_ref_checkpoint": paths.weights / "generate",
         "enable_compile_cache": False,
         "only_save_strategy": False,
         "pre_num_generations": 1,

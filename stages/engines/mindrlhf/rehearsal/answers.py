@@ -36,12 +36,12 @@ def known_answers(records: Path, tokenizer: Path, reward: RewardConfig, eos: Ids
         eos: ids that end a completion; vLLM returns the one that ended it.
         pad: fills rows up.
     """
-    found = load(tokenizer)
+    loaded = load(tokenizer)
     columns = read_columns(records, ["prompt_ids", "pretrain_ids"])
     pairs = []
     for prompt, truth in zip(columns["prompt_ids"], columns["pretrain_ids"], strict=True):
-        solution = found.decode([int(number) for number in truth if number != pad])
-        completion = found.encode(best_answer(solution, reward)).ids
+        solution = loaded.decode([int(number) for number in truth if number != pad])
+        completion = loaded.encode(best_answer(solution, reward)).ids
         pairs.append(([int(number) for number in prompt if number != pad], [*completion, eos[0]]))
     return pairs
 

@@ -72,34 +72,34 @@ def _varied(metrics: Rows, samples: Rows, cause: str) -> Proof:
     what = "rewards varied"
     spans = [(row.get("reward_min", math.nan), row.get("reward_max", math.nan)) for row in metrics]
     varied = [step for step, (low, high) in enumerate(spans, 1) if high > low]
-    told = ", ".join(f"{low:g} to {high:g}" for low, high in spans)
+    message = ", ".join(f"{low:g} to {high:g}" for low, high in spans)
     if varied:
-        return Proof(what, "proven", f"per step: {told}")
+        return Proof(what, "proven", f"per step: {message}")
     if spans and all(low != 0 for low, _ in spans):
         cause = "the reward functions of the checkout pay every completion alike, right or wrong"
     lengths = [int(row["length"]) for row in samples]
     shown = next((row for row in samples if row["length"] == min(lengths)), None)
     example = f"; for example {shown['completion']!r} with solution {shown['solution']!r}" if shown else ""
-    return Proof(what, "failed", f"per step: {told}: nothing is ever learned from it; {cause}{example}")
+    return Proof(what, "failed", f"per step: {message}: nothing is ever learned from it; {cause}{example}")
 
 
 def _finite(metrics: Rows) -> Proof:
     losses = [row.get("loss", math.nan) for row in metrics]
-    told = ", ".join(f"{loss:.3g}" for loss in losses)
-    return Proof("loss finite", "proven" if all(map(math.isfinite, losses)) and losses else "failed", told)
+    message = ", ".join(f"{loss:.3g}" for loss in losses)
+    return Proof("loss finite", "proven" if all(map(math.isfinite, losses)) and losses else "failed", message)
 
 
 def _gradients(metrics: Rows, moments: float) -> Proof:
     what = "gradient norm above 0"
     if metrics and not any("grad_norm" in row for row in metrics):
-        told = f"this version logs none; the first moments of its optimizer have norm {moments:.3g}"
-        return Proof(what, "proven" if math.isfinite(moments) and moments > 0 else "failed", told)
+        message = f"this version logs none; the first moments of its optimizer have norm {moments:.3g}"
+        return Proof(what, "proven" if math.isfinite(moments) and moments > 0 else "failed", message)
     norms = [row.get("grad_norm", math.nan) for row in metrics]
-    told = ", ".join(f"{norm:.3g}" for norm in norms)
+    message = ", ".join(f"{norm:.3g}" for norm in norms)
     moved = [row.get("grad_norm", 0) > 0 for row in metrics if row.get("reward_max") != row.get("reward_min")]
     fine = bool(moved) and all(moved) and all(map(math.isfinite, norms))
     why = "" if fine else "; where rewards vary it must be above 0: advantages or log-probabilities are lost"
-    return Proof(what, "proven" if fine else "failed", told + why)
+    return Proof(what, "proven" if fine else "failed", message + why)
 
 
 def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> Iterator[Proof]:
@@ -114,22 +114,26 @@ def of_export(checkpoint: Path, exported: Path, start: Path, shape: Shape) -> It
     tensors = {plain_name(tensor.name): tensor for tensor in read_header(checkpoint).tensors.values()}
     weights = {weight.parts[0]: weight.name for weight in weights_of(shape)}
     trained = {part: tensors[name] for part, name in weights.items() if name in tensors}
-    found, before = (_tensors(directory) for directory in (exported, start))
-    wrong = [name for name in found if name not in trained or not _same(trained[name], found[name])]
-    lost = sorted(weights.keys() - found.keys())
-    told = f"{len(found)} tensors are those of {checkpoint.name}, rounded to their stored type"
+    exported_tensors, before = (_tensors(directory) for directory in (exported, start))
+    wrong = [
+        name
+        for name in exported_tensors
+        if name not in trained or not _same(trained[name], exported_tensors[name])
+    ]
+    lost = sorted(weights.keys() - exported_tensors.keys())
+    message = f"{len(exported_tensors)} tensors are those of {checkpoint.name}, rounded to their stored type"
     if wrong or lost:
-        told = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"
-    yield Proof("exported bit for bit", "failed" if wrong or lost else "proven", told)
+        message = f"differ: {', '.join(wrong[:3]) or 'none'}; missing: {', '.join(lost[:3]) or 'none'}"
+    yield Proof("exported bit for bit", "failed" if wrong or lost else "proven", message)
     moved = sum(_differ(trained[name], before[name]) for name in trained.keys() & before.keys())
     what = "training changed the weights"
-    told = f"{moved} of {len(trained)} tensors differ from the start"
-    yield Proof(what, "proven" if moved else "failed", told)
+    message = f"{moved} of {len(trained)} tensors differ from the start"
+    yield Proof(what, "proven" if moved else "failed", message)
 
 
 def _tensors(directory: Path) -> dict[str, StoredTensor]:
     files = sorted(directory.glob("*.safetensors"))
-    return {name: one for file in files for name, one in read_header(file).tensors.items()}
+    return {name: tensor for file in files for name, tensor in read_header(file).tensors.items()}
 
 
 def _same(trained: StoredTensor, exported: StoredTensor) -> bool:
@@ -158,5 +162,5 @@ def _raw(tensor: StoredTensor) -> np.ndarray[Any, Any]:
 def of_evaluation(evaluated: Path) -> Proof:
     """Check that the trained model answered held-out prompts."""
     values = json.loads((evaluated / "result.json").read_text(encoding="utf-8"))
-    told = ", ".join(f"{name}={value:.3f}" for name, value in values.items() if isinstance(value, float))
-    return Proof("evaluated", "proven", f"{told} (of a random model nothing else is expected)")
+    message = ", ".join(f"{name}={value:.3f}" for name, value in values.items() if isinstance(value, float))
+    return Proof("evaluated", "proven", f"{message} (of a random model nothing else is expected)")

@@ -12,7 +12,7 @@ from stages.engines.mindformers.rehearsal.shrink import STEPS, small_shape
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.job import SHORTEST_ROW, Job
-from stages.engines.rehearsal import on_this_machine, whole_layout
+from stages.engines.rehearsal import complete_layout, on_this_machine
 
 MAX_TOKENS = 32
 HELD_OUT = 4
@@ -58,7 +58,7 @@ def shrink(config: dict[str, Any], workers: int, model: Path, script: Path) -> d
     """Return the plain configuration of the rehearsal of a plain configuration."""
     small = copy.deepcopy(config)
     small["model"] |= small_shape(config["model"], str(model))
-    small["layout"] = whole_layout(config["layout"], workers)
+    small["layout"] = complete_layout(config["layout"], workers)
     small["cards"] = workers
     engine, train, rollout = small["engine"], small["train"], small["rollout"]
     engine["env"] = shim.environment(script, engine["env"])
@@ -84,9 +84,9 @@ def set_lengths(small: dict[str, Any], tokens: int) -> None:
     engine |= {"seq_length": row, "max_num_seqs": min(engine["max_num_seqs"], row)}
 
 
-def _prompt(own: int, tokens: int, pack_num: int) -> int:
+def _prompt(length: int, tokens: int, pack_num: int) -> int:
     """Longest prompt: the run's, or what the shortest rows leave, if that is enough for a question."""
-    return min(own, max(PROMPT, SHORTEST_ROW // pack_num - tokens - 1))
+    return min(length, max(PROMPT, SHORTEST_ROW // pack_num - tokens - 1))
 
 
 def _row(pack_num: int, prompt: int, tokens: int) -> int:
@@ -108,9 +108,9 @@ def _least_samples(small: dict[str, Any], workers: int) -> dict[str, Any]:
 
 def _sizes(small: dict[str, Any], batch: int) -> Iterator[tuple[int, int]]:
     """(prompts, generations per prompt), fewest samples first; the run's own generations last resort."""
-    own = small["rollout"]["num_generations"]
+    group = small["rollout"]["num_generations"]
     prompts = [batch * rollouts for rollouts in range(1, 65)]
-    pairs = itertools.product(prompts, range(min(2, own), own + 1))
+    pairs = itertools.product(prompts, range(min(2, group), group + 1))
     return iter(sorted(pairs, key=lambda pair: (pair[0] * pair[1], pair[0])))
 
 

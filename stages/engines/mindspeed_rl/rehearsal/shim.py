@@ -10,10 +10,10 @@ ENGINE = "mindspeed_rl"
 """Where the variable does not name it, nothing in ON_PATH does anything."""
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """engine.env of a rehearsal, of the recipe's engine.env."""
-    variables = {
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return engine.env of a rehearsal, from the recipe's engine.env."""
+    added = {
         rehearsal.VARIABLE: ENGINE,
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",  # an installed torch_npu would be loaded by torch itself
     }
-    return rehearsal.environment(ON_PATH, own, **variables)
+    return rehearsal.environment(ON_PATH, variables, **added)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.engines.mindspeed_rl.rehearsal import shim
-from stages.engines.rehearsal import on_this_machine, whole_layout
+from stages.engines.rehearsal import complete_layout, on_this_machine
 
 ROWS, HELD_OUT = 2000, 4
 """Rows of the user's training data that preprocess_data.py reads, and of the held-out ones."""
@@ -50,13 +50,13 @@ def shape(model: Mapping[str, Any], train: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
+def on_single_card(small: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of train_grpo.py for this machine: every role on one card."""
-    alone = copy.deepcopy(dict(small))
-    alone["layout"] = whole_layout(small["layout"], workers=1)
-    alone["cards"] = 1
+    config = copy.deepcopy(dict(small))
+    config["layout"] = complete_layout(small["layout"], workers=1)
+    config["cards"] = 1
     more = ("--num-cpus=8", "--object-store-memory=80000000", "--include-dashboard=false")
-    alone["engine"] |= {
+    config["engine"] |= {
         "reference_npus": None,
         "reward_npus": None,
         "reward_load": None,
@@ -65,4 +65,4 @@ def on_one_card(small: Mapping[str, Any]) -> dict[str, Any]:
         "ray_options": more,
         "cpus_per_npu": 1,
     }
-    return alone
+    return config

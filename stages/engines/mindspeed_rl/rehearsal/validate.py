@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 ROLES = {"actor": "actor_resource", "ref": "reference_resource", "reward": "reward_resource"}
-TOLD = (
+_ANSWERED = (
     "world_size", "data_parallel_size", "num_layers", "seq_length", "tensor_model_parallel_size",
     "pipeline_model_parallel_size", "context_parallel_size", "padded_vocab_size", "num_query_groups",
     "sequence_parallel", "use_distributed_optimizer", "recompute_granularity",
@@ -64,7 +64,7 @@ def main(home: Path, directories: list[str], nodes: int) -> None:
         child, status = os.wait()
         for directory in running.pop(child):
             if status:
-                _tell(answers, directory, error=f"the process ended with status {status}")
+                _report(answers, directory, error=f"the process ended with status {status}")
 
 
 def _load(file: Path) -> Any:
@@ -85,11 +85,11 @@ def _compose(directory: str) -> Any:
 def _require_known(config: Any, parsed: Any) -> None:
     """Refuse unknown keys, for which the older version's base_config.py only prints a warning."""
     shape = config["model"][config["megatron_training"]["model"]]
-    given = {"actor_config": {**shape, **config["megatron_training"], **config["actor_config"]}}
-    given |= {name: dict(config[name]) for name in ("rl_config", "generate_config")}
+    sections = {"actor_config": {**shape, **config["megatron_training"], **config["actor_config"]}}
+    sections |= {name: dict(config[name]) for name in ("rl_config", "generate_config")}
     unknown = [
         f"{section}.{key}"
-        for section, keys in given.items()
+        for section, keys in sections.items()
         for key in keys
         if key != "model" and not hasattr(parsed[section], str(key).replace("-", "_"))
     ]
@@ -102,9 +102,9 @@ def _options(directory: Path) -> tuple[str, ...]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     text = (directory / "train.yaml").read_text(encoding="utf-8")
     values = yaml.load(text, loader)  # noqa: S506 (both are safe)
-    given = {**values["megatron_training"], **values["actor_config"]}
-    given |= values["model"][given["model"]]
-    chosen = {name for name, value in given.items() if value not in (None, False)}
+    options = {**values["megatron_training"], **values["actor_config"]}
+    options |= values["model"][options["model"]]
+    chosen = {name for name, value in options.items() if value not in (None, False)}
     return tuple(sorted(chosen - PATCH_NOTHING))
 
 
@@ -121,7 +121,7 @@ def _start(program: Any, group: list[str], answers: int) -> int:
                 answer = {"roles": _validate(program, directory)}
             except BaseException:  # argparse ends in SystemExit
                 answer = {"error": traceback.format_exc()[-LONGEST:]}
-            _tell(answers, directory, **answer)
+            _report(answers, directory, **answer)
         code = 0
     finally:
         sys.stdout.flush()
@@ -151,7 +151,7 @@ def _initialize(program: Any, config: Any, cards: int) -> dict[str, Any]:
         program.initialize_megatron(config=config)
     except Validated as done:
         (accepted,) = done.args
-        return {name: getattr(accepted, name, None) for name in TOLD}
+        return {name: getattr(accepted, name, None) for name in _ANSWERED}
     finally:
         sys.argv = arguments
     raise AssertionError("initialize_megatron went on without set_global_variables")
@@ -160,7 +160,7 @@ def _initialize(program: Any, config: Any, cards: int) -> dict[str, Any]:
 def _stop_after_validation() -> None:
     """Megatron keeps its arguments next, in a function that initialize_megatron looks up there."""
 
-    def stop(accepted: Any, *rest: Any, **options: Any) -> None:
+    def stop(accepted: Any, *remaining: Any, **options: Any) -> None:
         raise Validated(accepted)
 
     def patch(module: Any) -> None:
@@ -177,11 +177,11 @@ def _when_imported(name: str, patch: Any) -> None:
     """Megatron must be imported by upstream itself: MindSpeed patches come first."""
 
     class Finder:
-        def find_spec(self, asked: str, path: Any = None, target: Any = None) -> Any:
-            if asked != name:
+        def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+            if fullname != name:
                 return None
             sys.meta_path.remove(self)
-            spec = importlib.util.find_spec(asked)
+            spec = importlib.util.find_spec(fullname)
             assert spec is not None and spec.loader is not None
             execute = spec.loader.exec_module
 
@@ -195,7 +195,7 @@ def _when_imported(name: str, patch: Any) -> None:
     sys.meta_path.insert(0, Finder())
 
 
-def _tell(answers: int, directory: str, **answer: Any) -> None:
+def _report(answers: int, directory: str, **answer: Any) -> None:
     line = json.dumps({"directory": directory, **answer}, ensure_ascii=False) + "\n"
     os.write(answers, line.encode())
 

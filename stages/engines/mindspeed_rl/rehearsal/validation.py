@@ -20,14 +20,14 @@ def validate(
     home: Path,
     directories: Sequence[Path],
     nodes: int,
-    own: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return upstream's verdict on the train.yaml of every directory.
 
     Returns:
         Directory -> {"roles": {role: Megatron's arguments}} or {"error": traceback}.
     """
-    added = environment(own or {})
+    added = environment(variables or {})
     path = os.pathsep.join([str(home), added["PYTHONPATH"]])
     request = json.dumps(
         {"home": str(home), "directories": [str(directory) for directory in directories], "nodes": nodes}

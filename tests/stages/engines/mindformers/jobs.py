@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pipeline.config.load import load
 from stages.engines.mindformers.engine import run_of
-from stages.engines.mindformers.job import Job, Places
-from stages.engines.mindformers.stage import places_of
+from stages.engines.mindformers.job import Job, Paths
+from stages.engines.mindformers.stage import paths_of
 
 DATA = Path(__file__).parents[3] / "data"
-PLACES: Places = places_of(Path("/run"), Path("/records"))
+PATHS: Paths = paths_of(Path("/run"), Path("/records"))
 
 
 @functools.lru_cache(64)  # composing takes a second

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from pipeline.config.load import load
 from stages.engines.mindformers.finetune_yaml import finetune
-from stages.engines.mindformers.job import Job, Places
+from stages.engines.mindformers.job import Job, Paths
 from stages.engines.mindformers.rehearsal.shrink import shrink
 from stages.engines.mindformers.rules import RULES
 from tests.stages.engines.rendered import flat
 
-PLACES = Places(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))
+PATHS = Paths(Path("/run"), Path("/run/sft.mindrecord"), Path("/run/weights"))
 RECIPE = [
     "engine=mindrlhf", "engine.sft=mindformers", "model=qwen2_5_7b", "model.path=/hf",
     "dataset=gsm8k", "dataset.path=/data", "layout=dp1_mp4_pp2",
@@ -28,7 +28,7 @@ SIZES = {
 def _rendered(values):
     job = Job.of(values)
     assert RULES.check(job) == []
-    return flat(finetune(job, PLACES, resume=False), lists=True)
+    return flat(finetune(job, PATHS, resume=False), lists=True)
 
 
 def test_every_rendered_key_that_does_not_say_size_is_kept():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline.config.load import load
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
-from stages.engines.mindrlhf.job import Job, Places
-from stages.engines.mindrlhf.stage import places_of
+from stages.engines.mindrlhf.job import Job, Paths
+from stages.engines.mindrlhf.stage import paths_of
 
 DATA = Path(__file__).parents[3] / "data"
 
@@ -16,5 +16,5 @@ def job_of(*overrides: str) -> Job:
     return mindrlhf_job(load(["engine=mindrlhf", "model.path=/models/qwen", *overrides]))
 
 
-def places(job: Job) -> Places:
-    return places_of(job, Path("/run"), Path("/data/train.mindrecord"))
+def paths(job: Job) -> Paths:
+    return paths_of(job, Path("/run"), Path("/data/train.mindrecord"))

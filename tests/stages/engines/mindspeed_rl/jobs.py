@@ -9,8 +9,8 @@ import numpy as np
 
 from pipeline.config.load import load
 from stages.engines.mindspeed_rl import engine
-from stages.engines.mindspeed_rl.job import Job, Places
-from stages.engines.mindspeed_rl.train import places_of
+from stages.engines.mindspeed_rl.job import Job, Paths
+from stages.engines.mindspeed_rl.train import paths_of
 
 DATA = Path(__file__).parents[3] / "data"
 HOME = DATA / "mindspeed_rl_standin"
@@ -23,8 +23,8 @@ def job_of(*overrides: str) -> Job:
     return engine.job(load(["engine=mindspeed_rl", "model.path=/models/qwen", *overrides]))
 
 
-def places() -> Places:
-    return places_of(Path("/run"))
+def paths() -> Paths:
+    return paths_of(Path("/run"))
 
 
 def save_checkpoint(

@@ -1,8 +1,8 @@
 import pytest
 
 from stages.engines.mindspeed_rl import start
-from stages.engines.mindspeed_rl.train import places_of
-from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places
+from stages.engines.mindspeed_rl.train import paths_of
+from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, paths
 
 LLM = HOME / "llm"
 
@@ -31,7 +31,7 @@ def test_weights_are_cut_as_training_cuts_them(window, home):
         "engine.convert_python=/envs/llm/bin/python",
         "+engine.convert_env.A=1",
     )
-    hf, mcore = places().tokenizer, places().weights
+    hf, mcore = paths().tokenizer, paths().weights
     there = start.to_mcore(job.engine, job.model, job.actor, hf, mcore)
     back = start.to_huggingface(job.engine, job.model, job.actor, mcore, hf)
     for begun in (there, back):
@@ -56,7 +56,7 @@ def test_weights_are_cut_as_training_cuts_them(window, home):
 
 def test_equal_stages_need_no_list():
     job = job_of(*SEVEN)
-    back = start.to_huggingface(job.engine, job.model, job.actor, places().weights, places().tokenizer)
+    back = start.to_huggingface(job.engine, job.model, job.actor, paths().weights, paths().tokenizer)
     assert "--num-layer-list" not in options(back.program)
 
 
@@ -71,7 +71,7 @@ def test_training_is_told_of_every_card_and_of_the_users_environment():
         "engine.ray_address=10.0.0.1:6379",
         "+engine.env.HCCL_IF_BASE_PORT=30000",
     )
-    begun = start.train(job, places())
+    begun = start.train(job, paths())
     assert begun.workers == 24 and begun.ray is not None and begun.ray.address == "10.0.0.1:6379"
     assert begun.env["HCCL_IF_BASE_PORT"] == "30000" and begun.env["RAY_DEDUP_LOGS"] == "0"
     assert begun.env_scripts == ("/cann/set_env.sh",)
@@ -82,5 +82,5 @@ def test_training_is_told_of_every_card_and_of_the_users_environment():
 
 
 def test_data_is_made_of_a_name_that_upstream_takes_off_its_arguments():
-    begun = start.preprocess(job_of(*SEVEN).engine, places_of(places().root).root)
+    begun = start.preprocess(job_of(*SEVEN).engine, paths_of(paths().root).root)
     assert begun.program[1:] == ("train", "--config-path=/run/configs", "hydra.run.dir=/run/hydra")

@@ -7,7 +7,7 @@ from stages.models.tensor_layout import TensorLayout
 from stages.weights.strategy.files import encode, encode_merged, read_strategy
 from tests.stages.weights.strategy.golden import RAW
 
-WHOLE = TensorLayout((2,), (-1,), 0, 0)
+FULL = TensorLayout((2,), (-1,), 0, 0)
 SPLIT = TensorLayout((2,), (0,), 0, 0)
 
 
@@ -54,7 +54,7 @@ def test_one_stage_of_several_is_refused(tmp_path):
 
 def test_ranks_of_different_runs_are_refused(tmp_path):
     (tmp_path / "ckpt_strategy_rank_0.ckpt").write_bytes(encode({"a": SPLIT}, 0))
-    (tmp_path / "ckpt_strategy_rank_1.ckpt").write_bytes(encode({"a": WHOLE}, 0))
+    (tmp_path / "ckpt_strategy_rank_1.ckpt").write_bytes(encode({"a": FULL}, 0))
     with pytest.raises(InputError, match="two ranks of stage 0 disagree"):
         read_strategy(tmp_path)
 

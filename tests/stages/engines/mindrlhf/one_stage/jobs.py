@@ -5,13 +5,13 @@ from pathlib import Path
 
 from pipeline.config.load import load
 from stages.engines.mindrlhf.one_stage.engine import job
-from stages.engines.mindrlhf.one_stage.job import Job, Places
-from stages.engines.mindrlhf.one_stage.stage import places_of
+from stages.engines.mindrlhf.one_stage.job import Job, Paths
+from stages.engines.mindrlhf.one_stage.stage import paths_of
 
 HOME = Path(__file__).parents[4] / "data" / "mindrlhf_one_stage_standin"
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 INPUTS = {"tokenize": Path("/records"), "fetch": Path("/hf")}
-PLACES: Places = places_of(Path("/run"), INPUTS)
+PATHS: Paths = paths_of(Path("/run"), INPUTS)
 
 
 @functools.lru_cache(64)  # composing takes a second

@@ -7,14 +7,14 @@ import pytest
 from pipeline.config.load import load
 from stages.engines.mindrlhf import rules
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
-from stages.engines.mindrlhf.job import Job, Places
+from stages.engines.mindrlhf.job import Job, Paths
 from stages.engines.mindrlhf.model_yaml import model_configs
 from stages.engines.mindrlhf.rehearsal import shrink
 from stages.engines.rehearsal import VARIABLE
 from tests.stages.engines.rendered import flat
 
 ROOT = Path("/run")
-PLACES = Places(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
+PATHS = Paths(ROOT, ROOT / "data", ROOT / "hf", ROOT / "hf", ROOT / "hf", ROOT / "hf")
 RECIPES = {
     "7b": ["experiment=mindrlhf_7b", "dataset.path=/data", "model.path=/hf"],
     "tuned": [
@@ -61,8 +61,8 @@ def _job(values):
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("resume", [False, True])
 def test_every_rendered_key_that_does_not_say_size_is_kept(name, resume):
-    own = flat(grpo_config(_job(_plain(name)), PLACES, resume))
-    small = flat(grpo_config(_job(_small(name)), PLACES, resume))
+    own = flat(grpo_config(_job(_plain(name)), PATHS, resume))
+    small = flat(grpo_config(_job(_small(name)), PATHS, resume))
     assert own.keys() == small.keys()
     different = {key for key in own if own[key] != small[key]}
     assert different <= RENDERED
@@ -71,8 +71,8 @@ def test_every_rendered_key_that_does_not_say_size_is_kept(name, resume):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_models_files_differ_in_size_only(name):
-    own = model_configs(_job(_plain(name)), PLACES)
-    small = model_configs(_job(_small(name)), PLACES)
+    own = model_configs(_job(_plain(name)), PATHS)
+    small = model_configs(_job(_small(name)), PATHS)
     for file in own:
         left, right = flat(own[file]["model"]), flat(small[file]["model"])
         different = {key.rpartition(".")[2] for key in left if left[key] != right[key]}

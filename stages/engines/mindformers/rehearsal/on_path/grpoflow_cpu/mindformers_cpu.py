@@ -23,12 +23,12 @@ def plain_attention(module: Any) -> None:
 
 def single_precision(module: Any) -> None:
     """Compute in float32, and rotate by slices: BatchMatMul does not broadcast on a CPU (rotate_half)."""
-    own = module.LlamaConfig.__init__
+    original = module.LlamaConfig.__init__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def init(self: Any, *arguments: Any, **settings: Any) -> None:
         halves = {name: "float32" for name in DTYPES if settings.get(name) in HALF}
-        own(self, *arguments, **{**settings, **halves, "use_rope_slice": True})
+        original(self, *arguments, **{**settings, **halves, "use_rope_slice": True})
 
     module.LlamaConfig.__init__ = init
 
@@ -38,13 +38,13 @@ def sample_with_numpy(module: Any) -> None:
     module.run_using_numpy = lambda: True
 
 
-def read_rows_one_by_one(module: Any) -> None:
+def read_single_rows(module: Any) -> None:
     """Switch run_mindformer.py's sink mode off: a CPU cannot sink, and would train epochs instead."""
-    own = module.MindFormerConfig.__init__
+    original = module.MindFormerConfig.__init__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def init(self: Any, *arguments: Any, **settings: Any) -> None:
-        own(self, *arguments, **settings)
+        original(self, *arguments, **settings)
         if "runner_config" in self and "sink_mode" in self.runner_config:
             self.runner_config.sink_mode = False
 
@@ -52,7 +52,7 @@ def read_rows_one_by_one(module: Any) -> None:
 
 
 CHANGES = {
-    "mindformers.tools.register.config": read_rows_one_by_one,
+    "mindformers.tools.register.config": read_single_rows,
     "mindformers.version_control": plain_rms_norm,
     "mindformers.modules.flash_attention": plain_attention,
     "mindformers.models.llama.llama_config": single_precision,

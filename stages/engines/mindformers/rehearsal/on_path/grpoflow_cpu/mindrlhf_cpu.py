@@ -31,13 +31,13 @@ def generate_without_cache(module: Any) -> None:
 
 def answer_some(network: Any, pad: int) -> None:
     """Replace some completions that a network generates by the known answers of their prompts."""
-    own = network.generate
+    original = network.generate
     script: Script | None = None
 
     def generate(prompts: Any, max_new_tokens: int, seed: int, **settings: Any) -> list[Any]:
         nonlocal script
         script = script or Script(Path(os.environ[FILE]), seed)  # the seed is the number of the replica
-        rows = list(own(prompts, max_new_tokens=max_new_tokens, seed=seed, **settings))
+        rows = list(original(prompts, max_new_tokens=max_new_tokens, seed=seed, **settings))
         for row, padded in enumerate(prompts.tolist()):
             prompt = [token for token in padded if token != pad]
             known = script.answer(prompt)
@@ -51,15 +51,15 @@ def answer_some(network: Any, pad: int) -> None:
 def ids_of_tiny_vocabulary(module: Any) -> None:
     """Read special ids from tokenizer_config.json where the vocabulary is not Qwen's, which is left alone."""
     tokenizer = getattr(module, "Qwen2_5Tokenizer", None) or module.Qwen2Tokenizer
-    own = tokenizer.__init__
+    original = tokenizer.__init__
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def init(self: Any, vocab_file: str, *arguments: Any, **settings: Any) -> None:
         ids = added_tokens(Path(vocab_file).parent)
         if ids.get("<|endoftext|>", QWEN_ENDOFTEXT) != QWEN_ENDOFTEXT:
             for constant, token in CONSTANTS.items():
                 setattr(module, constant, ids.get(token, getattr(module, constant)))
-        own(self, vocab_file, *arguments, **settings)
+        original(self, vocab_file, *arguments, **settings)
 
     tokenizer.__init__ = init
 

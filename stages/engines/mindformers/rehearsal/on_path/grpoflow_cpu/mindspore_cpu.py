@@ -18,7 +18,7 @@ _strategy_files: list[str] = []
 def change(ms: Any) -> None:
     """All of it, once mindspore is imported."""
     drop_device_target(ms)
-    compute_whole(ms)
+    compute_unsharded(ms)
     write_strategy_files(ms)
     gather_on_cpu(ms)
     count_workers_as_cards(ms)
@@ -28,39 +28,39 @@ def change(ms: Any) -> None:
 
 def drop_device_target(ms: Any) -> None:
     """Leave device_target out: grpo_config.yaml says Ascend, build_context hands it on."""
-    own = ms.context.set_context
+    original = ms.context.set_context
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def set_context(**settings: Any) -> None:
         settings.pop("device_target", None)
-        own(**settings)
+        original(**settings)
 
     ms.context.set_context = ms.set_context = set_context
 
 
-def compute_whole(ms: Any) -> None:
+def compute_unsharded(ms: Any) -> None:
     """Let every worker hold all weights and compute the whole batch: a CPU has no semi_auto_parallel."""
-    own = ms.context.set_auto_parallel_context
+    original = ms.context.set_auto_parallel_context
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def set_auto_parallel_context(**settings: Any) -> None:
         file = (settings.pop("strategy_ckpt_config", None) or {}).get("save_file")
         if file:
             _strategy_files[:] = [file]
         settings = {name: value for name, value in settings.items() if name not in PARALLEL}
         if settings:
-            own(**settings)
+            original(**settings)
 
     ms.context.set_auto_parallel_context = ms.set_auto_parallel_context = set_auto_parallel_context
 
 
 def write_strategy_files(ms: Any) -> None:
     """Write the strategy file that semi_auto_parallel leaves behind: unsharded, by mindrlhf's own writer."""
-    own = ms.nn.Cell.compile
+    original = ms.nn.Cell.compile
 
-    @functools.wraps(own)
+    @functools.wraps(original)
     def compile(self: Any, *arguments: Any, **settings: Any) -> Any:
-        compiled = own(self, *arguments, **settings)
+        compiled = original(self, *arguments, **settings)
         # "other" is where mindrlhf sends the strategies of graphs that nobody reads
         if _strategy_files and "/other_" not in _strategy_files[0]:
             from mindrlhf.utils import strategy_utils

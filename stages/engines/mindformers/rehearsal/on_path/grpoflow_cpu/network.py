@@ -48,8 +48,8 @@ class Qwen2ForCausalLM:
 
     def load_weights(self, weights: Iterable[tuple[str, Any]]) -> None:
         """Take them in; mindrlhf replaces this by nothing when training goes on (infer_worker.py:167)."""
-        found = {self.network.convert_name(name): ms.Parameter(value) for name, value in weights}
-        missing, _ = ms.load_param_into_net(self.network, found)
+        parameters = {self.network.convert_name(name): ms.Parameter(value) for name, value in weights}
+        missing, _ = ms.load_param_into_net(self.network, parameters)
         if any("lm_head" not in name for name in missing):
             raise ValueError(f"the model directory lacks {missing}")
 

@@ -77,39 +77,39 @@ class LLM:
             for completion in made
         ]
 
-    def sample(self, prompts: list[list[int]], wanted: SamplingParams) -> list[list[int]]:
+    def sample(self, prompts: list[list[int]], params: SamplingParams) -> list[list[int]]:
         """Sample completions from the network."""
         if not prompts:
             return []
         lengths = np.array([len(prompt) for prompt in prompts])
-        longest = int(lengths.max()) + wanted.max_tokens
+        longest = int(lengths.max()) + params.max_tokens
         tokens = np.zeros((len(prompts), -(-longest // ROOM) * ROOM), np.int32)
         for row, prompt in enumerate(prompts):
             tokens[row, : len(prompt)] = prompt
         made: list[list[int]] = [[] for _ in prompts]
         living = set(range(len(prompts)))
-        for step in range(wanted.max_tokens):
+        for step in range(params.max_tokens):
             logits = self.model.logits(tokens, np.minimum(lengths + step, tokens.shape[1]) - 1)
             for row in sorted(living):
-                token = self.choose(logits[row, : self.known].astype(np.float64), wanted, made[row])
+                token = self.choose(logits[row, : self.known].astype(np.float64), params, made[row])
                 made[row].append(token)
                 tokens[row, lengths[row] + step] = token
-                if token in wanted.stop_token_ids:
+                if token in params.stop_token_ids:
                     living.remove(row)
             if not living:
                 break
         return made
 
-    def choose(self, logits: np.ndarray[Any, Any], wanted: SamplingParams, made: list[int]) -> int:
+    def choose(self, logits: np.ndarray[Any, Any], params: SamplingParams, made: list[int]) -> int:
         """One token by temperature, top_k and top_p."""
-        if len(made) < wanted.min_tokens:
-            logits[wanted.stop_token_ids] = -np.inf
-        if wanted.temperature == 0:
+        if len(made) < params.min_tokens:
+            logits[params.stop_token_ids] = -np.inf
+        if params.temperature == 0:
             return int(logits.argmax())
-        order = np.argsort(-logits)[: wanted.top_k if wanted.top_k > 0 else None]
-        chances = np.exp((logits[order] - logits[order[0]]) / wanted.temperature)
+        order = np.argsort(-logits)[: params.top_k if params.top_k > 0 else None]
+        chances = np.exp((logits[order] - logits[order[0]]) / params.temperature)
         before = np.cumsum(chances / chances.sum()) - chances / chances.sum()
-        chances = np.where(before < wanted.top_p, chances, 0.0)
+        chances = np.where(before < params.top_p, chances, 0.0)
         return int(self.random.choice(order, p=chances / chances.sum()))
 
 

@@ -1,7 +1,7 @@
 """The places of mindrlhf that grpoflow_cpu (stages/engines/mindformers/rehearsal/on_path) stands on."""
 
 from stages.engines.mindrlhf.config import VERSIONS
-from stages.engines.rehearsal import Place
+from stages.engines.rehearsal import SourceLocation
 
 _VLLM = "mindrlhf/third_party/vllm"
 _PATCHES, _STATE = (f"{_VLLM}/vllm_v_general/{name}.py" for name in ("__init__", "parallel_state"))
@@ -11,8 +11,8 @@ _STRATEGY = "mindrlhf/utils/strategy_utils.py"
 _TOKENIZER = "mindrlhf/models/qwen2_5/qwen2_5_tokenizer.py"
 _TOKENIZER_BEFORE = "mindrlhf/models/qwen2/qwen2_tokenizer.py"
 _INITIALIZE = "initialize_parallel_state"
-PLACES = tuple(
-    Place(file, within, words, why, dict(zip(VERSIONS, lines, strict=True)))
+LOCATIONS = tuple(
+    SourceLocation(file, within, words, why, dict(zip(VERSIONS, lines, strict=True)))
     for file, within, words, why, lines in (  # lines in VERSIONS' order; None: that version has none
         (_TRAINER, "GRPOTrainer", "get_ascend_soc_version()", "mindspore_cpu.name_a_card", (166, None)),
         (_STATE, _INITIALIZE, "get_ascend_soc_version()", "mindspore_cpu.name_a_card", (None, 123)),

@@ -1,12 +1,12 @@
 """The places of upstream that on_path/sitecustomize.py stands on; line numbers of 667a547 are c21465a's."""
 
 from stages.engines.mindspeed_rl.config import VERSIONS
-from stages.engines.rehearsal import Place
+from stages.engines.rehearsal import SourceLocation
 
 _ROLLOUT = "mindspeed_rl/models/rollout/vllm_engine.py"
 _SCHEDULER = "mindspeed_rl/workers/scheduler"
-PLACES = tuple(
-    Place(file, "", words, why, dict(zip(VERSIONS, lines, strict=True)))
+LOCATIONS = tuple(
+    SourceLocation(file, "", words, why, dict(zip(VERSIONS, lines, strict=True)))
     for file, words, why, lines in (  # lines in VERSIONS' order; None: that version has none
         ("cli/train_grpo.py", "if not torch.cuda.is_available():", "cuda_means_this_device", (528, 419)),
         ("megatron/training/checkpointing.py", "'cuda_rng_state': torch.cuda.get_rng_state(),",

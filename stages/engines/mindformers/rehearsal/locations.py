@@ -1,10 +1,10 @@
 """The places of mindformers that on_path/grpoflow_cpu stands on."""
 
-from stages.engines.rehearsal import Place
+from stages.engines.rehearsal import SourceLocation
 
 COMMIT = "051d65f"
-PLACES = tuple(
-    Place(f"mindformers/{file}", within, words, why, {COMMIT: line})
+LOCATIONS = tuple(
+    SourceLocation(f"mindformers/{file}", within, words, why, {COMMIT: line})
     for file, within, words, why, line in (
         ("version_control.py", "check_rmsnorm_big_kernel_valid", "check_rmsnorm_big_kernel_valid()",
          "mindformers_cpu.plain_rms_norm", 288),

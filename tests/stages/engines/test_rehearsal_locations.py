@@ -2,19 +2,19 @@
 
 import pytest
 
-from stages.engines.mindspeed_rl.rehearsal.places import PLACES as MINDSPEED_RL
-from stages.engines.rehearsal import Place, moved
+from stages.engines.mindspeed_rl.rehearsal.locations import LOCATIONS as MINDSPEED_RL
+from stages.engines.rehearsal import SourceLocation, moved
 
-PLACES = (
-    Place("worker.py", "Worker.start", "LLM(", "vllm.LLM", {"e8a8fc1": 3, "0cd087455": None}),
-    Place("old.py", "", "CONSTANT = 1", "elsewhere", {"0cd087455": 1}),
+LOCATIONS = (
+    SourceLocation("worker.py", "Worker.start", "LLM(", "vllm.LLM", {"e8a8fc1": 3, "0cd087455": None}),
+    SourceLocation("old.py", "", "CONSTANT = 1", "elsewhere", {"0cd087455": 1}),
 )
 WORKER = "class Worker:\n    def start(self):\n        self.engine = LLM()\n"
 
 
 def problems(home, worker, version="e8a8fc1"):
     (home / "worker.py").write_text(worker)
-    return list(moved(home, "engine.mindrlhf_home", PLACES, version))
+    return list(moved(home, "engine.mindrlhf_home", LOCATIONS, version))
 
 
 def test_a_checkout_with_every_place_of_its_version_is_taken(tmp_path):
@@ -41,9 +41,9 @@ def test_a_moved_place_is_refused_with_file_place_and_setting(tmp_path, edited, 
 
 
 def test_an_import_under_another_name_is_another_import(tmp_path):
-    (place,) = (place for place in MINDSPEED_RL if "acl" in place.words)
-    file = tmp_path / place.file
+    (location,) = (location for location in MINDSPEED_RL if "acl" in location.words)
+    file = tmp_path / location.file
     file.parent.mkdir(parents=True)
     for line, count in (("import acl\n", 0), ("import acl as runtime\n", 1)):
         file.write_text(line)
-        assert len(list(moved(tmp_path, "home", [place], "05a90d7"))) == count
+        assert len(list(moved(tmp_path, "home", [location], "05a90d7"))) == count
