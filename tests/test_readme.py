@@ -65,3 +65,19 @@ def test_the_pages_that_runs_and_sweeps_leave_are_shown(name):
     assert data.startswith(b"\x89PNG\r\n\x1a\n")
     width, height = struct.unpack(">II", data[16:24])
     assert width == 960 and height > 600
+
+
+@pytest.mark.parametrize("name", ["README.md", "security.md"])
+def test_each_row_and_each_guarantee_names_tests_that_exist(name):
+    for file in PAIRS[name]:
+        text = read(file)
+        if name == "README.md":
+            table = next(part for part in sections(text) if "tests/" in part).partition("<!-- families")[0]
+            entries = re.findall(r"^\| .*\|$", table, re.MULTILINE)[1:]
+        else:
+            entries = re.split(r"^- ", sections(text)[2], flags=re.MULTILINE)[1:]
+        assert len(entries) >= 11
+        for entry in entries:
+            named = re.findall(r"tests/[\w/]+\.py", entry)
+            assert named, entry[:60]
+            assert [test for test in named if not (ROOT / test).is_file()] == []

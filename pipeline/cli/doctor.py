@@ -166,7 +166,7 @@ def _versions(python: str) -> Mapping[str, str | None] | None:
     names = {"mindformers"}
     for engine in engines.outside():
         windows = [
-            *engine.also(None),
+            *engine.optional_packages(None),
             *(window for known in engine.known.values() for window in known.packages),
         ]
         names.update(name for name, *_ in windows)
@@ -183,7 +183,7 @@ def _outside(
     chosen = engine.settings(config) if engine in engines.chosen(config) else None
     needed = min(config.cards, config.launcher.cards_per_node)
     memory = getattr(chosen, "device_memory_gib", None)
-    yield from devices.checks(cards, needed, memory, engine.only_910)
+    yield from devices.checks(cards, needed, memory, engine.requires_ascend_910)
     container = getattr(chosen, "container", ())
     python = None if container else look.interpreter(getattr(chosen, "python", None))
     installed_versions = versions(python) if python else None
@@ -205,7 +205,9 @@ def _outside(
         )
         return
     yield look.python_version(installed_versions["python"] or "")
-    yield from look.packages((*known.packages, *engine.also(chosen)), installed_versions.get, python)
+    yield from look.packages(
+        (*known.packages, *engine.optional_packages(chosen)), installed_versions.get, python
+    )
 
 
 def _home(checkout: Checkout, homes: Mapping[str, str], chosen: Any) -> str | None:

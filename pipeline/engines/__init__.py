@@ -67,11 +67,11 @@ def needs(config: Config) -> Iterator[Problem]:
     from pipeline.engines.machines import machines  # here and below: not needed to plan a run on one machine
 
     for engine in chosen(config):
-        yield from engine.lacks(config)
+        yield from engine.missing(config)
         if engine.programs:
-            cards = config.cards if engine.cards is None else engine.cards(config)
+            cards = config.cards if engine.occupied_cards is None else engine.occupied_cards(config)
             yield from machines(
-                config, engine.settings(config).container, f"{engine.section}.container", cards
+                config, engine.settings(config).container, f"{engine.settings_section}.container", cards
             )
 
 

@@ -92,21 +92,23 @@ def _files(engine: Engine, config: Config) -> Iterator[Problem]:
     for key in marked(type(settings), Checkout):
         home = getattr(settings, key)
         if home is not None and not Path(home).is_dir():
-            yield Problem(f"{engine.section}.{key}", home, "is not a directory", "give a checkout's")
+            yield Problem(f"{engine.settings_section}.{key}", home, "is not a directory", "give a checkout's")
     for key in ("python", "convert_python"):
         program = getattr(settings, key, None)
         if program is None or ("/" not in program and settings.env_scripts):  # a script may set PATH
             continue
         if shutil.which(program) is None:
             rule = "is no program that can be executed here"
-            yield Problem(f"{engine.section}.{key}", program, rule, "give an interpreter's path")
+            yield Problem(f"{engine.settings_section}.{key}", program, rule, "give an interpreter's path")
         elif key == "python":
-            setting = f"{engine.section}.{key}"
+            setting = f"{engine.settings_section}.{key}"
             yield from interpreter.missing(setting, program, engine.imports, settings.env)
     for number, script in enumerate(settings.env_scripts):
         if not Path(script).is_file():
             rule = "is not a file"
-            yield Problem(f"{engine.section}.env_scripts[{number}]", script, rule, "give a script to source")
+            yield Problem(
+                f"{engine.settings_section}.env_scripts[{number}]", script, rule, "give a script to source"
+            )
 
 
 def _is_pending(plan: Plan, store: Store, stage: str) -> bool:

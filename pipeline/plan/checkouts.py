@@ -13,7 +13,7 @@ from stages.engines.mindformers.checkout import fits
 
 def check(checkout: Checkout, home: str | None, have: str | None = None) -> Check:
     """Check the checkout at `home`, or the installed version `have` of its distribution."""
-    remedy = f"{checkout.setting}: {checkout.wanted}"
+    remedy = f"{checkout.setting}: {checkout.description}"
     if home is None:
         if have is None:
             value = "not installed" if checkout.package else f"{checkout.setting} is not set"
@@ -42,7 +42,7 @@ def faults(engine: Engine, config: Config) -> Iterator[Problem]:
             yield from result.problems
         elif number == 0 and contract is not None and result != contract:
             rule = f"contradicts {checkout.setting}={home}, which is a checkout of contract {result}"
-            yield Problem(f"{engine.section}.contract", contract, rule, "leave it auto")
+            yield Problem(f"{engine.settings_section}.contract", contract, rule, "leave it auto")
 
 
 @functools.cache

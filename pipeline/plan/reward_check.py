@@ -34,8 +34,8 @@ SLOW = "maths"  # takes seconds to import
 def warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
     engine = engines.of(plan.config.engine.name)
-    if engine.unearnable is not None:
-        return [str(problem) for problem in engine.unearnable(plan.config.engine)]
+    if engine.reward_problems is not None:
+        return [str(problem) for problem in engine.reward_problems(plan.config.engine)]
     if not _is_quick(plan.config.reward):
         return []
     config = plan.config

@@ -66,7 +66,7 @@ def missing_for_mindformers(plan: Plan, engine: Engine) -> Iterator[Problem]:
     settings = engine.settings(plan.config)
     if settings.container:
         rule = f"a rehearsal starts {engine.name} on this machine, where its replacements lie"
-        path = f"{engine.section}.container"
+        path = f"{engine.settings_section}.container"
         yield Problem(path, list(settings.container), rule, "rehearse inside, or leave it empty")
     yield from missing_packages(settings.python)
 

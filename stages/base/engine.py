@@ -1,4 +1,4 @@
-"""What an engine is: one object that says all that graph, identity, checks, launch and doctor ask of it."""
+"""Declaration of an engine, from which graph, fingerprints, checks, launch and doctor are derived."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stages.sections import Sections
 
 Window = tuple[str, str, str]
-"""Distribution, versions that work (empty: any), why."""
+"""Distribution, versions that work (empty: any), reason."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,21 @@ class Known:
 
 @dataclass(frozen=True)
 class Checkout:
-    """One repository that an engine is run from."""
+    """Repository that an engine is run from."""
 
     name: str
     setting: str
-    """The key of the configuration that names it."""
+    """Key of the configuration that holds its directory."""
     judge: Callable[[str], str]
-    """The contract that it keeps; raises ConfigError where it keeps none that is known."""
-    wanted: str
+    """Return the contract (interface version) of a directory; raises ConfigError if it has no known one."""
+    description: str
+    """What the directory must be, for messages."""
     package: str | None = None
-    """The distribution that stands for it where the setting is empty."""
+    """Installed distribution that is used if the setting is empty."""
     window: str = ""
     """Versions of that distribution that work."""
     recognise: Callable[[str], str] | None = None
-    """The contract alone, where `judge` refuses checkouts that keep one; None: `judge`."""
+    """Return the contract without the further checks of `judge`; None: same as `judge`."""
     needed_by: tuple[str, ...] = ()
     """Contracts of the engine's first checkout that need this one; empty: all."""
 
@@ -75,53 +76,54 @@ class Checkout:
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine. Where a function is told a run, it is told the run's configuration."""
+    """One engine. Functions of `Sections` take the run's configuration."""
 
     name: str
     stages: Callable[[Sections], tuple[Stage, ...]]
-    """Its part of the graph, in order: from convert to export; mindformers': its sft stage."""
+    """Stages from convert to export in order; for mindformers its sft stage."""
     rules: Rules[Any]
-    """What a run must keep; asked of `subject`."""
+    """Rules that a run must keep, applied to `subject`."""
     subject: Callable[[Sections, int], Any] = lambda run, cards_per_node: run
-    """Of a run on nodes of so many cards."""
+    """Return what the rules check, for nodes with a number of cards."""
     programs: tuple[Program, ...] = ()
+    """Outside programs that do the work of stages."""
     checkouts: tuple[Checkout, ...] = ()
-    """Repositories that it is run from; the first one's contract is the engine's, and a run needs it."""
+    """Repositories that it is run from. Every run needs the first one, whose contract is the engine's."""
     known: Mapping[str, Known] = field(default_factory=dict)
-    """Contract of the first checkout -> what works with it; the first is assumed without one."""
-    also: Callable[[Any], tuple[Window, ...]] = lambda settings: ()
-    """Further distributions, by its settings; None: whatever these are."""
+    """Contract of the first checkout -> versions that work; without a checkout the first is assumed."""
+    optional_packages: Callable[[Any], tuple[Window, ...]] = lambda settings: ()
+    """Return distributions that only some settings need; for None, those of all settings."""
     imports: tuple[str, ...] = ()
     """Distributions without which none of its programs starts."""
-    only_910: bool = False
-    """Whether it refuses chips other than 910B and 910_93 itself."""
+    requires_ascend_910: bool = False
+    """True if it refuses chips other than 910B and 910_93."""
     unrehearsed: str = ""
-    """Why nothing of it can be rehearsed on a CPU; empty: it can."""
-    section: str = "engine"
-    """The part of the configuration that holds its settings."""
+    """Why it cannot be rehearsed on a CPU; empty if it can."""
+    settings_section: str = "engine"
+    """Section of the configuration with its settings."""
     derive: Callable[[dict[str, Any]], None] = lambda values: None
-    """Fills in what follows from its own settings, in the whole plain configuration. Raises KeyError or
-    TypeError on values of a wrong type, which are reported when they are read."""
-    needs: Callable[[Sections], Iterable[Problem]] = lambda run: ()
-    """What a run needs besides the first checkout, and plan and --dry-run do without."""
-    cards: Callable[[Sections], int] | None = None
-    """Cards that it occupies, where these are not the run's."""
+    """Fill in nulls that follow from its settings in the complete plain configuration. May raise KeyError or
+    TypeError on values of a wrong type, which are reported when the configuration is read."""
+    requirements: Callable[[Sections], Iterable[Problem]] = lambda run: ()
+    """Yield what a run misses besides the first checkout; `plan` and `--dry-run` do without it."""
+    occupied_cards: Callable[[Sections], int] | None = None
+    """Return the cards that it occupies if their number is not the run's `cards`."""
     notes: Callable[[Sections], Iterable[str]] = lambda run: ()
-    """What a plan should say besides its stages."""
+    """Return notes for the plan."""
     memory: Callable[[Sections], tuple[RoleMemory, ...]] = lambda run: ()
-    """The estimate of each role, of one card or worker."""
+    """Return the memory estimate of each role for one card or worker."""
     shortage: Callable[[Sections, Sequence[RoleMemory], int], list[str]] = lambda run, roles, have: []
-    """What may not fit, and by how much; of this machine's memory it is told the bytes."""
+    """Return warnings about roles that may not fit; `have` is this machine's memory in bytes."""
     load: Callable[[Sections, int], Load] | None = None
-    """What layouts are ranked by; told the bytes of this machine's memory."""
+    """Return the work by which layouts are ranked, given this machine's memory in bytes."""
     leftover: Callable[[Mapping[str, Any], ModelConfig], Leftover | None] = lambda settings, model: None
-    """What it leaves of the stop token in the text that it rewards, by its section's plain values."""
-    unearnable: Callable[[Any], Iterable[Problem]] | None = None
-    """What is wrong with its own prompts and rewards, by its settings; None: the run's are what it takes."""
+    """Return what its decoder leaves of a stop token in rewarded text, from its section's plain values."""
+    reward_problems: Callable[[Any], Iterable[Problem]] | None = None
+    """Return problems of the engine's own prompts and rewards; None if it uses the run's."""
 
     def settings(self, run: Sections) -> Any:
         """Return the section that configures the engine."""
-        return getattr(run, self.section)
+        return getattr(run, self.settings_section)
 
     def needed(self, contract: str | None) -> tuple[Checkout, ...]:
         """Return the checkouts that a contract needs; None stands for the assumed contract."""
@@ -140,11 +142,10 @@ class Engine:
         needed = self.needed(getattr(settings, "contract", None))
         return {checkout.setting: getattr(settings, checkout.key) for checkout in needed}
 
-    def lacks(self, run: Sections) -> Iterator[Problem]:
+    def missing(self, run: Sections) -> Iterator[Problem]:
         """Yield what a run needs and `plan` and `--dry-run` do not, apart from machines."""
         for first in self.checkouts[:1]:
             if getattr(self.settings(run), first.key) is None:
-                yield Problem(
-                    first.setting, None, f"is required to run: {first.wanted}", "give its directory"
-                )
-        yield from self.needs(run)
+                rule = f"is required to run: {first.description}"
+                yield Problem(first.setting, None, rule, "give its directory")
+        yield from self.requirements(run)

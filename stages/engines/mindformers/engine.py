@@ -63,7 +63,7 @@ def run_of(run: Sections) -> Job:
 
 ENGINE = Engine(
     name="mindformers",
-    section="mindformers",
+    settings_section="mindformers",
     stages=stages,
     rules=RULES,
     subject=lambda run, cards_per_node: run_of(run),
