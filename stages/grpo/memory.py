@@ -10,11 +10,12 @@ from stages.models.memory import GIB, RoleMemory, Term
 
 _ITEM = 4  # it computes in float32 whatever the weights are stored in
 _OUTPUTS = {"hidden": 24, "heads": 3, "intermediate": 4, "scores": 2, "vocabulary": 2}
-"""Arrays of each width that a token has at the peak, forward and backward: counts of operators' outputs that
-MindSpore's CPU graphs keep, set to the peaks of the eight shapes of tests/benchmarks/memory.py (least squares
-of relative errors, in whole numbers; mindspore 2.7.0). A change of the model's graph changes them: measure
-again. They say nothing of Ascend."""
-KEPT = 2**26
+"""Arrays of each width that a token has at the peak, forward and backward.
+
+They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes (least
+squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). A change of the model's
+graph changes them: measure again. They do not apply to Ascend."""
+MOST_STORED = 2**26
 """Probabilities of a micro-batch (tokens x a card's vocabulary) that stay for the backward pass: 256 MiB.
 Of more, it computes those of hidden_size tokens at a time again, as large as the head: token_logits.py."""
 _ERROR = 0.15
@@ -61,7 +62,7 @@ def _train(
     layers = model.num_hidden_layers
     activations = _ITEM * layers * ((answers + questions) * per_token + _OUTPUTS["scores"] * scores)
     held_logits = answers
-    if memory.logits(model, layout, answers, 1).low > _ITEM * KEPT:
+    if memory.logits(model, layout, answers, 1).low > _ITEM * MOST_STORED:
         held_logits = min(answers, 2 * model.hidden_size)  # a piece's, and gradients of the head as large
     logits = memory.logits(model, layout, held_logits, 1).low * _OUTPUTS["vocabulary"]
     return RoleMemory(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from stages.grpo.attention import attend_with_prompt, attend_within, causal_mask, prompt_mask
 from stages.grpo.collectives import AllGather, AllReduce, Alone, CopyToGroup, Group, SumOverGroup
-from stages.grpo.memory import KEPT
+from stages.grpo.memory import MOST_STORED
 from stages.grpo.operators import (
     Lookup,
     collect,
@@ -314,7 +314,7 @@ class CausalLM(nn.Cell):
         if self.split_head:
             x = self.enter(x, every)
         local, here = local_ids(ids, *self.head_ids)
-        if most * self.V > KEPT:
+        if most * self.V > MOST_STORED:
             log_sum, chosen, mean, _ = self.recomputed(x, head, local, most)
         else:
             log_sum, chosen, mean, _ = self.kept(x, head, local, most)

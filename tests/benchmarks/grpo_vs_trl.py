@@ -18,15 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config.load import load
 from stages.grpo.data import Vocabulary, read_prompts
 from tests.benchmarks.figures import Figure, at_least, at_most, write
-from tests.benchmarks.floor import floor_s
 from tests.stages.grpo.test_workers import metrics, prepare, run
 
 WARM_UP, MEASURED = 3, 7
 P, G = 8, 8
-RATIO = 3.0
+RATIO, MEMORY_RATIO, SCALING = 2.0, 1.1, 0.95
 SHAPES = {
     "small": {"hidden": 128, "layers": 4, "intermediate": 352, "tokens": 64, "micro_batches": 2},
     "large": {"hidden": 256, "layers": 8, "intermediate": 704, "tokens": 128, "micro_batches": 4},
@@ -88,20 +86,15 @@ def measure(size: str, shape: dict[str, int], trl_python: str | None) -> list[Fi
             for name, micro_batches in (("trl", 1), ("trl_in_micro_batches", shape["micro_batches"])):
                 result = theirs(root, shape, trl_python, micro_batches)
                 sides[name] = summary(result["steps"][WARM_UP:], result["peak_memory_gib"])
-        floor = floor_s(
-            load(overrides(shape, 1)).model, P, G, prompt_slots(root / "1", shape), shape["tokens"],
-            shape["micro_batches"],
-        )  # fmt: skip
     rate = {name: P * G / side["step_s"] for name, side in sides.items()}
     ratio, memory = beside("trl", sides, rate)
     ratio_in_micro_batches, memory_in_micro_batches = beside("trl_in_micro_batches", sides, rate)
     return [
         at_least(f"{size}_ratio", ratio, RATIO),
-        at_most(f"{size}_memory_ratio", memory, 1.0),
+        at_most(f"{size}_memory_ratio", memory, MEMORY_RATIO),
         Figure(f"{size}_ratio_in_micro_batches", ratio_in_micro_batches, "ratio"),
         Figure(f"{size}_memory_ratio_in_micro_batches", memory_in_micro_batches, "ratio"),
-        Figure(f"{size}_floor_ratio", sides["1_worker"]["step_s"] / floor, "ratio"),
-        Figure(f"{size}_scaling_to_2_workers", rate["2_worker"] / rate["1_worker"], "ratio"),
+        at_least(f"{size}_scaling_to_2_workers", rate["2_worker"] / rate["1_worker"], SCALING),
         *(Figure(f"{size}_{name}_completions_per_s", value, "1/s") for name, value in rate.items()),
         *(
             Figure(f"{size}_{name}_{key}", side[key], "GiB" if key.endswith("gib") else "s")
@@ -126,12 +119,6 @@ def summary(steps: Sequence[dict[str, float]], peak: float) -> dict[str, float]:
     whole = statistics.median(step["step_s"] for step in steps)
     rollout = statistics.median(step["rollout_s"] for step in steps)
     return {"step_s": whole, "rollout_s": rollout, "rest_s": whole - rollout, "peak_memory_gib": peak}
-
-
-def prompt_slots(root: Path, shape: dict[str, int]) -> int:
-    """Tokens of the longest prompt of a prepared run."""
-    vocabulary = Vocabulary.of(root / "fetch", load(overrides(shape, 1)).model)
-    return int(read_prompts(root / "tokenize" / "train.mindrecord", vocabulary).ids.shape[1])
 
 
 def overrides(shape: dict[str, int], workers: int) -> list[str]:

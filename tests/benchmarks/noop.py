@@ -22,8 +22,8 @@ from tests.benchmarks.figures import Figure, at_most, paired_medians, wall_s, wr
 from tests.pipeline.artifacts import commit_spec
 
 RUNS = 5
-DVC_BAR = 0.6
-SNAKEMAKE_BAR = 0.6
+DVC_BAR = 0.8
+SNAKEMAKE_BAR = 0.8
 BIN = Path(sys.executable).parent
 
 

@@ -99,7 +99,7 @@ def test_padding_changes_nothing(learner, case, whole):
 
 
 def test_probabilities_that_are_computed_again_change_nothing(case, whole, monkeypatch):
-    monkeypatch.setattr(model, "KEPT", 0)
+    monkeypatch.setattr(model, "MOST_STORED", 0)
     monkeypatch.setattr(model, "KeptProbabilities", lambda H, V: None)
     assert_same(updated(make_learner(), case[0], 1), whole)
 
