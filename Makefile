@@ -7,7 +7,6 @@
 # make docs   the documents as a site in build/docs; a warning is an error
 # make pictures  the documents' pictures, of a real run and sweep, in Chromium
 # make bench  benchmarks (BENCH=NAME for one)
-# make fuzz   hostile files and a disturbed store, for an hour (MINUTES=N, NAMES="ckpt store_machine")
 # make setup  only install
 
 VENV ?= .venv
@@ -20,7 +19,7 @@ WORKERS ?= 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 MIRROR := $(wildcard ../shared/upstream)
 
-.PHONY: run test test-long upstream test-upstream check docs pictures bench fuzz setup clean
+.PHONY: run test test-long upstream test-upstream check docs pictures bench setup clean
 
 run: setup
 	@$(BIN)/luigi --module pipeline RunGRPO
@@ -57,9 +56,6 @@ docs: $(VENV)/.docs
 
 pictures: $(VENV)/.run
 	$(BIN)/python docs/pictures.py docs
-
-fuzz: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(NAMES)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m tests.benchmarks $(BENCH)

@@ -8,22 +8,22 @@ import gc
 import json
 import logging
 import os
-import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import luigi
 from luigi.cmdline_parser import CmdlineParser
 from luigi.configuration import get_config
 from luigi.rpc import RemoteScheduler, RPCError
 
-from pipeline.errors import REPORTED, ConfigError, Exit, Problem
+from pipeline.errors import REPORTED, Exit
+from pipeline.parameters import OverridesParameter, StagesParameter, refuse_empty_options
 from pipeline.plan.graph import StageSpec
-from pipeline.plan.target import ALL_STAGES, Target, stage_names
+from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.run import signals
 from pipeline.run.progress import count
 from pipeline.run.run import Run, begin
@@ -33,7 +33,6 @@ from stages.base.graph import Stage
 from stages.catalog import STAGES
 
 STATUS_INTERVAL_S = 1.0
-QUOTING = """for example --overrides 'seed=1 train.beta=0.02' or '["seed=1"]'"""
 START_LUIGID = "start luigid there, or leave out --scheduler-host"
 OVERRIDES = "Hydra overrides: a shell-split string or a JSON list"
 CONFIG_DIR = "directory with your own config groups"
@@ -74,57 +73,6 @@ def _is_unreported(record: logging.LogRecord) -> bool:
 
 
 _set_luigi_defaults()
-
-
-class OverridesParameter(luigi.Parameter):
-    """Hydra overrides as one value: a shell-split string, or a JSON list.
-
-    The value is a canonical JSON list, since Luigi compares parameters with == and shows them as text.
-    """
-
-    def parse(self, text: str) -> str:
-        """Return canonical JSON of `text`; end the process if it is malformed."""
-        stripped = text.strip()
-        try:
-            parsed = json.loads(stripped) if stripped.startswith("[") else shlex.split(stripped)
-        except ValueError as error:
-            _refuse(Problem("--overrides", text, f"cannot be split into KEY=VALUE: {error}", QUOTING))
-        if not all(isinstance(item, str) for item in parsed):
-            _refuse(Problem("--overrides", text, "a JSON list must hold text only", QUOTING))
-        return json.dumps(parsed)
-
-
-class StagesParameter(luigi.OptionalParameter):
-    """Stage names; empty names are refused, because they usually come from an unset shell variable."""
-
-    def __init__(self, option: str, description: str) -> None:
-        super().__init__(default=None, description=description)
-        self._option = option
-
-    def parse(self, text: str) -> str:
-        """Return `text`; end the process if it contains an empty name."""
-        try:
-            stage_names(self._option, [text])
-        except ConfigError as error:
-            _refuse(*error.problems)
-        return text
-
-
-def _refuse_empty_options(names: Sequence[str]) -> None:
-    """End the process if an option is empty on the command line, which Luigi would treat as absent."""
-    parser = CmdlineParser.get_instance()
-    values = vars(parser.known_args) if parser is not None else {}
-    for name in names:
-        if values.get(name) == "" or values.get(f"RunGRPO_{name}") == "":
-            _refuse(Problem(f"--{name}", "", "is empty", "name a stage, or omit the option"))
-
-
-def _refuse(*problems: Problem) -> NoReturn:
-    """Print problems of the command line and end the process."""
-    install_streams()
-    for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
-    sys.exit(Exit.INVALID)
 
 
 _runs: dict[tuple[str, str | None, Target], Run] = {}
@@ -306,7 +254,7 @@ class RunGRPO(luigi.Task):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _refuse_empty_options(("until", "only", "force"))
+        refuse_empty_options(("until", "only", "force"))
         only, force = ([names] if names else [] for names in (self.only, self.force))
         target = Target.of(self.until or None, only, force)
         self._prepared = prepare(self.overrides, self.config_dir, target)

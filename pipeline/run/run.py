@@ -22,12 +22,12 @@ from pipeline.errors import (
 )
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import at_hand, rehearsed
-from pipeline.plan.graph import Plan, StageSpec, downstream, plan
+from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
-from pipeline.run import notify, signals, summary
+from pipeline.run import forced, notify, signals, summary
 from pipeline.run.progress import Display, Listener
 from pipeline.store import history, leases
-from pipeline.store.store import Key, Store
+from pipeline.store.store import Store
 from pipeline.terminal import console
 from stages.base.redact import redact
 
@@ -66,15 +66,6 @@ def prepare_plan(
     planned = plan(config, digest, target)
     at_hand.check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
-
-
-@functools.cache
-def _replaced(root: Path, key: Key) -> str | None:
-    """Return the manifest digest of an artifact that --force rebuilds, as of this process's first request.
-
-    Points of a sweep share it, so each artifact is rebuilt once per process.
-    """
-    return Store(root).manifest_digest(key)
 
 
 def begin(overrides: Sequence[str], config_dir: Path | None, target: Target) -> Run:
@@ -121,7 +112,9 @@ class Run:
         self._rewards_checked, self._command = False, without_locations(overrides, plan.config.engine.name)
         self.sharing: Sharing | None = None
         """Remote of the run; None if there is none, or if all artifacts are in the store."""
-        self.replaced = {name: _replaced(store.root, plan.spec(name).key) for name in plan.rebuilt}
+        self.replaced = {
+            name: forced.manifest_digest(store.root, plan.spec(name).key) for name in plan.rebuilt
+        }
         """Stages of --force and downstream -> manifest digest of the artifact to rebuild; None: absent."""
         self.id = history.new_run_id()
         names = [spec.name for spec in plan.requested]
@@ -200,39 +193,18 @@ class Run:
             self._pull_or_build(stage)
         except REPORTED as error:
             self._report_failure(stage, str(error))
-            self._note_pending_force()
+            self._note_pending()
             raise
         except KeyboardInterrupt:
             message = "interrupted; finished stages and checkpoints are kept: repeat the command to resume"
             self._report_failure(stage, message, "interrupted")
-            self._note_pending_force()
+            self._note_pending()
             raise
 
-    def _note_pending_force(self) -> None:
-        """Print how to continue without repeating the rebuilds of --force that are done."""
-        done = [name for name in self.plan.target.force if self.is_complete(name)]
+    def _note_pending(self) -> None:
         pending = {name for name in self.replaced if not self.is_complete(name)}
-        if done and pending:
-            first = [
-                spec.name
-                for spec in self.plan.requested
-                if spec.name in pending and not pending & {key.stage for key in spec.inputs.values()}
-            ]
-            text = f"{', '.join(done)} was rebuilt; continue with --force {','.join(first)}"
-            print(f"note: {text}", file=sys.stderr)
-
-    def _note_outdated(self) -> None:
-        """Print which stages still have artifacts that were built from the replaced ones."""
-        names = downstream(self.plan.target.force, self.plan.specs) - self.replaced.keys()
-        outdated = [
-            spec.name
-            for spec in self.plan.specs
-            if spec.name in names and self.store.problem(spec.key) is None
-        ]
-        if outdated:
-            forced = ", ".join(self.plan.target.force)
-            text = f"{', '.join(outdated)}: built from the replaced artifact of {forced}"
-            print(f"note: {text}; rebuild with --force {outdated[0]}", file=sys.stderr)
+        if note := forced.pending_note(self.plan, pending):
+            print(f"note: {note}", file=sys.stderr)
 
     def _pull_or_build(self, stage: str) -> None:
         """Pull a stage's artifact, or build it."""
@@ -305,7 +277,8 @@ class Run:
         if self.sharing is not None:
             self.sharing.end(self.id)
         self._notify("finished", result=result)
-        self._note_outdated()
+        if note := forced.outdated_note(self.plan, self.store, self.replaced):
+            print(f"note: {note}", file=sys.stderr)
         print(summary.last_line(self.plan, self.store, self.id), flush=True)
 
     def _final_state(self, stage: str, state: str) -> str:

@@ -3,27 +3,25 @@
 Lines are only appended, so a crash loses at most the line that was being written.
 """
 
-import contextlib
 import errno
 import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.errors import ConfigError, Problem, StoreError
 from pipeline.store import checksum
+from pipeline.store.events import RUN, is_text, read_event
 from pipeline.store.leases import is_leased
 from pipeline.terminal import elapsed
 from stages.base.files import read_bytes
 from stages.base.redact import redacted
 
 FILE = "runs.jsonl"
-MAX_TIME_S = 1e11
-"""Upper limit of valid times: Unix time, seconds (the year 5138)."""
 
 
 @dataclass
@@ -180,7 +178,7 @@ def _lines(store: Path) -> list[str]:
 def parse(lines: Iterable[str]) -> dict[str, Record]:
     """Return runs by id from lines of events; malformed lines are ignored."""
     records: dict[str, Record] = {}
-    for event in map(_event, lines):
+    for event in map(read_event, lines):
         if event is not None:
             _apply(records, event)
     return records
@@ -197,57 +195,7 @@ def events_of(store: Path, run: str) -> list[str]:
 
 def filter_events(run: str, lines: Iterable[str]) -> list[str]:
     """Return those lines that are valid events of a run."""
-    return [line for line in lines if (event := _event(line)) is not None and event["run"] == run]
-
-
-def _event(line: str) -> dict[str, Any] | None:
-    with contextlib.suppress(ValueError, RecursionError):
-        event = json.loads(line)
-        if is_event(event):
-            return dict(event)
-    return None
-
-
-STAGE, ARTIFACT, RUN = (re.compile(form) for form in (r"\w+", r"\w+/[0-9a-f]+", r"[\w-]+"))
-
-
-def _are_texts(values: Iterable[Any], form: re.Pattern[str] | None = None) -> bool:
-    return all(isinstance(value, str) and (form is None or form.fullmatch(value)) for value in values)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-EVENTS: Mapping[str, Mapping[str, Callable[[Any], bool]]] = {
-    "started": {
-        "overrides": lambda value: isinstance(value, list) and _are_texts(value),
-        "config": lambda value: isinstance(value, dict),
-        "artifacts": lambda value: (
-            isinstance(value, dict) and _are_texts(value, STAGE) and _are_texts(value.values(), ARTIFACT)
-        ),
-    },
-    "finished": {"result": lambda value: isinstance(value, dict)},
-    "failed": {"stage": _is_text, "message": _is_text},
-    "interrupted": {"stage": _is_text, "message": _is_text},
-    "named": {"name": _is_text},
-    "pinned": {},
-    "unpinned": {},
-}
-"""Kind of event -> its required values, each with a validity check."""
-
-
-def is_event(value: Any) -> bool:
-    """Return True if a line's JSON is a valid event: of a known kind, with values of the right types."""
-    if not isinstance(value, dict) or not _are_texts([value.get("run"), value.get("event")]):
-        return False
-    when = value.get("time_s")
-    is_time = isinstance(when, int | float) and not isinstance(when, bool) and 0 <= when < MAX_TIME_S
-    is_id = RUN.fullmatch(value["run"]) is not None  # run ids are used in file names
-    checks = EVENTS.get(value["event"])
-    if checks is None or not is_time or not is_id:
-        return False
-    return all(key in value and is_valid(value[key]) for key, is_valid in checks.items())
+    return [line for line in lines if (event := read_event(line)) is not None and event["run"] == run]
 
 
 def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
@@ -255,7 +203,7 @@ def _apply(records: dict[str, Record], event: dict[str, Any]) -> None:
     if kind == "started":
         records[run] = Record(run, when, event["overrides"], event["config"], event["artifacts"])
         for option in ("target", "force"):
-            setattr(records[run], option, event[option] if _is_text(event.get(option)) else "")
+            setattr(records[run], option, event[option] if is_text(event.get(option)) else "")
         lease = event.get("lease", run)
         if isinstance(lease, str) and RUN.fullmatch(lease):  # leases are file names
             records[run].lease = lease

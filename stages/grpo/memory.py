@@ -12,9 +12,9 @@ _ITEM = 4  # it computes in float32 whatever the weights are stored in
 _OUTPUTS = {"hidden": 24, "heads": 3, "intermediate": 4, "scores": 2, "vocabulary": 2}
 """Arrays of each width that a token has at the peak, forward and backward.
 
-They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes (least
-squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). A change of the model's
-graph changes them: measure again. They do not apply to Ascend."""
+They count operators' outputs that MindSpore's CPU graphs keep, fitted to the measured peaks of eight shapes
+(least squares of relative errors, whole numbers; mindspore 2.7.0; tests/benchmarks/README.md). If the model's
+graph changes, measure again. They do not apply to Ascend."""
 MOST_STORED = 2**26
 """Probabilities of a micro-batch (tokens x a card's vocabulary) that stay for the backward pass: 256 MiB.
 Of more, it computes those of hidden_size tokens at a time again, as large as the head: token_logits.py."""

@@ -8,7 +8,6 @@ import re
 import resource
 import shutil
 import signal
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,16 +101,3 @@ def limits() -> Iterator[None]:
             signal.setitimer(timer, 0)
             signal.signal(number, previous[number])
         resource.setrlimit(resource.RLIMIT_AS, before)
-
-
-def fuzz(name: str, root: Path, first: int, seconds: float) -> tuple[int, list[Find]]:
-    """Cases from number `first` on for so many seconds: how many, and finds of different places."""
-    finds: dict[str, Find] = {}
-    end, number = time.monotonic() + seconds, first
-    while time.monotonic() < end:
-        found = case(name, number, root)
-        if found is not None:
-            lines = [line for line in found.where.splitlines() if line.startswith('  File "')]
-            finds.setdefault(f"{found.what.split(':')[0]} {lines[-1:]}", found)
-        number += 1
-    return number - first, list(finds.values())

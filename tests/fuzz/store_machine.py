@@ -32,9 +32,6 @@ CLOCKS = st.sampled_from((0.0, 0.0, 0.0, -1e6, 3600.0, 1e8))
 class StoreMachine(RuleBasedStateMachine):
     """The model: which artifacts are right, what a kept run needs, what was done to the history."""
 
-    taken = 0
-    """Steps, of all machines together."""
-
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="fuzz-store-"))
@@ -238,7 +235,6 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_wrong_passes_for_right(self) -> None:
         """What the store takes for whole is right, whatever happened."""
-        StoreMachine.taken += 1
         if not hasattr(self, "world"):
             return
         store = self.world.store

@@ -1,4 +1,4 @@
-"""Some hundred steps at a store; `make fuzz` goes on for as long as one likes."""
+"""Random operations on a store, with damage and kills: no wrong result passes as a correct one."""
 
 import pytest
 from hypothesis import settings

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.cli import main
 from pipeline.errors import ConfigError, StoreError
-from pipeline.store import history, leases
+from pipeline.store import events, history, leases
 from pipeline.ui import live
 
 STARTED = {"overrides": ["seed=1"], "config": {"seed": 1}, "artifacts": {"fetch": "fetch/00"}}
@@ -211,7 +211,7 @@ def test_a_listing_reads_no_old_run(tmp_path, monkeypatch):
     for number in range(200):
         start(tmp_path, f"run{number}")
     read: list[str] = []
-    event = history._event
-    monkeypatch.setattr(history, "_event", lambda line: read.append(line) or event(line))
+    event = events.read_event
+    monkeypatch.setattr(history, "read_event", lambda line: read.append(line) or event(line))
     assert main(["runs", f"store={tmp_path}"]) == 0
     assert len(read) <= 21
