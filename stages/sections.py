@@ -39,7 +39,7 @@ class Sections:
     split: SplitConfig
     reward: RewardConfig
     engine: EngineConfig
-    """Which trainer runs grpo."""
+    """Trainer of the grpo stage."""
     rollout: RolloutConfig
     sft: SftConfig
     sft_data: SftDataConfig

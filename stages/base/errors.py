@@ -11,13 +11,13 @@ class Problem:
     """One thing that is wrong, told so that the reader can mend it without opening the code."""
 
     path: str
-    """Where: a config key (`layout.train.model_parallel`), a file, or file:line."""
+    """Location: a config key (`layout.train.model_parallel`), a file, or file:line."""
     value: object
-    """What stands there, or None where nothing does."""
+    """Value at that location, or None if there is none."""
     rule: str
-    """What should hold, with its source where it is not ours."""
+    """Rule that the value breaks, with its source if it is upstream's."""
     remedy: str = ""
-    """What to type or change."""
+    """Remedy: what to type or change."""
     id: str = field(default="", compare=False)
     """The row that it broke (stages/base/rules.py), which is not told."""
 

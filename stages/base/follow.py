@@ -12,7 +12,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self.path, self._offset, self._rest, self._inode = path, 0, b"", 0
         self.renewed = False
-        """Whether the last call found another file than the one before: a job that Slurm started again."""
+        """True if the last call read another file than the one before: a job that Slurm started again."""
 
     def lines(self) -> list[str]:
         """Whole lines since the last call; none while the file does not exist."""

@@ -18,7 +18,7 @@ class NotInIdentity:
     """
 
     every_node: bool = False
-    """Whether it names what each node of a run must have, at the same path."""
+    """True if it names something that each node of a run must have, at the same path."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class LayoutConfig:
     generate: RoleLayout
     """The policy while it samples; null takes degrees from train."""
     reference: RoleLayout
-    """What KL is measured from; null takes degrees from train."""
+    """Role of the reference model for the KL term; null takes degrees from train."""
 
     def role(self, role: Role) -> RoleLayout:
         """Return the layout of one role."""

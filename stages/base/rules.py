@@ -37,7 +37,7 @@ class Row:
     """The key; {} stands for each of `each`."""
     test: Test
     source: str
-    """Where it stands: a file that decides it, a paper, or "ours" and the reason."""
+    """Source: a file that decides it, a paper, or "ours" and the reason."""
     each: Callable[[Any], Iterable[object]] | None
     when: Callable[..., bool] | None
     value: Callable[..., Any] | None

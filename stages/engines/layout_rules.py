@@ -15,9 +15,9 @@ class Laid:
 
     model: ModelConfig
     layout: Mapping[str, RoleLayout]
-    """By role."""
+    """Layouts by role."""
     seq_length: int
-    """Of a row in training."""
+    """Tokens of a training row."""
 
     def experts(self) -> int:
         """Return the number of experts per layer; 0 if there are none."""

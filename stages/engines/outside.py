@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 START_FILE = "start.json"
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
-"""Of a log's line."""
+"""Pattern of a number in a log."""
 Row = dict[str, float]
 """Our metrics of a step, by name."""
 Report = Callable[[float, float, str], None]

@@ -18,7 +18,7 @@ PLAIN: Mapping[str, tuple[object, str]] = {
 }
 """Key -> what alone is done, and how that is told."""
 LOSS = "importance_sampling_level use_bias_correction_kl mask_truncated_completions"
-"""What upstream's function of the loss decides."""
+"""Keys that upstream's loss function decides."""
 
 
 def plain(rules: Rules[Any], engine: str, places: Mapping[str, str]) -> None:

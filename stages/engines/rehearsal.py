@@ -12,7 +12,7 @@ from stages.base.layout import ROLES
 
 State = Literal["proven", "failed", "unproven"]
 VARIABLE = "GRPOFLOW_REHEARSAL"
-"""Where it is not set, nothing of a rehearsal's directories on PYTHONPATH does anything."""
+"""Variable without which a rehearsal's directories on PYTHONPATH have no effect."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Proof:
     """One thing that a run relies on."""
 
     what: str
-    """What was to be shown, in a few words."""
+    """Claim to prove, in a few words."""
     state: State
     """proven: it was seen; failed: it was seen not to hold; unproven: this machine cannot show it."""
     told: str
-    """What was seen, with figures; of a failure its likely cause; of what is unproven why."""
+    """Observation with figures; the likely cause of a failure; the reason why something is unproven."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SourceLocation:
     """Qualified name of the class or function that must hold them; empty: the module."""
     words: str
     why: str
-    """What stands on it."""
+    """Replacement that depends on it."""
     lines: Mapping[str, int | None]
     """Commit -> line, as it was read; None: it has no such place. What is checked survives a shifted line."""
 

@@ -78,10 +78,10 @@ class DatasetConfig:
     hub: RepositoryConfig | None
     """The repository on ModelScope that `files` are in (source=modelscope)."""
     files: FilesConfig | None
-    """What to fetch for each split (source=url or modelscope)."""
+    """Files to fetch for each split (source=url or modelscope)."""
     columns: ColumnsConfig
     solution: Literal["after_marker", "answer", "prompt_and_answer"]
-    """What the ground truth is: the text after the last "#### " (gsm8k), the whole answer (openR1math),
+    """Ground truth: the text after the last "#### " (gsm8k), the whole answer (openR1math),
     or question and answer together. The three are rlhf_data.py's dataset types."""
     train_rows: Positive | None
     """Training rows to generate, or to use of the file (the first ones); None: all of the file."""
@@ -197,7 +197,7 @@ def remote_files(config: DatasetConfig) -> list[tuple[str, FileConfig]]:
 
 
 MODEL = Rules[ModelConfig]("model", "ours: stages/fetch")
-"""Where a model comes from; they look at no file."""
+"""Rules about a model's source; they read no file."""
 MODEL.must(
     "model.path", required("with model.source=local", "give a Hugging Face directory"), when=_of("local")
 )

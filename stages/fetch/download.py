@@ -26,12 +26,12 @@ class Arrived:
     """One file that is here, whole."""
 
     path: str
-    """As the source names it."""
+    """Path at the source."""
     size: int
     sha256: str
-    """Of the bytes that are here."""
+    """SHA-256 of the local file."""
     listed: bool
-    """Whether the source or the configuration named the digest, and it agreed."""
+    """True if the source or the configuration named the digest, and it agreed."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Downloaded:
     """A finished download."""
 
     origin: str
-    """What was fetched and from where, without secrets."""
+    """Name and source of the download, without secrets."""
     root: Path
     files: tuple[Arrived, ...]
 

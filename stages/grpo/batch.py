@@ -33,7 +33,7 @@ class Batch:
     mask_BT: NDArray[np.float32] | None = None
     """1 on the tokens that count [B, T], float32."""
     advantage_B1: NDArray[np.float32] | None = None
-    """Of each completion [B, 1], float32."""
+    """Advantage of each completion [B, 1], float32."""
     old_logprobs_BT: NDArray[np.float32] | None = None
     """Log-probabilities under the policy that sampled [B, T], float32."""
     ref_logprobs_BT: NDArray[np.float32] | None = None

@@ -23,9 +23,9 @@ class Bucket:
     """One micro-batch."""
 
     rows: NDArray[np.int64]
-    """Which prompts."""
+    """Indices of the prompts."""
     slots: int
-    """For each of their completions."""
+    """Token slots of each of their completions."""
     sizes: tuple[int, int] | None = None
     """N and M of packing.packed; None: all slots."""
 

@@ -39,7 +39,7 @@ class Group:
     name: str
     """MindSpore's."""
     links: Links | None = None
-    """What it talks over; None: MindSpore."""
+    """Sockets between the workers; None for MindSpore's communication."""
     calls: Iterator[int] = field(default_factory=itertools.count)
     """Numbers of the places that talk; each worker makes them in the same order."""
 

@@ -19,10 +19,10 @@ class LocalEngine:
     name: Literal["local"]
     """local: the embedded MindSpore trainer."""
     device_target: Literal["CPU", "Ascend", "GPU"]
-    """What sft, grpo and evaluate compute on, as MindSpore's set_device names it; never run on any but CPU.
+    """Device of sft, grpo and evaluate, as MindSpore's set_device names it; never run on any but CPU.
     Each of several workers takes the device that MindSpore's msrun gives it."""
     sft: Annotated[Literal["local", "mindformers"], NotInIdentity()]
-    """Who does the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
+    """Program of the supervised training before grpo: the embedded trainer (unless sft.enabled=false), or
     mindformers, before everything else (section mindformers). What it trains is grpo's input, with an
     identity of its own."""
 
@@ -57,7 +57,7 @@ class AdamConfig:
     learning_rate: PositiveFloat
     """Peak learning rate."""
     schedule: Literal["constant", "cosine", "linear"]
-    """How the rate falls after warm-up."""
+    """Course of the learning rate after warm-up."""
     warmup_steps: NonNegative
     """Optimizer updates, not rollouts, over which the rate rises linearly from 0."""
     final_share: Share
@@ -111,7 +111,7 @@ class TrainConfig(OptimizerConfig):
     """Multiply the KL by the probability ratio, so that its gradient is that of the divergence itself
     (DeepSeek-V3.2, arXiv:2512.02556; TRL's default). false: as GRPO's paper has it."""
     loss_type: Literal["grpo", "dapo", "dr_grpo"]
-    """How token losses are averaged: grpo: within each completion, then over completions; dapo: over
+    """Averaging of token losses. grpo: within each completion, then over completions; dapo: over
     all tokens; dr_grpo (arXiv:2503.20783): over completions x max_tokens."""
     importance_sampling_level: Literal["token", "sequence"]
     """token: a probability ratio per token; sequence: one per completion (GSPO, arXiv:2507.18071), with

@@ -27,7 +27,7 @@ class Prompts:
     lengths: NDArray[np.int32]
     """[R] tokens."""
     texts: tuple[str, ...]
-    """What the prompts say."""
+    """Texts of the prompts."""
     solutions: tuple[str, ...]
     """Ground truths."""
 

@@ -41,11 +41,11 @@ class Answers:
     texts: list[str]
     """Greedy, one per prompt."""
     right: NDArray[np.bool_]
-    """Whether each is right [prompts]."""
+    """Correctness of each answer [prompts]."""
     rewards: RewardScores
     """Total and parts of each [prompts]."""
     sampled_right: NDArray[np.bool_]
-    """Whether each sampled completion is right [sample_prompts, num_samples]."""
+    """Correctness of each sampled completion [sample_prompts, num_samples]."""
 
 
 def run(context: Context) -> None:

@@ -56,7 +56,7 @@ class Update:
     sums: dict[str, NDArray[np.float32]]
     """The loss's, by name, over the completions of each prompt [P]; 0 for other workers' prompts."""
     grad_norm: float
-    """Of all parameters over all workers' rows, before clipping."""
+    """Gradient norm of all parameters over all workers' rows, before clipping."""
     learning_rate: float
     logprobs_PGT: NDArray[np.float32]
     """Log-probabilities of the completions before the update; 0 for other workers' prompts, undefined on

@@ -28,7 +28,7 @@ from stages.base.follow import Follower
 PROJECT = "grpoflow"
 LOOK_EVERY_S = 0.5
 CLOSE_S = 60.0
-"""How long a logger may take to write out the rest when training has ended; then it is ended."""
+"""Seconds that a logger has to write its remaining rows after training, before it is killed."""
 END = b"end\n"
 Row = Mapping[str, Any]
 

@@ -65,7 +65,7 @@ OUTSIDE = {
     "overflow": "share of the step's updates that were left out because gradients overflowed",
     "updates": "updates of the step",
 }
-"""What only other engines' logs tell."""
+"""Metrics that only other engines' logs contain."""
 
 
 class Clock:

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 MODEL_INPUTS = 11
 """Arrays of `packed`."""
 VARY = ("ids", "position", "slot", "before", "target")
-"""Those whose length is N or M."""
+"""Inputs whose length is N or M."""
 LEAST = 16
 """M is at least all slots by this, so that none of token_logits.pieces is empty."""
 FULL = 0.9

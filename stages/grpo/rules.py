@@ -130,7 +130,7 @@ def _prompts(held: Held) -> Broken:
 
 
 TRAINER = Rules[Training]("trainer")
-"""What engine=local's grpo refuses."""
+"""Rules of engine=local's grpo."""
 TRAINER.must(
     "layout.{}",
     be(1, "engine=local is data_parallel x model_parallel only", "use a layout with dp and mp only"),

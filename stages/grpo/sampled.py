@@ -28,7 +28,7 @@ class Sampled:
     prompts: Prompts
     completions: Completions
     texts: list[str]
-    """Of the B completions."""
+    """Texts of the B completions."""
     rewards: RewardScores
 
     @property

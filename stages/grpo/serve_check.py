@@ -33,11 +33,11 @@ class ServeCheckConfig:
     """Settings of serve-check: the questions and the program to send them to."""
 
     program: Literal["transformers", "vllm", "local"]
-    """What loads the directory."""
+    """Program that loads the directory."""
     prompts: tuple[str, ...] | None
     """Questions as plain text; null: the first held-out ones, of the inputs fetch_dataset and tokenize."""
     count: int | None
-    """How many of those; null: all."""
+    """Number of these questions; null for all."""
 
 
 def run(context: Context) -> None:

@@ -23,7 +23,7 @@ class RoleModel:
     mesh: Mesh
     strategy: Strategy
     split: tuple[bool, ...]
-    """For each parameter of the model, whether the cards of a model-parallel group hold different parts."""
+    """True for each parameter of which the cards of a model-parallel group hold different parts."""
 
 
 def build(

@@ -38,11 +38,11 @@ class RopeScalingConfig:
     """Llama 3.1's stretched positions: rope_scaling of its config.json."""
 
     factor: Annotated[float, Ge(1)]
-    """How much slower slow frequencies become."""
+    """Factor by which low frequencies are reduced."""
     low_freq_factor: PositiveFloat
     """Frequencies with fewer turns than this within the original length are slow."""
     high_freq_factor: PositiveFloat
-    """Those with more stay; between the two they change smoothly."""
+    """Frequencies with more turns stay; between the two limits the change is smooth."""
     original_max_position_embeddings: Positive
     """Positions before stretching."""
 
@@ -62,7 +62,7 @@ class ModelConfig:
     """Short name, for reports and directories: tiny, qwen2_5_7b, ..."""
     # younger than stores in use, whose DeepSeek-V3 was told by its section
     family: Annotated[FamilyName, AbsentWhen("qwen2"), AbsentWhen("deepseek_v3")]
-    """What it is: its tensors, ids and networks (stages/models, a file each)."""
+    """Model family, which decides tensors, ids and networks (stages/models, a file each)."""
     variant: Literal["base", "instruct"]
     """Selects hub id, eos ids and whether the chat template applies."""
     source: Literal["builtin", "local", "modelscope"]
@@ -71,7 +71,7 @@ class ModelConfig:
     path: Annotated[str | None, NotInIdentity()]
     """The user's Hugging Face directory (source=local)."""
     hub: ModelRepositoryConfig | None
-    """Where it is on ModelScope."""
+    """Repository on ModelScope."""
     tokenizer_path: Annotated[str | None, NotInIdentity()]
     """Directory with tokenizer.json, or vocab.json + merges.txt, to use instead of the model's own."""
     hidden_size: Positive
@@ -114,17 +114,17 @@ class ModelConfig:
     qkv_concat: bool
     """Fuse q/k/v and gate/up as mindformers' qkv_concat does."""
     deepseek_v3: Annotated[DeepseekV3Config | None, AbsentWhen(None)]
-    """What a DeepSeek-V3 has besides; null for every other family."""
+    """Additional fields of a DeepSeek-V3; null for every other family."""
     head_dim: Annotated[Positive | None, AbsentWhen(None)] = None
     """Elements of an attention head; null: hidden_size / num_attention_heads."""
     rope_scaling: Annotated[RopeScalingConfig | None, AbsentWhen(None)] = None
-    """How positions are stretched, of Llama 3.1 and later; null: not."""
+    """Stretching of positions (Llama 3.1 and later); null for none."""
     sliding_window: Annotated[Positive | None, NotInIdentity()] = None
     """Latest tokens that some layers attend to (config.json); null: all. No engine computes a window, so no
     sequence may be longer than it."""
 
     qwen3_moe: Annotated[Qwen3MoeConfig | None, AbsentWhen(None)] = None
-    """What a Qwen3 with experts has besides; null for every other family."""
+    """Additional fields of a Qwen3 with experts; null for every other family."""
 
     @property
     def hub_id(self) -> str:
@@ -202,7 +202,7 @@ SHAPE.must(
 )
 
 IDS = Rules[ModelConfig]("ids", "ours: the embedding has no more rows")
-"""Of ids that the section names; those of files are checked by special_ids."""
+"""Rules of ids that the section names; those of files are checked by special_ids."""
 
 
 IDS.must(

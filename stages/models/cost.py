@@ -32,7 +32,7 @@ class Cost:
     bubble: float
     """Share of the time in which a card waits for other pipeline stages."""
     seconds: float
-    """What the layouts are ordered by; see ASSUMED."""
+    """Estimate by which layouts are ordered; see ASSUMED."""
 
 
 def cost(model: ModelConfig, layout: RoleLayout, tokens: int, updates: int) -> Cost:

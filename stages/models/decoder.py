@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from stages.models.family import HEAD, HF_EMBEDDING, HF_NORM, Cut, Rows, Shape, Weight
 
 HEADS = (HEAD, "output_layer.weight")
-"""What mindformers calls the head, which checkpoints of tied models may repeat."""
+"""Names of the head at Hugging Face and in mindformers, which checkpoints of tied models may repeat."""
 Part = Callable[[Shape, int], Iterable[Weight]]
 """A layer's parameters of one kind."""
 

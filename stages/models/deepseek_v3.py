@@ -68,7 +68,7 @@ class DeepseekV3Config:
     routed_scaling_factor: PositiveFloat
     """Factor of the routed experts' sum."""
     norm_topk_prob: bool
-    """Whether the chosen experts' weights are scaled to the sum 1."""
+    """True if the chosen experts' weights are scaled to the sum 1."""
     rope_factor: PositiveFloat
     """rope_scaling (YaRN), this and the next five: how far positions are stretched."""
     rope_original_length: Positive

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 HF_EMBEDDING, HF_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
-"""What every family's checkpoint at Hugging Face has."""
+"""Tensor names that every family's Hugging Face checkpoint has."""
 
 
 class Shape(Protocol):
@@ -71,14 +71,14 @@ class Cut(Enum):
     FINAL_NORM = auto()
     LAYER_NORM = auto()
     ROWS = auto()
-    """Of a linear layer, or its bias: model_parallel cuts the outputs."""
+    """Linear layer, or its bias, whose outputs are sharded over model_parallel."""
     COLUMNS = auto()
     """model_parallel cuts the inputs."""
     FUSED_ROWS = auto()
     """ROWS of the feed-forward network whose gate and up are one parameter."""
     FUSED_COLUMNS = auto()
     FULL = auto()
-    """Of a linear layer that every card computes."""
+    """Linear layer that every card computes completely."""
     ROUTER = auto()
     """WHOLE, of tokens that all cards share out."""
     EXPERTS = auto()
@@ -90,13 +90,13 @@ class Rows:
     """Rows of a parameter and where they come from."""
 
     part: int
-    """Which of the Weight's."""
+    """Index of the Weight's part."""
     first: int
     """First row in the part."""
     rows: slice
-    """In the parameter; its step may be 2."""
+    """Rows of the parameter; the step may be 2."""
     step: int = 1
-    """From one row in the part to the next."""
+    """Distance between rows in the part."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Weight:
     layer: int | None = None
     """The decoder layer that it belongs to."""
     arrange: Callable[[], Iterable[Rows]] | None = field(default=None, compare=False)
-    """Where its parts' rows lie; None: they are the part's own, or each part is an expert."""
+    """Position of its parts' rows; None: they are the part's own, or each part is an expert."""
 
     @property
     def stacked(self) -> bool:
@@ -159,7 +159,7 @@ class Network:
 
     arch: Values
     shape: Callable[[Role], Values]
-    """What all roles share."""
+    """Keys that all roles share."""
     training: Callable[[Role], Values]
     """Further keys of trained and reference roles."""
     predicting: Callable[[Role, Values], Values]
@@ -181,13 +181,13 @@ class Mindrlhf:
     contracts: tuple[str, ...] = ()
     """The versions whose tutorial runs; empty: all that are known."""
     converts: bool = False
-    """Whether it reads what mindformers' own script makes of the weights: model.path is that directory."""
+    """True if it reads the output of mindformers' own script: model.path is that directory."""
     accuracy: str | None = None
-    """What rewards of ours named accuracy are there; None: none."""
+    """Upstream's name of the reward `accuracy`; None if it has none."""
     masks_samples: bool = False
-    """Whether the network is told where a packed sample ends (use_eod_attn_mask_compression)."""
+    """True if the network gets the ends of packed samples (use_eod_attn_mask_compression)."""
     constant_ids: bool = False
-    """Whether its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
+    """True if its tokenizer class has special ids as constants (stages/engines/mindrlhf/vocabulary.py)."""
     special_tokens: Mapping[str, str] = field(default_factory=dict)
     """unk, bos, eos and pad of a tokenizer.json, where the class has none."""
     experts: Callable[[ModelConfig, bool], Values] | None = None
@@ -196,7 +196,7 @@ class Mindrlhf:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of its run_grpo.sh beyond those of every family."""
     notes: tuple[str, ...] = ()
-    """What a reader of a plan should know."""
+    """Notes for the plan."""
 
 
 def rotary(model: ModelConfig, exponents: Any) -> Any:
@@ -239,9 +239,9 @@ class Section:
 
     name: str
     type: type
-    """Its dataclass."""
+    """Dataclass of the section."""
     read: Callable[[Mapping[str, Any]], Values | None]
-    """From a config.json; None where that says nothing of it."""
+    """Return the section's values from a config.json; None if it has none."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Experts:
     count: int
     """Routed ones."""
     per_token: int
-    """Of them, those that see a token."""
+    """Experts that process a token."""
     intermediate_size: int
     """Width of all that see a token together, shared ones among them."""
 
@@ -264,9 +264,9 @@ class Heads:
     """Queries, keys, values and what was attended."""
     formula: str
     cached: int
-    """What generation keeps."""
+    """Elements that generation caches."""
     cut: bool = True
-    """Whether model_parallel cuts what is kept."""
+    """True if the cache is sharded over model_parallel."""
 
 
 ROPE: Mapping[str, tuple[str, ...]] = {
@@ -283,25 +283,25 @@ class Family:
     name: str
     """model.family."""
     title: str
-    """What people call it."""
+    """Name for messages."""
     architecture: str
-    """In config.json's architectures."""
+    """Entry of config.json's architectures."""
     model_type: str
-    """In config.json."""
+    """Value of config.json's model_type."""
     ids: Mapping[str, TokenIds]
     """Special ids per model.variant, unless the model section says otherwise."""
     engines: frozenset[str]
-    """Those that train it, mindformers' supervised run among them. local also evaluates it."""
+    """Engines that train it, including mindformers' supervised run. local also evaluates it."""
     weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
     section: Section | None = None
     custom_attention: bool = False
-    """Whether that part says how large heads are and how positions are stretched."""
+    """True if that part defines head sizes and the stretching of positions."""
     experts: Callable[[ModelConfig], Experts] | None = None
     """None: it has none."""
     heads: Callable[[ModelConfig], Heads] = grouped_heads
     untrained: Callable[[Shape], tuple[str, str]] | None = None
-    """What the names of tensors begin with that no engine trains, and what they are: convert leaves them out,
+    """Prefix of tensors that no engine trains, and their description: convert leaves them out,
     and export takes them from its reference."""
     repeated: Callable[[Shape], Mapping[str, str]] = tied_head
     """Tensors that checkpoints may repeat under another name -> those that they repeat."""
@@ -321,9 +321,9 @@ class Family:
     window: Callable[[Mapping[str, Any]], Any] = lambda config: None
     """Tokens that a config.json lets some layer attend to; None: all earlier ones in every layer."""
     fuses: bool = True
-    """Whether mindformers stores it with qkv_concat."""
+    """True if mindformers stores it with qkv_concat."""
     stored_as_float: bool = True
-    """Whether its published weights are floating-point numbers that can be trained."""
+    """True if its published weights are floating-point numbers that can be trained."""
     network: Network | None = None
     mindrlhf: Mindrlhf | None = None
     megatron: Callable[[ModelConfig], Values] | None = None

@@ -53,9 +53,9 @@ class Kinds:
     """A model's layers, of which most are alike."""
 
     around: tuple[Weight, ...]
-    """What belongs to no layer."""
+    """Weights outside the layers."""
     weights: tuple[tuple[Weight, ...], ...]
-    """Of the first layer of each kind."""
+    """Weights of the first layer of each kind."""
     of_layer: tuple[int, ...]
     """The kind of each layer."""
 

@@ -34,7 +34,7 @@ class Term:
     """Bytes at most; equal to low where the term is exact."""
     formula: str
     place: Place = "card"
-    """Where it lies while the role works."""
+    """Memory that it occupies while the role works."""
 
     @property
     def exact(self) -> bool:
@@ -93,7 +93,7 @@ class Elements:
     """Elements of weights on each card of one pipeline stage."""
 
     held: int
-    """What a card stores: what split writes into its rank directory."""
+    """Elements that a card stores, as split writes them into its rank directory."""
     gathered: int
     """The same before the parallel optimizer cuts it among replicas: what a card computes with."""
     layers: int

@@ -30,13 +30,13 @@ class Qwen3MoeConfig:
     """Fields of a Qwen3 with experts in addition to Qwen3's; intermediate_size is unused."""
 
     num_experts: Positive
-    """Of each layer."""
+    """Number of experts per layer."""
     num_experts_per_tok: Positive
     """Experts that see a token."""
     moe_intermediate_size: Positive
     """Width of one expert."""
     norm_topk_prob: bool
-    """Whether the chosen experts' weights are scaled to the sum 1."""
+    """True if the chosen experts' weights are scaled to the sum 1."""
 
 
 NAMES = replace(
@@ -52,7 +52,7 @@ NAMES = replace(
 
 
 _AUX_LOSS_COEFFICIENT = 0.001
-"""Of the loss that balances the router; MindSpeed-RL's files name it."""
+"""Weight of the loss that balances the router; MindSpeed-RL's files name it."""
 _EXPERTS_ONLY: Values = {"mlp_only_layers": [], "decoder_sparse_step": 1}
 
 

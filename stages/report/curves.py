@@ -15,7 +15,7 @@ MAX_POINTS = 400
 MAX_OVERLAID = 120
 """Per line, where there are many."""
 STEPS = (1, 2, 2.5, 5, 10)
-"""What axis ticks may be multiples of."""
+"""Steps of axis ticks, times a power of ten."""
 Points = list[tuple[float, float]]
 
 

@@ -11,7 +11,7 @@ from stages.base.reader import read
 CELL_W, CELL_H, GAP, PAD, HEADER = 104.0, 62.0, 6.0, 8.0, 24.0
 BAR_W = CELL_W - 20
 MEMORY_H = 17.0
-"""What a card is higher by where its memory is known."""
+"""Additional height of a card whose memory is known."""
 MAX_WIDTH = 980.0
 MAX_CARDS = 64
 

@@ -39,7 +39,7 @@ class SweepPoint:
     state: str
     """finished, failed, invalid or pending."""
     message: str
-    """Why it has no result."""
+    """Reason why it has no result."""
     chosen: Mapping[str, str]
     """Key -> value, of the keys that differ between points."""
     command: str

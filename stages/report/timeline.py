@@ -31,7 +31,7 @@ class Timeline:
     ticks: tuple[tuple[float, str], ...]
     """(position in percent, label) of the axis."""
     wall_s: float
-    """From the first start to the last end of the stages that were not reused."""
+    """Seconds from the first start to the last end of the stages that were not reused."""
     started: float | None
     """Unix time of the first start among them; None where there is none."""
     ended: float | None

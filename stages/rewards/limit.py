@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import FrameType
 
 STUCK_S = 15.0
-"""So much later a call that goes on all the same ends the process."""
+"""Seconds after its time limit at which a call that still runs ends the process."""
 AGAIN_S = 1.0
 
 

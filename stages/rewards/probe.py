@@ -37,7 +37,7 @@ class Leftover:
 
     text: str
     source: str
-    """Where it does so."""
+    """Source of that behaviour."""
     remedy: str
 
 
@@ -65,7 +65,7 @@ class Probe:
     example: dict[str, str]
     """The first row's prompt, ground truth and completions."""
     problems: tuple[Problem, ...]
-    """Why the reward can't be earned or does not tell right from wrong; empty: it is sound."""
+    """Reasons why the reward cannot be earned or does not distinguish right from wrong; empty if sound."""
 
     @property
     def earnable(self) -> bool:

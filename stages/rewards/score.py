@@ -35,7 +35,7 @@ MOST_CHARACTERS, MOST_SHOWN = 400, 60
 
 UserReward = Callable[[list[str], list[str]], Sequence[float]]
 Reward = Callable[[str, str, int], float]
-"""Of one completion, its ground truth and its length in tokens."""
+"""Reward of one completion from its text, ground truth and length in tokens."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Failure:
 
     message: str
     fault: bool
-    """Of the function, not of the ground truth."""
+    """True if the function failed, False if the ground truth is unusable."""
 
 
 @dataclass

@@ -34,7 +34,7 @@ class Piece:
     text: str
     """Still guarded."""
     learnt: bool
-    """Whether it is what the assistant says: its words and the token that ends its turn."""
+    """True for the assistant's words and the token that ends its turn."""
 
 
 class TemplateRefusalError(ValueError):

@@ -13,7 +13,7 @@ class TokenizeConfig:
     """Settings for turning questions and answers into token ids."""
 
     kind: Literal["grpo", "alpaca", "conversations", "text"]
-    """What the rows are and become. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,
+    """Kind of the rows. grpo: questions with checkable answers (columns prompt_ids, pretrain_ids,
     loss_mask). For supervised training by mindformers: alpaca (instruction, input, output) and conversations
     (ShareGPT's from/value under "conversations", or role/content under "messages") become input_ids and
     labels; text (plain text, or rows with "text") becomes input_ids without padding between documents."""
@@ -29,7 +29,7 @@ class TokenizeConfig:
     """Tokens of one supervised example: prompt, answer and end token. Rows hold one id more, for mindformers'
     models cut the last id off the inputs and the first off the labels."""
     over_long: Literal["drop", "truncate"]
-    """What to do with a supervised example longer than sft_length; counted either way. Prompts and ground
+    """Treatment of a supervised example longer than sft_length; counted either way. Prompts and ground
     truths are never truncated, except with compat=mindrlhf, which truncates as rlhf_data.py does."""
     chat_template: bool
     """Render questions with the tokenizer's own chat template (instruct models)."""
@@ -42,7 +42,7 @@ class TokenizeConfig:
     id_dtype: Literal["int64", "int32"]
     """Column type; int64 is rlhf_data.py's."""
     enable_thinking: Annotated[bool | None, AbsentWhen(None)] = None
-    """What the chat template is told of it: Qwen3's puts an empty <think></think> before the answer where it
+    """Value for the chat template: Qwen3's puts an empty <think></think> before the answer where it
     is false. null: nothing, and the template decides."""
 
 
@@ -53,7 +53,7 @@ class SftDataConfig:
     path: Annotated[str | None, NotInIdentity()]
     """JSON lines, a JSON array or Parquet; null: the training questions with their whole answers."""
     kind: Literal["alpaca", "conversations"]
-    """What its rows are, see tokenize.kind; turns take the chat template in any case."""
+    """Kind of its rows, see tokenize.kind; turns take the chat template in any case."""
 
 
 RULES = Rules[TokenizeConfig]("tokenize", "mindrlhf's rlhf_data.py")

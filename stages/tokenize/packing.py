@@ -31,7 +31,7 @@ class Passage:
     line: int
     text: str
     ends: bool
-    """Whether the document ends here."""
+    """True if the document ends here."""
 
 
 def tokenize_text(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Source(Generic[R]):
     files: Sequence[Path]
     read: Read[R]
     text: Callable[[R], str]
-    """What makes two rows duplicates."""
+    """Return the text by which two rows are duplicates."""
     limit: int | None = None
     """Good rows to use (the first ones); None: all."""
 

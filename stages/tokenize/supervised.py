@@ -44,7 +44,7 @@ class Example:
     line: int
     ids: list[int]
     labels: list[int]
-    """As `ids`, IGNORED where the assistant does not speak."""
+    """Same as `ids`, but IGNORED outside the assistant's turns."""
 
 
 def tokenize_conversations(encoder: Encoder, sources: Sequence[Path], target: Path) -> dict[str, Any]:

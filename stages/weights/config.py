@@ -8,7 +8,7 @@ from stages.base.rules import Rules, indices, once, some
 from stages.models.config import Dtype
 
 Format = Literal["safetensors", "ckpt"]
-"""Of files of weights: safetensors, or MindSpore's older .ckpt for tools that read nothing else."""
+"""Format of weight files: safetensors, or MindSpore's older .ckpt for tools that read nothing else."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ConvertConfig:
     dtype: Dtype | None
     """Cast the weights; null keeps what the source has."""
     format: Format
-    """What materialised weights are written as: safetensors with an index, or one model.ckpt."""
+    """Format of materialised weights: safetensors with an index, or one model.ckpt."""
 
 
 @dataclass(frozen=True)

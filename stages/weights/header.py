@@ -46,7 +46,7 @@ class Header:
 
     file: Path
     tensors: Mapping[str, StoredTensor]
-    """In the header's order."""
+    """Tensors in the header's order."""
     metadata: Mapping[str, str]
 
 

@@ -25,7 +25,7 @@ class Target:
     offset: int
     """First byte of the box's data in the file."""
     box: tuple[slice, ...]
-    """Which part of the full tensor; the first slice may have a step (fused rows)."""
+    """Part of the full tensor; the first slice may have a step (fused rows)."""
 
 
 class OutputFile:

@@ -27,11 +27,11 @@ class Piece:
 
     stored: StoredTensor
     box: tuple[slice, ...]
-    """Where it goes in the full tensor; the first slice may have a step (interleaved rows)."""
+    """Position in the full tensor; the first slice may have a step (interleaved rows)."""
     row: int = 0
     """First row of the stored tensor that belongs to the piece."""
     step: int = 1
-    """From one of its rows in the stored tensor to the next."""
+    """Distance between its rows in the stored tensor."""
 
 
 @dataclass(frozen=True)

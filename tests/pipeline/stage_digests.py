@@ -198,10 +198,10 @@ def of_engines() -> dict[str, dict[str, Any]]:
     third = one_stage.job_of(*one_stage.SEVEN, "train.prompts_per_step=2")
     fourth = mindspeed_rl.job_of(*mindspeed_rl.SEVEN)
     given = {
-        "mindrlhf": all_configs(first, mindrlhf.places(first), resume=False),
-        "mindformers": finetune(second, mindformers.PLACES, resume=False),
+        "mindrlhf": all_configs(first, mindrlhf.paths(first), resume=False),
+        "mindformers": finetune(second, mindformers.PATHS, resume=False),
         "mindrlhf_one_stage": [files.finetune(third), files.predict(third), files.hyper_parameters(third)],
-        "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.places(), False), runtime_env(fourth)],
+        "mindspeed_rl_grpo": [train_config(fourth, mindspeed_rl.paths(), False), runtime_env(fourth)],
     }
     return {name: {"version": PROGRAMS[name], "digest": digest(values)} for name, values in given.items()}
 

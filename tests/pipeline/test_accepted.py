@@ -129,7 +129,7 @@ def begin_grpo(context, workers):
     from stages.grpo.buckets import buckets
     from stages.grpo.data import Vocabulary, read_prompts
     from stages.grpo.generator import PromptOrder
-    from stages.grpo.parallel import Place
+    from stages.grpo.parallel import Mesh
     from stages.grpo.stage import hold_out, read_job
 
     job = read_job(context, workers)
@@ -141,8 +141,8 @@ def begin_grpo(context, workers):
     slots, lengths = (training.ids.shape[1], T), np.ones((P, G), np.int64)
     for role, parts in (("train", job.layout.train.micro_batch_num), ("reference", 1), ("generate", 1)):
         for rank in range(workers):
-            place = Place.of(job.layout.role(role), rank)  # type: ignore[arg-type]
-            assert len(buckets(training.lengths[:P], lengths, slots, place, parts)) == parts
+            mesh = Mesh.of(job.layout.role(role), rank)  # type: ignore[arg-type]
+            assert len(buckets(training.lengths[:P], lengths, slots, mesh, parts)) == parts
     _rates(job.train)
     loaded = ["train", *(["reference"] if job.train.beta > 0 else [])]
     if "sft" not in str(context.inputs["weights"]):  # which writes all roles

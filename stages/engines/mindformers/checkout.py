@@ -32,7 +32,7 @@ ARGUMENTS = (
 )  # fmt: skip
 """Arguments that are given to it; mindformers 051d65f and 1.6.0 know them."""
 ARGUMENT = re.compile(r"""add_argument\(\s*["']--(\w+)["']""")
-"""Of a program of upstream, as its source declares it."""
+"""Argument of an upstream program, as its source declares it."""
 
 _VERSION = re.compile(r"""\bversion\s*=\s*["']([\w.+-]+)["']""")
 

@@ -28,7 +28,7 @@ PartGroup = tuple[str, ...]
 MINDRLHF: tuple[PartGroup, ...] = (("train", "optimizer"), ("ref",))
 """The reference never changes, so its own newest moment serves."""
 RESUMED = "resumed.json"
-"""In the checkpoints' directory: [epoch, step] that the latest start went on from, or null."""
+"""File in the checkpoints' directory with the [epoch, step] that the latest start resumed from, or null."""
 _NAME = re.compile(r"(?P<prefix>\w+)_rank_(?P<rank>\d+)-(?P<epoch>\d+)_(?P<step>\d+)\.safetensors")
 
 

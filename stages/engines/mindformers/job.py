@@ -70,7 +70,7 @@ class Paths:
     dataset: Path
     """sft.mindrecord."""
     start: Path
-    """What training starts from: a flat complete directory, or what `resume` found."""
+    """Weights at the start: a flat complete directory, or the checkpoint to resume from."""
 
     @property
     def config(self) -> Path:

@@ -29,12 +29,12 @@ class MindrlhfEngine(OutsideEngine):
     contract: Literal["auto", "0cd087455", "e8a8fc1"]
     """Version of arguments and YAML keys; auto: recognised from the checkout's own files."""
     load_ckpt_format: Literal["hf_safetensors", "ms_safetensors", "ckpt"]
-    """What training starts from: a Hugging Face directory, a flat complete one, or rank directories."""
+    """Form of the initial weights: a Hugging Face directory, a flat complete one, or rank directories."""
     use_vllm: Annotated[int, Ge(0), Le(2)]
     """0: MindFormers generates, with one seed per replica, so that layout.generate.data_parallel must be at
     least 2; 1: vllm-mindspore; 2: vLLM's model, MindFormers' generation (debugging, 0cd087455 only)."""
     tokenizer: Annotated[Literal["auto", "qwen", "file"], AbsentWhen("qwen")]
-    """What turns ids into text for rewards. qwen: mindrlhf's own class, Qwen2.5's ids built in; file: the
+    """Decoder of ids for rewards. qwen: mindrlhf's own class, Qwen2.5's ids built in; file: the
     model's tokenizer.json; auto: qwen for Qwen2.5's vocabulary, file for every other."""
     epochs: Positive
     """Passes over the prompts; mindrlhf knows no number of steps."""

@@ -112,7 +112,7 @@ def derive(values: dict[str, Any]) -> None:
 
 
 RUN = Rules[Any]("mindrlhf_run")
-"""Of a run; all but what split writes is asked of its job again."""
+"""Rules of a run; its job checks all of them again, except those about split's output."""
 RUN.include(RULES, lambda run: job(run))
 RUN.include(SPLIT, lambda run: run.split if _cuts(run) else None)
 

@@ -119,7 +119,7 @@ class Paths(RunPaths):
     tokenizer: Path
     """Hugging Face directory: tokenizer, config.json, and what vLLM loads."""
     actor: Path
-    """What training starts from, or root/checkpoints/train when it continues."""
+    """Weights at the start, or root/checkpoints/train when the run resumes."""
     reference: Path
     generate: Path
 

@@ -48,7 +48,7 @@ class LogReader:
     epochs: int = 0
     steps_per_epoch: int = 0
     finished: bool = False
-    """Whether the line stood there that alone proves a finished run."""
+    """True if the log has the line that proves a finished run."""
     completions: list[tuple[int, Path]] = field(default_factory=list)
     """Files with a step's completions, as they appeared."""
     _row: Row | None = None

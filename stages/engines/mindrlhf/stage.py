@@ -24,7 +24,7 @@ NOT_LOGGED = (
     "KL and clip share: no known mindrlhf tells them (e8a8fc1 dies of enable_full_monitor, "
     "grpo_models.py:377; 0cd087455 has no such key)"
 )
-"""What the report would show otherwise."""
+"""Note for the report about missing logs."""
 
 
 def prepare(context: Context) -> None:

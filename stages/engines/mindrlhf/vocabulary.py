@@ -22,7 +22,7 @@ QWEN_SPECIAL = range(ENDOFTEXT, 151665)
 """Ids of Qwen2.5's special tokens; the first is that of ENDOFTEXT_TEXT (tokenizer_config.json)."""
 LAST_TEXT_ID = 151634
 LAST_TEXT = "\u24a0"
-"""What LAST_TEXT_ID decodes to."""
+"""Text of LAST_TEXT_ID."""
 
 
 def tokenizer_of(model: Mapping[str, Any]) -> Literal["qwen", "file"]:

@@ -12,7 +12,7 @@ from stages.engines.mindrlhf.logs import OF_THE_UPDATE, LogReader
 from stages.engines.outside import Report, Row, Steps
 
 PATIENCE_S = 30.0
-"""How long a step waits for the last stage's loss; that log may lie on another machine."""
+"""Seconds that a step waits for the last stage's loss; that log may lie on another machine."""
 
 
 class Watcher(outside.Watcher):

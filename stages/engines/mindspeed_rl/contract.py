@@ -24,7 +24,7 @@ PREPROCESS = Path("cli/preprocess_data.py")
 CONVERT = Path("cli/convert_ckpt.py")
 """Only in the earlier window."""
 LLM_CONVERT = Path("convert_ckpt.py")
-"""In a checkout of MindSpeed-LLM."""
+"""Converter in a checkout of MindSpeed-LLM."""
 DATASET = Path("configs/datasets/deepscaler.yaml")
 TEMPLATES = Path("configs/model/templates.json")
 VERIFIERS_FILE = Path("mindspeed_rl/models/rule_verifier.py")
@@ -74,7 +74,7 @@ _KEYS = {
         "prompt_type map_keys dataset_additional_keys cache_dir"
     ),
 }
-"""In every rendered file."""
+"""Keys of every rendered file."""
 _ARGUMENT_CALLS = {
     "megatron": (
         "recompute_granularity recompute_method recompute_num_layers num_layer_list context_parallel_size"

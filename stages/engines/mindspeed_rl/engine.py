@@ -153,8 +153,8 @@ KNOWN: Mapping[str, Known] = {
         ("driver", ">=24.1", "its guide names 25.0.RC1; CANN 8.1 came out with 24.1"),
     ),
 }
-"""By contract; the newest first. Source: requirements.txt and install_guide.md at 667a547, 749829d^ and
-05a90d7, which say nothing of MindSpore: its releases are matched with the CANN that they name."""
+"""Contract -> versions that work, newest first. Source: requirements.txt and install_guide.md at 667a547,
+749829d^ and 05a90d7, which do not name MindSpore: its releases are matched with the CANN that they name."""
 ENGINE = Engine(
     name="mindspeed_rl",
     stages=stages,

@@ -36,7 +36,7 @@ NAMES = {
     "timing/update": "train_s",
     "timing/all": "step_s",
 }
-"""Its metric -> ours."""
+"""Upstream's metric -> grpoflow's."""
 SCORES = {"grpo/score/mean": "reward", "grpo/score/max": "reward_max", "grpo/score/min": "reward_min"}
 """05a90d7 has only these: the sum of the weighted verifiers."""
 RATES = {"e2e_tps": "tokens_per_s", "vllm_tps": "rollout_tokens_per_s", "update_tps": "train_tokens_per_s"}
@@ -48,7 +48,7 @@ class Iteration:
     """One line."""
 
     number: int
-    """From 1."""
+    """Number of the iteration, from 1."""
     total: int
     row: Row
 

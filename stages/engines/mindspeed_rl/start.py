@@ -23,7 +23,7 @@ VARIABLES = {
     "MALLOC_MMAP_THRESHOLD_": "512768",
     "LCAL_COMM_ID": "127.0.0.1:27001",
 }
-"""Of the shipped grpo_trainer_*.sh, for head and workers alike."""
+"""Environment variables of the shipped grpo_trainer_*.sh, for head and workers alike."""
 _DTYPES: dict[Dtype, str] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 

@@ -11,7 +11,7 @@ from stages.engines.mindspeed_rl.samples import SampleReader
 from stages.engines.outside import Report, Steps, Watcher
 
 DRIVER_LOG = "worker_0.log"
-"""What the driver on the head says; Ray passes on to it what its workers say."""
+"""Log of the driver on the head node, to which Ray forwards its workers' output."""
 
 
 def watch_tool(config: Mapping[str, Any], logs: Path, work: Path, report: Report) -> Watcher:

@@ -21,7 +21,7 @@ from stages.weights.strategy.messages import EncodedStrategyMap, ParallelLayoutI
 MERGED_NAME = "merged_ckpt_strategy.ckpt"
 """mindformers' name of a merged file."""
 MERGED_DIRECTORY = "merge_strategy"
-"""Where mindrlhf keeps its merged files, one per role: *_merged_strategy.ckpt."""
+"""Directory of mindrlhf's merged files, one per role: *_merged_strategy.ckpt."""
 _RANK_FILE = re.compile(r"(?:ckpt_strategy_rank|strategy)_(\d+)\.ckpt")
 _STAGE_PREFIX = re.compile(r"(\d+)-(.+)", re.DOTALL)
 

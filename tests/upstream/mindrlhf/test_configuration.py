@@ -8,7 +8,7 @@ import pytest
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.start import all_configs
 from stages.engines.outside import dump
-from tests.stages.engines.mindrlhf.jobs import job_of, places
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
 RECIPES = (
@@ -45,7 +45,7 @@ def values(made, rendered):
 def test_its_classes_hold_what_was_rendered(version, recipe, resume, checkout, tmp_path):
     home = checkout(f"mindrlhf-{version}")
     job = job_of(*recipe, f"engine.contract={version}")
-    rendered = all_configs(job, places(job), resume)["grpo_config.yaml"]
+    rendered = all_configs(job, paths(job), resume)["grpo_config.yaml"]
     made = grpo_config(home, dump(rendered), tmp_path)
     assert values(made, rendered) == rendered
     for section in rendered:

@@ -21,7 +21,7 @@ from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import LAST_TEXT, LAST_TEXT_ID, leftover
 from stages.engines.outside import dump
-from tests.stages.engines.mindrlhf.jobs import job_of, places
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core, pytest.mark.timeout(900)]
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
@@ -50,7 +50,7 @@ def tokenizer_files(directory, size):
 
 def of_text(job, directory, ids):
     """What faults.text is asked, from the files and arguments that a run gets."""
-    at = dataclasses.replace(places(job), tokenizer=directory)
+    at = dataclasses.replace(paths(job), tokenizer=directory)
     predict = directory / f"predict_{job.version}_{job.engine.tokenizer}.yaml"
     predict.write_text(dump(all_configs(job, at, resume=False)["predict.yaml"]))
     given = dict(one[2:].split("=", 1) for one in arguments(job, at, resume=False))
@@ -63,7 +63,7 @@ def of_text(job, directory, ids):
 
 def questions(version, directory):
     job = job_of(*SEVEN, f"engine.contract={version}", "engine.pack_num=4")
-    config = all_configs(job, places(job), resume=False)["grpo_config.yaml"]
+    config = all_configs(job, paths(job), resume=False)["grpo_config.yaml"]
     rl, schedule = config["rl_config"], config["actor_config"]["lr_schedule"]
     rate = {"what": "rate", "cosine": schedule["lr_decay_style"] == "cosine", **schedule}
     rows = {

@@ -9,7 +9,7 @@ import pytest
 
 from stages.engines.mindrlhf.config import VERSIONS
 from stages.engines.mindrlhf.start import all_configs
-from tests.stages.engines.mindrlhf.jobs import job_of, places
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 pytestmark = pytest.mark.upstream
 PROGRAM = Path(__file__).with_name("schedule_program.py")
@@ -25,7 +25,7 @@ def test_the_rate_falls_over_steps_times_iterations(version, schedule, iteration
         f"train.schedule={schedule}", f"train.final_share={SHARE}", f"train.warmup_steps={WARMUP}",
         f"train.learning_rate={PEAK}", f"train.num_iterations={iterations}",
     )  # fmt: skip
-    actor = all_configs(job, places(job), False)["grpo_config.yaml"]["actor_config"]
+    actor = all_configs(job, paths(job), False)["grpo_config.yaml"]["actor_config"]
     updates = STEPS * iterations
     request = {"lr_schedule": actor["lr_schedule"], "updates": 2 * updates}
     done = subprocess.run(

@@ -24,7 +24,7 @@ from stages.engines.mindspeed_rl.rehearsal.shim import environment
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.fetch.jsonl import Row
 from stages.fetch.stage import run as fetch
-from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, places, write_index
+from tests.stages.engines.mindspeed_rl.jobs import HOME, SEVEN, WINDOWS, job_of, paths, write_index
 from tests.upstream.mindspeed_rl.conftest import Window
 
 pytestmark = [pytest.mark.upstream, pytest.mark.core]
@@ -69,7 +69,7 @@ def told(window, tmp_path_factory):
     request = {
         "kept": {
             "prefix": str(root / "data"),
-            "limit": train_config(job, places(), resume=False)["rl_config"]["max_prompt_length"],
+            "limit": train_config(job, paths(), resume=False)["rl_config"]["max_prompt_length"],
         },
         "templates": sorted(contract.prompt_types(str(window.home))),
         "encode": {"tokenizer": str(fetched), "questions": QUESTIONS},

@@ -8,7 +8,7 @@ import pytest
 
 from stages.engines.mindspeed_rl import rules
 from stages.engines.mindspeed_rl.train_yaml import train_config
-from tests.stages.engines.mindspeed_rl.jobs import job_of, places
+from tests.stages.engines.mindspeed_rl.jobs import job_of, paths
 
 pytestmark = pytest.mark.upstream
 PROGRAM = Path(__file__).with_name("schedule.py")
@@ -25,7 +25,7 @@ def rates(job, version, checkout, interpreter):
     name, file = SCHEDULERS[version]
     done = subprocess.run(
         [interpreter("mindspeed"), PROGRAM, checkout(name) / "megatron" / file],
-        input=json.dumps(train_config(job, places(), False)), capture_output=True, text=True,
+        input=json.dumps(train_config(job, paths(), False)), capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

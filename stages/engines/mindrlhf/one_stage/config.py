@@ -26,8 +26,8 @@ class OneStageEngine(OutsideEngine):
     contract: Literal["auto", "32599d0", "875f92b", "2d0e84d"]
     """Version of arguments and behaviour; auto: recognised from the checkout's own files."""
     epochs: Positive
-    """Its outer loops, each of as many steps as there are prompts (over num_rollouts from 2d0e84d on): it
-    takes the number of prompts for that of batches."""
+    """Number of outer loops, each of as many steps as there are prompts (over num_rollouts from 2d0e84d on):
+    the script takes the number of prompts for that of batches."""
     chunk_size: Positive
     """Prompts per generation replica and batch (mindrlhf's last default 1)."""
     batch_size: Positive

@@ -7,7 +7,7 @@ from stages.engines import rehearsal
 
 ON_PATH = Path(__file__).with_name("on_path")
 ENGINE = "mindspeed_rl"
-"""Where the variable does not name it, nothing in ON_PATH does anything."""
+"""Value of the variable without which nothing in ON_PATH has an effect."""
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -30,7 +30,7 @@ _ANSWERED = (
     "pipeline_model_parallel_size", "context_parallel_size", "padded_vocab_size", "num_query_groups",
     "sequence_parallel", "use_distributed_optimizer", "recompute_granularity",
 )  # fmt: skip
-"""Of Megatron's arguments after validation."""
+"""Megatron's arguments that are reported after validation."""
 PATCH_NOTHING = {
     "finetune", "no_load_optim", "no_load_rng",  # of a run that begins, and of one that goes on
     "untie_embeddings_and_output_weights", "clip_grad", "lr_warmup_fraction",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stages.engines.mindformers.finetune_yaml import finetune
 from stages.engines.outside import dump
-from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
+from tests.stages.engines.mindformers.jobs import DATA, PATHS, job_of
 from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
@@ -54,7 +54,7 @@ def test_every_rule_holds(run):
         "tokenize.sft_length=1024",
         "train.prompts_per_step=128",
     )
-    values = yaml.safe_load(dump(finetune(job, PLACES, run["resume"])))
+    values = yaml.safe_load(dump(finetune(job, PATHS, run["resume"])))
     known = declared()
     for section, keys in known.items():
         found = values[section] if section else values
@@ -107,5 +107,5 @@ def test_every_rule_holds(run):
 )
 def test_files_that_people_use_stay_as_they_are(name, overrides):
     golden = DATA / "mindformers_golden" / f"{name}.yaml"
-    text = dump(finetune(job_of(*overrides), PLACES, resume=False))
+    text = dump(finetune(job_of(*overrides), PATHS, resume=False))
     assert text == golden.read_text(), f"{golden} differs; is the change meant?"

@@ -5,14 +5,14 @@ import pytest
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
 from stages.engines.mindformers.start import arguments
-from tests.stages.engines.mindformers.jobs import DATA, PLACES, job_of
+from tests.stages.engines.mindformers.jobs import DATA, PATHS, job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2", "tokenize.sft_length=4096")
 
 
 def test_the_stand_in_declares_every_argument_that_is_given():
     declared = (DATA / "mindformers_standin" / "run_mindformer.py").read_text()
-    given = arguments(job_of(*SEVEN), PLACES, resume=True)
+    given = arguments(job_of(*SEVEN), PATHS, resume=True)
     assert all(f'"{name}"' in declared for name in given[::2])
 
 

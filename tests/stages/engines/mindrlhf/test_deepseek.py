@@ -17,7 +17,7 @@ from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
 from stages.models.layouts import parameter_layouts
 from stages.models.memory import GIB
-from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
+from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 from tests.stages.engines.mindrlhf.test_rendering import check_samples
 
 TUTORIAL = ["experiment=mindrlhf_deepseek_v3", "model.path=/models/deepseek", "dataset=arith"]
@@ -33,7 +33,7 @@ def test_the_shape_has_the_published_number_of_parameters():
 
 def test_files_stay_as_they_are():
     job = tutorial()
-    for file, values in all_configs(job, places(job), resume=False).items():
+    for file, values in all_configs(job, paths(job), resume=False).items():
         golden = DATA / "mindrlhf_golden" / "deepseek_v3_512cards" / file
         assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
 
@@ -61,12 +61,12 @@ def test_rules_hold_in_the_files():
 
 def test_it_has_an_entry_point_and_names_of_its_own():
     job = tutorial()
-    begun = start(job, places(job))
+    begun = start(job, paths(job))
     assert begun.program[0].endswith("examples/grpo/deepseekv3_grpo_tutorial/main.py")
-    assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, places(job), False))
+    assert {"--model_name=deepseek", "--tokenizer_type=deepseek"} <= set(arguments(job, paths(job), False))
     assert begun.env["MINDFORMERS_MODEL_CONFIG"] == "/run/configs/predict.yaml"
     seven = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, places(seven)).env
+    assert "MINDFORMERS_MODEL_CONFIG" not in start(seven, paths(seven)).env
 
 
 def test_the_local_engine_refuses_it():

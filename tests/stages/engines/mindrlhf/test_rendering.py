@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stages.engines.mindrlhf.start import all_configs, arguments, start
 from stages.engines.outside import dump
-from tests.stages.engines.mindrlhf.jobs import DATA, job_of, places
+from tests.stages.engines.mindrlhf.jobs import DATA, job_of, paths
 from tests.stages.engines.rendered import POWERS, SIZES, flat, layout
 
 
@@ -57,7 +57,7 @@ def test_every_rule_holds_in_every_file(run):
     job = made(run)
     files = {
         name: yaml.safe_load(dump(values))
-        for name, values in all_configs(job, places(job), run["resume"]).items()
+        for name, values in all_configs(job, paths(job), run["resume"]).items()
     }
     grpo = files["grpo_config.yaml"]
     layers, heads, kv_heads, tied = SIZES[run["size"]]
@@ -102,7 +102,7 @@ def test_every_rule_holds_in_every_file(run):
     assert actor["parallel_config"]["micro_batch_num"] >= run["pp"]
     check_samples(grpo, run["pp"])
     assert grpo["generate_config"]["use_vllm"] == run["vllm"]
-    begun = start(job, places(job))
+    begun = start(job, paths(job))
     assert begun.workers == cards <= 64
     assert (begun.env.get("vLLM_MODEL_BACKEND") == "MindFormers") is (run["vllm"] > 0)
     assert ("--resume_training" in begun.again, "--resume_training" in begun.program) == (True, False)
@@ -130,7 +130,7 @@ def check_samples(grpo, pp):
 def test_arguments_are_those_of_the_version(contract):
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2", f"engine.contract={contract}")
     main = (DATA / "mindrlhf_standin" / contract / "examples/grpo/qwen_grpo_tutorial/main.py").read_text()
-    for argument in arguments(job, places(job), resume=True):
+    for argument in arguments(job, paths(job), resume=True):
         assert f'"{argument.partition("=")[0]}"' in main
 
 
@@ -144,14 +144,14 @@ def test_arguments_are_those_of_the_version(contract):
 )
 def test_files_that_people_use_stay_as_they_are(name, overrides):
     job = job_of(*overrides)
-    for file, values in all_configs(job, places(job), resume=False).items():
+    for file, values in all_configs(job, paths(job), resume=False).items():
         golden = DATA / "mindrlhf_golden" / name / file
         assert dump(values) == golden.read_text(), f"{golden} differs; is the change meant?"
 
 
 def test_no_path_is_relative():
     job = job_of("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
-    for values in all_configs(job, places(job), resume=False).values():
+    for values in all_configs(job, paths(job), resume=False).values():
         for key, value in flat(values).items():
             if key.endswith(("_dir", "_file", ".load", ".save", "model_config", "_path")) and value:
                 assert Path(value).is_absolute(), (key, value)
@@ -163,5 +163,5 @@ def test_the_rate_falls_over_all_updates(iterations):
         "model=qwen2_5_7b", "layout=dp1_mp4_pp2", "train.steps=50", "train.warmup_steps=7",
         f"train.num_iterations={iterations}", "engine.contract=e8a8fc1",
     )  # fmt: skip
-    schedule = all_configs(job, places(job), False)["grpo_config.yaml"]["actor_config"]["lr_schedule"]
+    schedule = all_configs(job, paths(job), False)["grpo_config.yaml"]["actor_config"]["lr_schedule"]
     assert (schedule["decay_steps"], schedule["warmup_step"]) == (50 * iterations, 7)

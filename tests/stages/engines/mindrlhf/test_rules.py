@@ -4,7 +4,7 @@ from pipeline.config.load import load
 from stages.engines.mindrlhf import notes, rules
 from stages.engines.mindrlhf.engine import job as mindrlhf_job
 from stages.engines.mindrlhf.grpo_yaml import grpo_config
-from tests.stages.engines.mindrlhf.jobs import job_of, places
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
@@ -37,9 +37,9 @@ def test_resharding_by_numbering_is_rendered_and_limits_layouts_only_when_asked_
     uneven = ("model=qwen2_5_7b", "layout=dp4_mp2_pp1", "layout.generate.model_parallel=4")
     plain = job_of(*uneven)
     assert rules.RULES.check(plain) == []
-    assert grpo_config(plain, places(plain), False)["rl_config"]["enable_reshard_optimizer"] is False
+    assert grpo_config(plain, paths(plain), False)["rl_config"]["enable_reshard_optimizer"] is False
     even = job_of(*SEVEN, "engine.enable_reshard_optimizer=true")
-    assert grpo_config(even, places(even), False)["rl_config"]["enable_reshard_optimizer"] is True
+    assert grpo_config(even, paths(even), False)["rl_config"]["enable_reshard_optimizer"] is True
 
 
 @pytest.mark.parametrize(

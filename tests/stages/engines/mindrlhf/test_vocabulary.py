@@ -6,7 +6,7 @@ import pytest
 
 from stages.engines.mindrlhf.start import all_configs, arguments
 from stages.engines.mindrlhf.vocabulary import has_endoftext, leftover, tokenizer_of
-from tests.stages.engines.mindrlhf.jobs import job_of, places
+from tests.stages.engines.mindrlhf.jobs import job_of, paths
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")
 
@@ -68,9 +68,9 @@ def test_what_stays_of_a_stop_token(overrides, stays):
 
 def rendered(contract, *overrides):
     job = job_of(*SEVEN, f"engine.contract={contract}", *overrides)
-    files = all_configs(job, places(job), resume=False)
+    files = all_configs(job, paths(job), resume=False)
     told = [
-        one for one in arguments(job, places(job), resume=False) if "tokenizer" in one or "model_name" in one
+        one for one in arguments(job, paths(job), resume=False) if "tokenizer" in one or "model_name" in one
     ]
     return told, files["grpo_config.yaml"]["rl_config"], files["predict.yaml"]["processor"]["tokenizer"]
 

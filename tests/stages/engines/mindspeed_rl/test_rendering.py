@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError
 from stages.engines.mindspeed_rl import contract, rules
 from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
 from stages.engines.outside import dump
-from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, places
+from tests.stages.engines.mindspeed_rl.jobs import DATA, SEVEN, WINDOWS, job_of, paths
 from tests.stages.engines.rendered import POWERS, SIZES, layout
 
 
@@ -66,7 +66,7 @@ def made(run):
 @given(settings_of_a_run())
 def test_every_rule_holds_in_every_file(run):
     job, window = made(run), run["window"]
-    text = dump(train_config(job, places(), run["resume"]))
+    text = dump(train_config(job, paths(), run["resume"]))
     config = yaml.safe_load(text)
     roles = ["actor_config"] if run["integrated"] else ["actor_config", "ref_config", "reward_config"]
     assert set(config) == {"model", "megatron_training", *roles, "rl_config", "generate_config"}
@@ -185,7 +185,7 @@ SHIPPED = {  # what those files say of it: cards, tp, pp, layers per stage, gene
 @pytest.mark.parametrize("name", GOLDEN)
 def test_files_of_the_shipped_shapes_stay_as_they_are(name):
     job = job_of(*GOLDEN[name])
-    config = train_config(job, places(), resume=False)
+    config = train_config(job, paths(), resume=False)
     actor, rl, rollout = (config[f"{one}_config"] for one in ("actor", "rl", "generate"))
     assert SHIPPED[name] == (
         rl["actor_resource"]["num_npus"],
@@ -213,7 +213,7 @@ def test_rank_is_set_where_upstream_forgets_it(window):
 @pytest.mark.parametrize("window", ["05a90d7", "667a547"])
 def test_a_prompt_of_exactly_the_longest_length_is_trained_on(window):
     job = job_of(*SEVEN, f"engine.contract={window}", "tokenize.max_prompt_length=251")
-    limit = train_config(job, places(), resume=False)["rl_config"]["max_prompt_length"]
+    limit = train_config(job, paths(), resume=False)["rl_config"]["max_prompt_length"]
     kept = [length for length in (250, 251, 252) if length < limit]  # indexed_dataset.py:545
     assert kept == [250, 251]
 
@@ -232,7 +232,7 @@ def test_no_path_is_relative():
             return [text for value in values.values() for text in texts(value)]
         return [values] if isinstance(values, str) else []
 
-    for text in texts(train_config(job_of(*GOLDEN["7b_a3"]), places(), resume=True)):
+    for text in texts(train_config(job_of(*GOLDEN["7b_a3"]), paths(), resume=True)):
         assert "/" not in text or Path(text).is_absolute()
 
 
@@ -244,7 +244,7 @@ def test_a_warm_up_takes_as_many_updates_as_its_steps(mini_batch, updates):
         "rollout.num_generations=8", "train.num_iterations=2", f"engine.mini_batch_size={mini_batch}",
     )  # fmt: skip
     job = job_of(*overrides, "train.warmup_steps=6")
-    config = train_config(job, places(), False)
+    config = train_config(job, paths(), False)
     actor, training, rl = config["actor_config"], config["megatron_training"], config["rl_config"]
     assert training["global_batch_size"] // rl["mini_batch_size"] * rl["epochs"] == updates
     horizon = training["train_iters"] * training["global_batch_size"]

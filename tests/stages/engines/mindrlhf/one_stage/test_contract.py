@@ -8,7 +8,7 @@ from stages.base.errors import ConfigError
 from stages.engines.mindrlhf.one_stage import contract
 from stages.engines.mindrlhf.one_stage.config import WINDOWS
 from stages.engines.mindrlhf.one_stage.start import arguments, start
-from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PLACES, SEVEN, job_of
+from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 OLDER = "train.prompts_per_step=2"  # one batch of both replicas
 
@@ -19,12 +19,12 @@ def test_every_version_is_recognised_and_gets_its_own_arguments(version):
     job = job_of(*SEVEN, f"engine.mindrlhf_home={HOME / version}", *more)
     assert job.window == version
     script = contract.entry(HOME / version, job.window)
-    given = arguments(job, PLACES)[::2]
+    given = arguments(job, PATHS)[::2]
     declared = script.read_text()
     assert all(f'"{name}"' in declared for name in given)
     assert ("--only_save_strategy" in given) is (version == "32599d0")
     assert ("--pre_store_data" in given) is (version != "32599d0")
-    assert start(job, PLACES).program[1] == str(script)
+    assert start(job, PATHS).program[1] == str(script)
 
 
 def test_a_newer_checkout_is_refused(tmp_path):

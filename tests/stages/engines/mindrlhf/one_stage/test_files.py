@@ -13,7 +13,7 @@ from stages.engines.mindrlhf.one_stage.stage import collect
 from stages.engines.mindrlhf.one_stage.start import write_configs
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
-from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PLACES, SEVEN, job_of
+from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
 
@@ -37,10 +37,10 @@ def test_every_hyper_parameter_is_one_of_the_version_s(version):
 
 
 def test_files_that_people_use_stay_as_they_are(tmp_path):
-    job, places = job_of(*SEVEN), PLACES.__class__(tmp_path, PLACES.dataset, PLACES.tokenizer, PLACES.weights)
-    write_configs(job, places)
+    job, paths = job_of(*SEVEN), PATHS.__class__(tmp_path, PATHS.dataset, PATHS.tokenizer, PATHS.weights)
+    write_configs(job, paths)
     for golden in sorted(GOLDEN.iterdir()):
-        text = (places.configs / golden.name).read_text()
+        text = (paths.configs / golden.name).read_text()
         assert text == golden.read_text(), f"{golden} differs; is the change meant?"
     assert len(list(GOLDEN.iterdir())) == 3
 

@@ -14,7 +14,7 @@ from typing import Any
 
 Change = Callable[[ModuleType], None]
 VLLM_VERSION = "0.8.4"
-"""Of the branch that mindrlhf takes for 0.8 (third_party/vllm/__init__.py)."""
+"""Version for which mindrlhf takes its branch for 0.8 (third_party/vllm/__init__.py)."""
 
 
 class Changed(MetaPathFinder):

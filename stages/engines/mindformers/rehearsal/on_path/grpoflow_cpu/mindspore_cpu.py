@@ -12,7 +12,7 @@ from typing import Any
 
 PARALLEL = ("parallel_mode", "full_batch", "enable_parallel_optimizer", "pipeline_stages")
 _strategy_files: list[str] = []
-"""Where the graph that is compiled next would leave its strategy."""
+"""Files to which the next compiled graph would write its strategy."""
 
 
 def change(ms: Any) -> None:
