@@ -1,11 +1,10 @@
-"""The numbers of metrics.jsonl for wandb and swanlab: offline unless the environment says otherwise.
+"""Loggers for wandb and swanlab, which follow metrics.jsonl; offline unless the environment says otherwise.
 
-Both would also record the machine, the command line, the code and what is printed; all of that is switched
-off: an artifact may be given away.
+Both packages would also record the machine, the command line, the code and the output. All of that is
+switched off, because artifacts may be given to other people.
 
-Each has a process of its own that follows metrics.jsonl. Training hands it nothing and never waits for it:
-what hangs or dies there (a full disk, a server that does not answer, a package's own threads) costs its log
-and no step.
+Each logger runs in a process of its own, because its client can hang (a server that does not answer, a full
+disk, the package's own threads). Training never waits for it, so a failure costs the log but no step.
 """
 
 from __future__ import annotations
@@ -97,11 +96,11 @@ class Swanlab:
     def close(self) -> None:
         """End the experiment; `swanlab sync DIRECTORY` uploads what was written offline."""
         self.swanlab.finish()
-        keep(self.scratch, self.target, ())
-        # Offline, swanlab 0.6.4 forgets the settings that it was given and describes the machine after all.
+        # Offline, swanlab 0.6.4 ignores its settings and writes a description of the machine.
         for name, nothing in (("swanlab-metadata.json", "{}"), ("requirements.txt", "")):
-            for file in self.target.glob(f"run-*/files/{name}"):
+            for file in self.scratch.glob(f"run-*/files/{name}"):
                 file.write_text(nothing, encoding="ascii")
+        keep(self.scratch, self.target, ())
 
 
 PACKAGES: dict[str, type[Wandb] | type[Swanlab]] = {"wandb": Wandb, "swanlab": Swanlab}
@@ -189,10 +188,10 @@ def follow(package: Package, metrics: Path, ended: int) -> bool:
 
 
 def main(name: str, spec: Path) -> None:
-    """One package's process."""
+    """Run a package's process until the trainer ends it."""
     values = json.loads(spec.read_text(encoding="utf-8"))
-    places = [Path(values[key]) for key in ("scratch", "target")]
-    package = PACKAGES[name](places[0], places[1], values["name"], values["config"])
+    scratch, target = Path(values["scratch"]), Path(values["target"])
+    package = PACKAGES[name](scratch, target, values["name"], values["config"])
     if follow(package, Path(values["metrics"]), sys.stdin.fileno()):
         package.close()
     else:
@@ -205,12 +204,17 @@ def numbers(row: Row) -> dict[str, Any]:
 
 
 def keep(source: Path, target: Path, left_out: Sequence[str]) -> None:
-    """Copy a directory without what is named so, and without links, which point to where it was."""
+    """Copy a directory without some names and without links, which point to its original location.
+
+    `target` appears complete or not at all, because this process may be killed.
+    """
 
     def ignored(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if name in left_out or (Path(folder) / name).is_symlink()]
 
-    shutil.copytree(source, target, ignore=ignored)
+    copy = source.with_name(f"{source.name}-copy")
+    shutil.copytree(source, copy, ignore=ignored)
+    copy.rename(target)
 
 
 if __name__ == "__main__":
