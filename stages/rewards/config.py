@@ -9,18 +9,10 @@ from typing import Annotated
 from stages.base.bounds import NonNegative
 from stages.base.identity import NotInIdentity
 from stages.base.rules import Broken, Rules, hold, indices, once, some
+from stages.rewards.functions import ITEM_REWARDS
 from stages.rewards.length import LENGTH_REWARDS, LengthConfig
 
-BUILTIN = (
-    "accuracy",
-    "qwen_accuracy",
-    "format",
-    "think",
-    "answer_format",
-    "knights",
-    "maths",
-    *LENGTH_REWARDS,
-)
+BUILTIN = (*ITEM_REWARDS, "maths", *LENGTH_REWARDS)
 DOTTED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 

@@ -1,14 +1,8 @@
 import pytest
 
 from stages.base.reader import read
-from stages.rewards.config import BUILTIN, RULES, RewardConfig
-from stages.rewards.functions import ITEM_REWARDS
-from stages.rewards.length import LENGTH_REWARDS
+from stages.rewards.config import RULES, RewardConfig
 from tests.stages.fetch.settings import ROOT, values
-
-
-def test_every_builtin_name_has_a_function():
-    assert set(BUILTIN) == {*ITEM_REWARDS, *LENGTH_REWARDS, "maths"}
 
 
 @pytest.mark.parametrize("name", [path.stem for path in (ROOT / "conf" / "reward").glob("*.yaml")])
