@@ -10,6 +10,7 @@ from pipeline.cli import main
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.plan.target import Target
 from pipeline.run import build as building
+from pipeline.run import forced
 from pipeline.run import run as running
 from pipeline.run.run import Run, prepare_plan
 from pipeline.store import history
@@ -34,7 +35,7 @@ def fresh(monkeypatch):
     def renew():
         monkeypatch.setattr(tasks, "_runs", {})
         luigi.task_register.Register.clear_instance_cache()
-        running._replaced.cache_clear()
+        forced.manifest_digest.cache_clear()
 
     renew()
     return renew

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.core]
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "places"),
+    ("name", "version", "locations"),
     [
         *(("mindrlhf", version, mindrlhf.LOCATIONS) for version in VERSIONS),
         ("mindformers", mindformers.COMMIT, mindformers.LOCATIONS),
