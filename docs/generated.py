@@ -16,7 +16,8 @@ import yaml
 from launch.diagnose.failures import GRPOFLOW_ERROR, failures
 from pipeline.cli import make_parser
 from pipeline.cli.command import OVERRIDES
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.engines import MODULES
 from pipeline.plan.keys import Key, explain
 from stages.base.errors import as_override

@@ -16,7 +16,8 @@ from launch.machine.environment import RULES, installed
 from launch.nodes.run import hosts_of, missing
 from pipeline import engines, rehearsal
 from pipeline.cli.command import Commands
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.engines.machines import installed as needed
 from pipeline.errors import ConfigError, Exit, Problem
 from pipeline.plan import checkouts

@@ -2,40 +2,20 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from launch.config import LauncherConfig
 from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose import compose
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import complete
 from pipeline.config.plain import plain
-from pipeline.config.remote import RemoteConfig
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
-from stages.base.bounds import Positive
-from stages.base.identity import NotInIdentity, identity
+from stages.base.identity import identity
 from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
-from stages.sections import Sections
-
-
-@dataclass(frozen=True)
-class Config(Sections):
-    """Configuration of a run: the sections that stages read, and store, cards, launcher and remote."""
-
-    store: Annotated[str, NotInIdentity()]
-    """Directory of the artifacts; default ./store or $GRPOFLOW_STORE."""
-    cards: Positive
-    """Number of workers of the grpo stage; null for as many as layout.train occupies."""
-    launcher: Annotated[LauncherConfig, NotInIdentity()]
-    remote: Annotated[RemoteConfig, NotInIdentity()]
-
-    def plain(self) -> dict[str, Any]:
-        """Return plain data with normalised types, which is fingerprinted and passed to stages."""
-        return dict(plain(self))
 
 
 def load(overrides: Sequence[str], config_dir: Path | None = None, use_cache: bool = True) -> Config:

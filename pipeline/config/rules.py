@@ -20,7 +20,7 @@ from stages.rewards.config import RULES as REWARD
 from stages.tokenize.config import RULES as TOKENIZE
 
 if TYPE_CHECKING:
-    from pipeline.config.load import Config
+    from pipeline.config.sections import Config
 
 RULES: Rules[Config] = Rules("run")
 

@@ -13,7 +13,7 @@ from stages.base.identity import field_types
 from stages.sections import EngineConfig, Sections
 
 if TYPE_CHECKING:
-    from pipeline.config.load import Config
+    from pipeline.config.sections import Config
 
 MODULES = {
     name: f"{cls.__module__.rpartition('.')[0]}.engine"

@@ -12,7 +12,7 @@ from pipeline.errors import Problem
 from stages.base.identity import on_every_node
 
 if TYPE_CHECKING:
-    from pipeline.config.load import Config
+    from pipeline.config.sections import Config
 
 
 def machines(config: Config, container: Sequence[str], path: str, workers: int) -> Iterator[Problem]:

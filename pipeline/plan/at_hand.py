@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engines
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, InputError, Problem
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan import checkouts, interpreter

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from launch.machine.checks import Check
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from stages.base.engine import Checkout, Engine
 from stages.engines.mindformers.checkout import fits

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from pipeline.config.load import Config
 from pipeline.config.plain import flat
+from pipeline.config.sections import Config
 from pipeline.errors import StoreError
 from pipeline.plan.graph import Plan, StageSpec
 from pipeline.plan.process import describe, disk_shortage

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import engines
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.fingerprint import fingerprint, without
 from pipeline.plan.target import ALL_STAGES, Target
 from pipeline.store.store import Key

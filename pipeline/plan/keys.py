@@ -18,8 +18,8 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.load import Config
 from pipeline.config.plain import flat
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import stages
 from stages.base.identity import NotInIdentity, field_types

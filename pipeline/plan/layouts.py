@@ -13,7 +13,8 @@ from pipeline import engines
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import complete
-from pipeline.config.load import Config, derive
+from pipeline.config.load import derive
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.terminal import Table
 from stages.base.reader import read

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipeline import engines
 from pipeline.cache import recall, remember
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import canonical, without
 from pipeline.plan.graph import Plan

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import stages
 from pipeline import engines
 from pipeline.cache import recall, remember
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.errors import Problem, StageError

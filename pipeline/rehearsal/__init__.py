@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from pipeline import engines
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from stages.engines.rehearsal import Proof

@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import Problem
 from pipeline.plan import reward_check
 from pipeline.plan.graph import Plan

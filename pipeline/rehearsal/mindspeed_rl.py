@@ -9,7 +9,7 @@ import numpy as np
 from launch.diagnose import diagnosis
 from launch.machine import checks
 from launch.nodes import run as launch
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import Problem, StageFailed
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Report

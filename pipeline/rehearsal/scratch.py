@@ -9,7 +9,7 @@ from typing import Any
 from launch.errors import ProcessFailed
 from launch.process import child, job
 from pipeline.config import rules
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, StageFailed
 from pipeline.fingerprint import DIGESTS, DigestCache
 from pipeline.plan.graph import Plan, StageSpec, plan

@@ -6,8 +6,8 @@ Points share artifacts, and each artifact is built once, so only one of two valu
 import re
 from collections.abc import Sequence
 
-from pipeline.config.load import Config
 from pipeline.config.plain import flat
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
 from pipeline.plan.graph import Plan
 from stages.base.identity import NotInIdentity, identity, marked

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.records import LARGEST, BadLine, Record, as_record
+from stages.fetch.record import LARGEST, BadLine, Record, as_record
 
 BLOCK = 1 << 20
 BLANK = re.compile(r"[ \t\n\r]*")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from stages.base.errors import InputError
 from stages.fetch.config import ColumnsConfig
-from stages.fetch.records import BadLine, Record, place, read_records, text_fault
+from stages.fetch.record import BadLine, Record
+from stages.fetch.records import place, read_records, text_fault
 
 LISTED = 20  # bad lines that are named one by one; the rest is only counted
 

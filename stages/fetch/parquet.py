@@ -8,7 +8,7 @@ from typing import Any
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.records import BadLine, Record
+from stages.fetch.record import BadLine, Record
 
 ROWS = 256
 BUFFER = 1 << 20  # bytes that are read ahead per column; without it whole row groups are

@@ -6,34 +6,14 @@ Every fault is named by the row's place, counted from 1: the line of JSON lines,
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
+from stages.fetch.record import LARGEST, TOO_LONG, BadLine, Record, as_record
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
-LARGEST = 1 << 22
-"""Bytes of a line, characters of a text or of an array's element: a million tokens. What is longer is no row
-but a file without line breaks, and a hundred times as much memory is needed to look at it."""
-TOO_LONG = f"is longer than {LARGEST >> 20} MiB"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One readable row."""
-
-    line: int
-    values: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class BadLine:
-    """One row that can't be used, and why."""
-
-    line: int
-    reason: str
 
 
 def read_records(path: Path, keys: Sequence[str] = ()) -> Iterator[Record | BadLine]:
@@ -102,13 +82,6 @@ def _parse(number: int, raw: bytes) -> Record | BadLine:
     except (RecursionError, ValueError) as error:
         return BadLine(number, f"not usable JSON: {type(error).__name__}")
     return as_record(number, values)
-
-
-def as_record(number: int, values: Any) -> Record | BadLine:
-    """Return a parsed row; everything but an object is a bad line."""
-    if isinstance(values, dict):
-        return Record(number, values)
-    return BadLine(number, f"must be a JSON object, is {type(values).__name__}")
 
 
 def split_sources(directory: Path, split: str) -> list[Path]:

@@ -13,7 +13,8 @@ import numpy as np
 
 from stages.base.errors import InputError
 from stages.base.files import open_regular
-from stages.fetch.records import SUFFIXES, TOO_LONG, BadLine, lines_of, read_records, text_fault
+from stages.fetch.record import TOO_LONG, BadLine
+from stages.fetch.records import SUFFIXES, lines_of, read_records, text_fault
 from stages.tokenize.encode import Encoder
 from stages.tokenize.records import RecordWriter
 from stages.tokenize.source import DROPPED, Ledger, Source, Target, count_rows

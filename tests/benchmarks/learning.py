@@ -17,8 +17,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.config.load import Config
 from pipeline.config.load import load as compose
+from pipeline.config.sections import Config
 from stages.grpo.data import Vocabulary, read_prompts
 from stages.grpo.optimizer import learning_rate
 from stages.weights.export import export

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.process.child import Outcome
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.engines import program as outside
 from pipeline.errors import REPORTED
 from pipeline.fingerprint import fingerprint

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import strategies as st
 
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from stages.base.identity import AbsentWhen, NotInIdentity, field_types
 
 FOREIGN = {

@@ -18,7 +18,8 @@ from hypothesis import given, note
 
 from pipeline.config import rules
 from pipeline.config.compose_cache import compose_cached
-from pipeline.config.load import Config, derive
+from pipeline.config.load import derive
+from pipeline.config.sections import Config
 from pipeline.engines import program
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import pipeline.fingerprint
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import DigestCache, canonical, file_digest, fingerprint
 from pipeline.plan import graph

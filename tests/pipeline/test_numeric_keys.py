@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from launch.config import LauncherConfig
 from pipeline.config.compose import compose
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from stages.base.errors import ConfigError
 from stages.base.reader import read
 from tests.pipeline.plans import leaves

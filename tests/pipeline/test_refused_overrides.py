@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from pipeline.cli import main
 from pipeline.config.compose import compose
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
 from pipeline.config.plain import flat
 from pipeline.config.refused import LABELS
+from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from stages.base.identity import field_types
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from pipeline.config import rules
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from pipeline.errors import StageFailed
 from pipeline.rehearsal import mindspeed_rl
 from pipeline.rehearsal.report import has_passed

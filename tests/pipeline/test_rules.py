@@ -14,7 +14,8 @@ from annotated_types import Ge, Gt, Le
 
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.load import Config, load
+from pipeline.config.load import load
+from pipeline.config.sections import Config
 from stages.base.errors import ConfigError
 from stages.base.reader import read
 from tests.pipeline.plans import types_of

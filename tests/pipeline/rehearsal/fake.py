@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from pipeline.errors import Problem
 from pipeline.plan.graph import Plan
 from pipeline.rehearsal import Report

@@ -11,7 +11,8 @@ from stages.base.errors import InputError
 from stages.fetch import json_array
 from stages.fetch.config import ColumnsConfig
 from stages.fetch.jsonl import Row, check_file, read_lines
-from stages.fetch.records import LARGEST, TOO_LONG, BadLine, Record, read_records
+from stages.fetch.record import LARGEST, TOO_LONG, BadLine, Record
+from stages.fetch.records import read_records
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from launch.nodes.run import write
-from pipeline.config.load import Config
+from pipeline.config.sections import Config
 from stages.base.context import Context
 
 TIMEOUT_S = 560
