@@ -74,6 +74,7 @@ FETCH = Stage(
     sections=("model", "fetch"),
     summary="Model configuration, tokenizer and weights: downloaded, linked from a directory, or generated.",
     entry="stages.fetch.stage",
+    plan_check="stages.fetch.plan_checks:fetch",
     required_files=_files(*HUGGING_FACE, "tokenizer.json"),
 )
 FETCH_DATASET = Stage(
@@ -81,6 +82,7 @@ FETCH_DATASET = Stage(
     sections=("dataset", "fetch"),
     summary="Questions with checkable answers: downloaded, linked from a directory, or generated.",
     entry="stages.fetch.dataset",
+    plan_check="stages.fetch.plan_checks:fetch_dataset",
     required_files=_files(RESULT, "train*"),
 )
 CONVERT = Stage(
@@ -126,6 +128,7 @@ SFT = Stage(
     summary="Weights after supervised fine-tuning.",
     version=4,
     entry="stages.grpo.sft",
+    plan_check="stages.grpo.plan_checks:sft",
     required_files=_sft_files,
 )
 GRPO = Stage(
@@ -135,6 +138,7 @@ GRPO = Stage(
     summary="Policy weights after GRPO, with metrics and checkpoints.",
     version=4,
     entry="stages.grpo.stage",
+    plan_check="stages.grpo.plan_checks:grpo",
     required_files=_grpo_files,
 )
 EVALUATE = Stage(

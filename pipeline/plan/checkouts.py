@@ -1,12 +1,15 @@
-"""Checks of engines' checkouts with the functions of the stages that run them."""
+"""Checks of what an engine needs on this machine: checkouts, interpreters and scripts."""
 
 import functools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from launch.machine.checks import Check
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, Problem
+from pipeline.plan import interpreter
+from stages.base import identity
 from stages.base.engine import Checkout, Engine
 from stages.engines.mindformers.checkout import fits
 
@@ -30,7 +33,17 @@ def check(checkout: Checkout, home: str | None, have: str | None = None) -> Chec
         return Check(checkout.name, "problem", f"{home}: {rules}", remedy)
 
 
-def faults(engine: Engine, config: Config) -> Iterator[Problem]:
+def problems(engine: Engine, config: Config) -> Iterator[Problem]:
+    """Yield the problems of an engine's checkouts, interpreters and scripts.
+
+    Only this machine's files are checked; with another launcher or a container they are elsewhere.
+    """
+    yield from _contracts(engine, config)
+    if config.launcher.name == "local" and not engine.settings(config).container:
+        yield from _files(engine, config)
+
+
+def _contracts(engine: Engine, config: Config) -> Iterator[Problem]:
     """Yield a problem for each checkout of another program, or of another version than the contract."""
     contract = getattr(engine.settings(config), "contract", None)
     for number, checkout in enumerate(engine.needed(contract)):
@@ -43,6 +56,29 @@ def faults(engine: Engine, config: Config) -> Iterator[Problem]:
         elif number == 0 and contract is not None and result != contract:
             rule = f"contradicts {checkout.setting}={home}, which is a checkout of contract {result}"
             yield Problem(f"{engine.settings_section}.contract", contract, rule, "leave it auto")
+
+
+def _files(engine: Engine, config: Config) -> Iterator[Problem]:
+    """Yield a problem for each missing directory, interpreter and script, and each missing package."""
+    settings, section = engine.settings(config), engine.settings_section
+    for key in identity.marked(type(settings), identity.Checkout):
+        home = getattr(settings, key)
+        if home is not None and not Path(home).is_dir():
+            yield Problem(f"{section}.{key}", home, "is not a directory", "give a checkout's")
+    for key in ("python", "convert_python"):
+        program = getattr(settings, key, None)
+        if program is None or ("/" not in program and settings.env_scripts):  # a script may set PATH
+            continue
+        if shutil.which(program) is None:
+            rule = "is no program that can be executed here"
+            yield Problem(f"{section}.{key}", program, rule, "give an interpreter's path")
+        elif key == "python":
+            yield from interpreter.missing(f"{section}.{key}", program, engine.imports, settings.env)
+    for number, script in enumerate(settings.env_scripts):
+        if not Path(script).is_file():
+            yield Problem(
+                f"{section}.env_scripts[{number}]", script, "is not a file", "give a script to source"
+            )
 
 
 @functools.cache

@@ -21,7 +21,8 @@ from pipeline.errors import (
     check_working_directory,
 )
 from pipeline.fingerprint import DIGESTS, DigestCache
-from pipeline.plan import at_hand, rehearsed
+from pipeline.plan import rehearsed
+from pipeline.plan.check import check
 from pipeline.plan.graph import Plan, StageSpec, plan
 from pipeline.plan.target import Target
 from pipeline.run import forced, notify, signals, summary
@@ -64,7 +65,7 @@ def prepare_plan(
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)
     planned = plan(config, digest, target)
-    at_hand.check(planned, store, weights)
+    check(planned, store, weights)
     return replace(planned, notes=(*planned.notes, *rehearsed.notes(planned, store))), store
 
 
@@ -218,7 +219,7 @@ class Run:
             if spec.computes and not self._rewards_checked:
                 self._rewards_checked = self._try_rewards()
             if "tokenize" in spec.inputs:  # the numbers of rows are known only now
-                at_hand.check(self.plan, self.store)
+                check(self.plan, self.store)
             views = no_views if sharing is None else sharing.views
             how = (self.store, self.plan.config.launcher, self.display, self.started)
             try:

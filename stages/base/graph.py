@@ -50,6 +50,8 @@ class Stage:
     """Code version; raise it whenever the stage's output changes for the same input."""
     entry: str = ""
     """Module whose `run(context)` does the work."""
+    plan_check: str = ""
+    """MODULE:FUNCTION that checks a plan before anything runs; see stages.base.planned. Empty: no check."""
     required_files: RequiredFiles = lambda config: ()
     """Files that a complete artifact contains."""
     reads: tuple[str, ...] = ()

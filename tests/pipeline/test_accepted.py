@@ -23,13 +23,15 @@ from pipeline.config.sections import Config
 from pipeline.engines import program
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import file_digest
-from pipeline.plan import at_hand
+from pipeline.plan.check import check
 from pipeline.plan.graph import plan
 from pipeline.store.store import Store
 from stages.__main__ import entry
 from stages.base.context import Context
 from stages.base.errors import StageError
+from stages.base.planned import Planned
 from stages.base.reader import read
+from stages.grpo import plan_checks
 from tests.pipeline.plans import changed, leaves
 
 TINY = (
@@ -64,7 +66,7 @@ def accepted(values, store):
         if problems:
             raise ConfigError(problems)
         planned = plan(config, file_digest)
-        at_hand.check(planned, Store(store))
+        check(planned, Store(store))
     except ConfigError:
         return None
     return planned
@@ -87,7 +89,7 @@ def run(planned, root):
         context.work.mkdir(exist_ok=True)
         if spec.name in BEFORE_TRAINING:
             entry(spec.name)(context)
-            if spec.name == "tokenize" and too_few(planned.config, context.output):
+            if spec.name == "tokenize" and too_few(planned, context.output):
                 return
         elif spec.name == "sft":
             begin_sft(context)
@@ -97,9 +99,10 @@ def run(planned, root):
             begin_evaluate(context)
 
 
-def too_few(config, records):
-    """Whether plan refuses now that tokenize has told how many rows are not too long."""
-    return bool(list(at_hand.check_rows(config, records / "result.json", ("sft", "grpo"))))
+def too_few(planned, tokenized):
+    """Return True if plan refuses the number of rows that tokenize made."""
+    known = Planned(planned.config, {"tokenize": tokenized}, {"sft", "grpo"}, file_digest)
+    return any([*plan_checks.sft(known), *plan_checks.grpo(known)])
 
 
 def begin_sft(context):

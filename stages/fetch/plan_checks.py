@@ -1,0 +1,75 @@
+"""Checks of the stages fetch and fetch_dataset against files that exist when a run is planned."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from stages.base.errors import InputError, Problem
+from stages.base.files import read_json
+from stages.base.planned import Planned, problems_of
+from stages.models.config import ModelConfig
+from stages.models.families import family_of, recognised
+
+
+def fetch(planned: Planned) -> Iterator[Problem]:
+    """Yield the problems of model.path and model.tokenizer_path, or of a fetched model's config.json."""
+    model = planned.config.model
+    if "fetch" not in planned.pending:
+        if model.source != "builtin" and "fetch" in planned.artifacts:
+            yield from problems_of(lambda: _check_fetched(model, planned.artifacts["fetch"]))
+        return
+    directory = Path(model.path) if model.source == "local" and model.path else None
+    if directory is not None and directory.is_dir():
+        yield from problems_of(lambda: _check_model(model, directory, planned.needs_weights))
+    elif directory is not None and planned.is_local:
+        yield Problem("model.path", str(directory), "is not a directory", "give a Hugging Face directory")
+    if model.tokenizer_path is not None:
+        tokenizer = Path(model.tokenizer_path)
+        yield from problems_of(lambda: _check_tokenizer(model, tokenizer))
+
+
+def fetch_dataset(planned: Planned) -> Iterator[Problem]:
+    """Yield a problem if the built-in dataset has fewer distinct questions than rows are requested."""
+    from stages.fetch.arith import check_rows
+
+    dataset, seed = planned.config.dataset, planned.config.seed
+    arith = dataset.arith if dataset.source == "builtin" else None
+    if arith is not None and "fetch_dataset" in planned.pending:
+        yield from problems_of(
+            lambda: check_rows(arith, seed, dataset.train_rows or 0, dataset.test_rows or 0)
+        )
+
+
+def _check_fetched(model: ModelConfig, directory: Path) -> None:
+    """Check config.json of an artifact again, because an earlier release may have accepted it."""
+    file = directory / "config.json"
+    values = read_json(file) if file.is_file() else None
+    if isinstance(values, dict) and recognised(values) is family_of(model):
+        _check_config_json(model, directory)
+
+
+def _check_config_json(model: ModelConfig, directory: Path) -> None:
+    from stages.fetch import local  # here and below: not needed if nothing has to run
+    from stages.tokenize import tokenizer
+
+    file = directory / "config.json"
+    local.check_config(tokenizer.read_json(file), model, file)
+
+
+def _check_model(model: ModelConfig, directory: Path, needs_weights: bool) -> None:
+    from stages.fetch import local
+    from stages.tokenize.tokenizer import special_ids
+
+    if needs_weights:
+        local.check_model(directory, model)
+    else:
+        _check_config_json(model, directory)
+    if model.tokenizer_path is None and (directory / "tokenizer_config.json").is_file():
+        special_ids(directory, model)
+
+
+def _check_tokenizer(model: ModelConfig, directory: Path) -> None:
+    from stages.fetch.tokenizer_files import check_fit
+
+    if not directory.is_dir():
+        raise InputError(directory, None, "is not a directory", "set model.tokenizer_path")
+    check_fit(directory, model.vocab_size)
