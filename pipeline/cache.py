@@ -1,7 +1,7 @@
 """Small JSON values that take long to compute, cached between commands below $XDG_CACHE_HOME/grpoflow.
 
-Used for composed configurations, an interpreter's packages, trial runs of reward functions, and digests of
-checkouts. A key must cover everything that its value depends on.
+Used for composed configurations, an interpreter's packages, and trial runs of reward functions. A key must
+cover everything that its value depends on.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
 """Fingerprints of rehearsals, under which the store records those that passed."""
 
+import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import engines
-from pipeline.cache import recall, remember
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError
 from pipeline.fingerprint import canonical, without
@@ -27,7 +27,7 @@ def fingerprint(plan: Plan) -> str:
     """
     config = {name: values for name, values in plan.config.plain().items() if name not in MACHINE_SECTIONS}
     homes = {
-        setting: _code(Path(home))
+        setting: checkout_digest(Path(home))
         for setting, home in engines.rehearsed(plan.config).items()
         if home is not None
     }
@@ -54,18 +54,12 @@ def notes(plan: Plan, store: Store) -> tuple[str, ...]:
     )
 
 
-def _code(home: Path) -> str:
-    """Return the digest of a checkout's Python files, which are read again only if sizes or times changed."""
-    files = sorted(path for path in _python_files(home))
-    states = [(str(path.relative_to(home)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    key = hashlib.sha256(canonical([str(home.resolve()), states]).encode()).hexdigest()
-    cached = recall("checkout", key)
-    if isinstance(cached, str):
-        return cached
+@functools.cache
+def checkout_digest(home: Path) -> str:
+    """Return the digest of a checkout's Python files; read once for all points of a sweep."""
     digest = hashlib.sha256()
-    for path in files:
+    for path in sorted(_python_files(home)):
         digest.update(f"{path.relative_to(home)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    remember("checkout", key, digest.hexdigest())
     return digest.hexdigest()
 
 

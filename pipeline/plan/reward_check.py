@@ -1,55 +1,30 @@
 """Probe of the reward functions in a plan, which warns before a run trains on rewards of 0.
 
-Only fast checks are made: built-in text functions, on rows that are available. The result is cached, so that
-a repeated plan does not import the modules for it.
+Only fast checks are made: built-in text functions, on rows that are available.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import stages
 from pipeline import engines
-from pipeline.cache import recall, remember
 from pipeline.config.sections import Config
 from pipeline.plan.graph import Plan
 from pipeline.store.store import Store
 from stages.base.errors import Problem, StageError
-from stages.models.config import ModelConfig
 from stages.rewards.config import BUILTIN, RewardConfig
-from stages.sections import EngineConfig
 
-if TYPE_CHECKING:
-    from stages.rewards.probe import Leftover
-
-KIND = "probe"
 SLOW = "maths"  # takes seconds to import
 
 
 def warnings(plan: Plan, store: Store) -> list[str]:
     """Return warnings about reward, prompt and dataset, or one that there is no dataset to probe yet."""
-    engine = engines.of(plan.config.engine.name)
-    if engine.reward_problems is not None:
-        return [str(problem) for problem in engine.reward_problems(plan.config.engine)]
-    if not _is_quick(plan.config.reward):
-        return []
     config = plan.config
-    # The built-in dataset is similar for all seeds, so a sweep over seeds probes it once.
-    content = None if config.dataset.source == "builtin" else plan.spec("fetch_dataset").key.fingerprint
-    key = _cache_key(config, content)
-    known = recall(KIND, key)
-    if isinstance(known, list):
-        return known
+    engine = engines.of(config.engine.name)
+    if engine.reward_problems is not None:
+        return [str(problem) for problem in engine.reward_problems(config.engine)]
+    if not _is_quick(config.reward):
+        return []
     problems = _probe(plan, store)
-    if problems is None:
-        return [_unprobed(config)]
-    remember(KIND, key, problems)
-    return problems
+    return [_unprobed(config)] if problems is None else problems
 
 
 def _unprobed(config: Config) -> str:
@@ -63,58 +38,26 @@ def _is_quick(reward: RewardConfig) -> bool:
     return all(name in BUILTIN and name != SLOW for name in (*reward.functions, by_length or "cosine"))
 
 
-def _leftover(engine: EngineConfig, model: ModelConfig) -> Leftover | None:
-    return engines.of(engine.name).leftover(vars(engine), model)
-
-
-def _cache_key(config: Config, dataset: str | None) -> str:
-    """Return the digest of everything that the result depends on.
-
-    Args:
-        config: the run's configuration.
-        dataset: fingerprint of the fetched dataset; None for the built-in one.
-    """
-    content = {
-        "dataset": asdict(config.dataset),
-        "tokenize": asdict(config.tokenize),
-        "reward": asdict(config.reward),
-        "leftover": repr(_leftover(config.engine, config.model)),
-        "code": _code(),
-        "fetched": dataset,
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-@functools.cache
-def _code() -> list[str]:
-    root = Path(stages.__file__).parent
-    files = [*sorted((root / "rewards").glob("*.py")), root / "tokenize" / "text.py"]
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-
-
 def _probe(plan: Plan, store: Store) -> list[str] | None:
     """Return the problems that the probe reports; None if no row is available."""
     from stages.fetch.records import split_sources
     from stages.rewards.probe import first_rows, probe, sample_rows
 
     config: Config = plan.config
-    fetched = plan.spec("fetch_dataset").key
+    source, fetched = config.dataset.source, plan.spec("fetch_dataset").key
     try:
-        if config.dataset.source == "builtin":
-            rows = sample_rows(config.dataset, config.tokenize, seed=0)
-        elif store.problem(fetched) is None:
+        if source != "builtin" and store.problem(fetched) is None:
             directory = store.path(fetched)
             files = split_sources(directory, "train")
             if not files:
                 return [f"{directory}: holds no file of the training split"]
             rows = first_rows(files[0], config.dataset, config.tokenize)
-        elif config.dataset.source == "local":
+        elif source in ("builtin", "local"):
             rows = sample_rows(config.dataset, config.tokenize, config.seed)
         else:
             return None
-        result = probe(
-            config.dataset, config.tokenize, config.reward, rows, _leftover(config.engine, config.model)
-        )
+        leftover = engines.of(config.engine.name).leftover(vars(config.engine), config.model)
+        result = probe(config.dataset, config.tokenize, config.reward, rows, leftover)
     except StageError as error:
         return [str(error)]
     return [str(problem) for problem in result.problems]

@@ -23,7 +23,7 @@ from tests.pipeline.artifacts import commit_spec
 
 RUNS = 5
 DVC_BAR = 0.8
-SNAKEMAKE_BAR = 0.8
+SNAKEMAKE_BAR = 0.4
 BIN = Path(sys.executable).parent
 
 

@@ -8,7 +8,6 @@ import pytest
 from pipeline.cli import main
 from pipeline.config.load import load
 from pipeline.fingerprint import file_digest
-from pipeline.plan import reward_check
 from pipeline.plan.graph import plan
 from pipeline.plan.reward_check import warnings
 from pipeline.run.run import Run, prepare_plan
@@ -23,20 +22,6 @@ BOX = 'tokenize.prompt_suffix="Answer in \\\\boxed{}."'
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def probes(monkeypatch):
-    """One item per real look."""
-    calls: list[object] = []
-    real = reward_check._probe
-
-    def counting(plan, store):
-        calls.append(plan)
-        return real(plan, store)
-
-    monkeypatch.setattr(reward_check, "_probe", counting)
-    return calls
 
 
 def planned(*overrides):
@@ -97,22 +82,6 @@ def test_the_probe_command_knows_it_too(capsys):
     assert "stays in the text as '⒠'" in problem
 
 
-def test_the_verdict_is_remembered_until_something_it_read_changes(tmp_path, probes):
-    store, files = Store(tmp_path / "store"), tmp_path / "files"
-    files.mkdir()
-    for name in ("train", "test"):
-        (files / f"{name}.jsonl").write_text('{"question": "1+1?", "answer": "#### 2"}\n')
-    overrides = ["experiment=gsm8k_smoke", f"dataset.path={files}", "reward=boxed"]
-    first, second = (warnings(planned(*overrides), store) for _ in range(2))
-    assert first == second != []
-    assert warnings(planned(*overrides, "train.beta=0.5"), store) == first
-    assert len(probes) == 1
-    assert warnings(planned(*overrides, BOX), store) == []
-    (files / "train.jsonl").write_text('{"question": "1+1?", "answer": "\\\\boxed{2}\\n#### 2"}\n')
-    assert not any("can't be earned" in warning for warning in warnings(planned(*overrides), store))
-    assert len(probes) == 3
-
-
 def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path):
     store, overrides = Store(tmp_path / "store"), [*GSM8K, "reward=boxed"]
     store.open()
@@ -129,11 +98,10 @@ def test_a_dataset_that_is_in_the_store_is_read_there(tmp_path):
         ["reward=cosine", "reward.length.correct_by=maths"],
     ],
 )
-def test_what_is_slow_or_not_ours_is_left_to_the_probe_command(tmp_path, probes, overrides, monkeypatch):
+def test_slow_and_user_functions_are_left_to_the_probe_command(tmp_path, overrides, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_rewards.py").write_text("raise AssertionError('a plan runs nothing of the user')")
     assert warnings(planned(*overrides), Store(tmp_path)) == []
-    assert probes == []
 
 
 def test_rows_that_are_no_use_are_a_warning_too(tmp_path):
@@ -153,11 +121,9 @@ def test_looking_imports_no_heavy_package():
     assert done.stdout.splitlines() == ["[]", "[]"]
 
 
-def test_a_dataset_that_is_not_fetched_yet_is_told_and_asked_again_later(tmp_path, probes):
-    for _ in range(2):
-        (warning,) = warnings(planned("dataset=gsm8k"), Store(tmp_path))
-        assert "was not probed" in warning and "from url is not fetched yet" in warning
-    assert len(probes) == 2
+def test_a_dataset_that_is_not_fetched_yet_is_reported(tmp_path):
+    (warning,) = warnings(planned("dataset=gsm8k"), Store(tmp_path))
+    assert "was not probed" in warning and "from url is not fetched yet" in warning
 
 
 def test_mindspeed_rl_is_judged_by_its_own_template_and_verifiers(tmp_path):

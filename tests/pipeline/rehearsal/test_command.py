@@ -9,6 +9,7 @@ import pytest
 from pipeline import engines, rehearsal
 from pipeline.cli import main
 from pipeline.errors import Problem
+from pipeline.plan import rehearsed
 from pipeline.run import signals
 from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
@@ -140,6 +141,7 @@ def test_a_plan_says_what_was_not_rehearsed_until_it_passed(tmp_path, monkeypatc
     monkeypatch.setattr(fake, "homes", {"engine.mindrlhf_home": str(checkout)})
 
     def told(*more):
+        rehearsed.checkout_digest.cache_clear()
         planned, _ = prepare_plan([f"store={tmp_path / 'store'}", *more])
         return any("not rehearsed" in note for note in planned.notes)
 
