@@ -22,8 +22,6 @@ from stages.base.redact import redact
 VALUE = re.compile(
     r"(seed|store|cards|[A-Za-z_]\w*(\.\w+)+)="
 )  # a key with a dot, or one that is not a group
-ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)\s*(?:,\s*[\w./-]*\s*)?\}")
-"""Reference to an environment variable with a literal name and default, which refers to no key."""
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline import engines
 from pipeline.config import rules
-from pipeline.config.compose import compose
 from pipeline.config.compose_cache import compose_cached
 from pipeline.config.directory import complete
 from pipeline.config.plain import plain
@@ -18,34 +17,30 @@ from stages.base.reader import as_text, read
 from stages.fetch.sources import choose_source
 
 
-def load(overrides: Sequence[str], config_dir: Path | None = None, use_cache: bool = True) -> Config:
+def load(overrides: Sequence[str], config_dir: Path | None = None) -> Config:
     """Compose, derive, type and check a configuration.
 
     Args:
         overrides: Hydra overrides.
         config_dir: directory with the user's config groups.
-        use_cache: use the cache on disk; False for a sweep, which composes in memory and would fill it.
 
     Raises:
         ConfigError: the configuration is invalid; lists all problems.
     """
-    config = read(Config, derived_values(overrides, config_dir, use_cache))
+    config = read(Config, derived_values(overrides, config_dir))
     problems = rules.check(config)
     if problems:
         raise ConfigError(problems)
     return config
 
 
-def derived_values(
-    overrides: Sequence[str], config_dir: Path | None = None, use_cache: bool = True
-) -> dict[str, Any]:
+def derived_values(overrides: Sequence[str], config_dir: Path | None = None) -> dict[str, Any]:
     """Return the composed configuration with derived values as plain data, without checking it.
 
     Raises:
         ConfigError: the configuration cannot be composed.
     """
-    values = (compose_cached if use_cache else compose)(overrides, config_dir)
-    return derive(complete(values, overrides))
+    return derive(complete(compose_cached(overrides, config_dir), overrides))
 
 
 def without_locations(overrides: Sequence[str], engine: str) -> list[str]:

@@ -42,7 +42,6 @@ def prepare_plan(
     deep: bool = False,
     weights: bool = True,
     target: Target | None = None,
-    use_cache: bool = True,
 ) -> tuple[Plan, Store]:
     """Compose and check the configuration, and plan; write nothing but the digest cache.
 
@@ -52,7 +51,6 @@ def prepare_plan(
         deep: hash the user's files again instead of trusting their modification times.
         weights: require weights in model.path; False: config.json and tokenizer are enough.
         target: requested stages; None: the entire graph.
-        use_cache: use the cache of composed configurations.
 
     Returns:
         The plan, and the configured store, which may not exist yet.
@@ -60,7 +58,7 @@ def prepare_plan(
     Raises:
         ConfigError: the configuration is invalid.
     """
-    config = load(overrides, config_dir, use_cache)
+    config = load(overrides, config_dir)
     store = Store(Path(config.store))
     cache = DigestCache(store.root / DIGESTS)
     digest = functools.partial(cache.digest, deep=deep)

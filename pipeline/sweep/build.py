@@ -145,9 +145,8 @@ class Sweep:
 
     def _planned(self, point: Point) -> Plan | None:
         try:
-            plan, self._store = prepare_plan(
-                point.overrides, self._options.config_dir, target=self._options.target, use_cache=False
-            )
+            options = self._options
+            plan, self._store = prepare_plan(point.overrides, options.config_dir, target=options.target)
         except REPORTED as error:
             point.state, point.message = "invalid", message_of(error)
             return None

@@ -41,6 +41,7 @@ def ended(*command):
 
 def test_it_loads_what_it_needs_and_tells_what_luigi_would(store):
     place = f"store={store.root}"
+    ended("-c", PROGRAM, "plan", place)  # composes the configuration in this environment
     code, out, heavy = ended("-c", PROGRAM, "run", place)
     assert (code, heavy) == (0, "[]\n")
     assert out.endswith(f"run=ID report={store.path(plan_of(store).spec('report').key) / 'index.html'}\n")
