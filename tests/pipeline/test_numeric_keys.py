@@ -77,7 +77,7 @@ def test_keys_of_every_section_are_covered():
 
 
 @pytest.mark.parametrize(("path", "number", "values"), CASES)
-def test_a_numeric_key_refuses_what_is_out_of_bounds_or_no_number(path, number, values):
+def test_a_numeric_key_accepts_its_bounds_and_nothing_beyond(path, number, values):
     kind, bounds, is_list = number
     bad = [math.nan, math.inf, -math.inf, True, "many", "", {}]
     lower = [bound for bound in bounds if isinstance(bound, Ge | Gt)]
@@ -88,5 +88,9 @@ def test_a_numeric_key_refuses_what_is_out_of_bounds_or_no_number(path, number, 
         bad += [bound.lt, bound.lt + 1] if isinstance(bound, Lt) else []
         bad += [bound.le + 1, bound.le + 1e-3] if isinstance(bound, Le) else []
     bad += [1.5] if kind is int else []
+    good = [bound.ge for bound in bounds if isinstance(bound, Ge)]
+    good += [bound.le for bound in bounds if isinstance(bound, Le)]
     for value in bad:
         assert problems(values, path, [value] if is_list else value), value
+    for value in good:
+        assert not problems(values, path, [value] if is_list else value), value
