@@ -43,11 +43,7 @@ def _sft_files(config: Config) -> Iterator[str]:
 
 def _grpo_files(config: Config) -> Iterator[str]:
     yield RESULT
-    engine = config["engine"]["name"]
-    if engine == "mindspeed_rl":
-        yield "mcore/*"
-        return
-    if engine == "local":
+    if config["engine"]["name"] == "local":
         yield from ("metrics.jsonl", "completions.jsonl")
     yield from _rank_files("train", config["layout"]["train"])
 

@@ -3,11 +3,15 @@
 The store runs it at each commit and whenever it checks whether an artifact is complete.
 """
 
+import importlib
 from collections.abc import Mapping, Set
 from fnmatch import fnmatchcase
 from typing import Any
 
+from stages.base.engine import Engine
+from stages.base.graph import RequiredFiles
 from stages.catalog import RESULT, STAGES
+from stages.engines import packages
 
 MAY_BE_EMPTY = (".jsonl", ".db")
 """Suffixes of files that may have zero bytes."""
@@ -27,7 +31,7 @@ def missing_file(stage: str, config: Mapping[str, Any], files: Mapping[str, int]
     if stage not in STAGES:
         return None
     try:
-        patterns = list(STAGES[stage].required_files(config))
+        patterns = list(_declared(stage, config)(config))
     except (KeyError, TypeError):  # sections of another version
         patterns = [RESULT] if stage in ("sft", "grpo") else []
     names = {name for name, size in files.items() if size or name.endswith(MAY_BE_EMPTY)}
@@ -36,6 +40,16 @@ def missing_file(stage: str, config: Mapping[str, Any], files: Mapping[str, int]
         if not any(_matches(alternative, names, directories) for alternative in pattern.split("|")):
             return pattern.replace("|", " or ")
     return None
+
+
+def _declared(stage: str, config: Mapping[str, Any]) -> RequiredFiles:
+    """Return the declaration of the engine that made the artifact, or else the stage's own."""
+    name = config["engine"]["name"] if "engine" in config else None
+    if name in packages():
+        engine: Engine = importlib.import_module(f"stages.engines.{name}.engine").ENGINE
+        if stage in engine.required_files:
+            return engine.required_files[stage]
+    return STAGES[stage].required_files
 
 
 def _matches(pattern: str, names: Set[str], directories: Set[str]) -> bool:

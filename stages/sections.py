@@ -1,16 +1,16 @@
 """What stages read of a run's configuration; each section stands beside the code that it configures."""
 
+import typing
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 
+from stages import engines
 from stages.base.identity import NotInIdentity
 from stages.base.layout import LayoutConfig
+from stages.engines.config import OutsideEngine
 from stages.engines.mindformers.config import MindformersConfig
-from stages.engines.mindrlhf.config import MindrlhfEngine
-from stages.engines.mindrlhf.one_stage.config import OneStageEngine
-from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.fetch.config import DatasetConfig
 from stages.fetch.sources import FetchConfig
 from stages.grpo.config import EvaluateConfig, LocalEngine, RolloutConfig, SftConfig, TrainConfig
@@ -20,8 +20,11 @@ from stages.rewards.config import RewardConfig
 from stages.tokenize.config import SftDataConfig, TokenizeConfig
 from stages.weights.config import ConvertConfig, ExportConfig, SplitConfig
 
-EngineConfig = LocalEngine | MindrlhfEngine | OneStageEngine | MindspeedRlEngine
-"""Every engine by its settings; the module `engine` beside these holds its object."""
+if TYPE_CHECKING:
+    EngineConfig = LocalEngine | OutsideEngine
+else:
+    EngineConfig = typing.Union[tuple([LocalEngine, *engines.settings()])]  # noqa: UP007
+"""Settings of the chosen engine; the module `engine` of the same package has its Engine."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 
 from stages.engines.mindrlhf import engine as mindrlhf
 from stages.engines.mindrlhf.config import VERSIONS as MINDRLHF
-from stages.engines.mindrlhf.one_stage.config import WINDOWS as ONE_STAGE
+from stages.engines.mindrlhf_one_stage.config import WINDOWS as ONE_STAGE
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 from stages.engines.mindspeed_rl.config import VERSIONS as MINDSPEED_RL
 from stages.engines.mindspeed_rl.train_yaml import runtime_env

@@ -1,4 +1,4 @@
-"""Table of known failures, read from failures.yaml."""
+"""Known failures, read from failures.yaml and the tables that engines add."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
-TABLE = Path(__file__).with_name("failures.yaml")
+_tables = [Path(__file__).with_name("failures.yaml")]
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,19 @@ GRPOFLOW_ERROR = Failure("told", "error: …", r"^error: (?!node )(?P<text>.+)$"
 """An error message of grpoflow itself, which contains its remedy."""
 
 
+def add(table: Path) -> None:
+    """Add an engine's table, whose failures are looked for first."""
+    if table not in _tables:
+        _tables.insert(0, table)
+        failures.cache_clear()
+
+
 @functools.cache
 def failures() -> tuple[Failure, ...]:
-    """Load the table; if a log matches several failures, the first one explains most."""
-    entries: list[dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    """Load all tables; if a log matches several failures, the first one explains most."""
+    entries: list[dict[str, Any]] = []
+    for table in _tables:
+        entries += yaml.safe_load(table.read_text(encoding="utf-8"))
     for entry in entries:
         if isinstance(entry["pattern"], list):
             entry["pattern"] = "|".join(entry["pattern"])

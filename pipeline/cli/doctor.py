@@ -14,7 +14,7 @@ from launch.machine import devices
 from launch.machine.checks import Check
 from launch.machine.environment import RULES, installed
 from launch.nodes.run import hosts_of, missing
-from pipeline import engines, rehearsal
+from pipeline import engines
 from pipeline.cli.command import Commands
 from pipeline.config.load import load
 from pipeline.config.sections import Config
@@ -121,14 +121,14 @@ def examine(
     groups = {"machine": machine, "local": list(_local(config))}
     for engine in engines.outside():
         groups[engine.name] = list(_outside(engine, config, checkout_homes or {}, versions, cards))
-    if any(engine.name in rehearsal.ENGINES for engine in engines.parts(config)):
+    if any(engine.rehearsal for engine in engines.parts(config)):
         groups["rehearse"] = [_rehearsing(config)]
     return groups
 
 
 def _rehearsing(config: Config) -> Check:
     """Check that an interpreter has the packages for rehearsals, which need no card."""
-    python = look.interpreter(config.engine.python if config.engine.name != "local" else None)
+    python = look.interpreter(getattr(config.engine, "python", None))
     problem = next(iter(missing_packages(python)), None)
     if problem is None:
         return Check("interpreter", "ok", f"{python}: mindspore and the dependencies of mindformers")
@@ -188,8 +188,9 @@ def _outside(
     container = getattr(chosen, "container", ())
     python = None if container else look.interpreter(getattr(chosen, "python", None))
     installed_versions = versions(python) if python else None
-    first = engine.checkouts[0]
-    contract = first.contract(_home(first, homes, chosen)) or getattr(chosen, "contract", None)
+    contract = getattr(chosen, "contract", None)
+    for first in engine.checkouts[:1]:
+        contract = first.contract(_home(first, homes, chosen)) or contract
     for checkout in engine.needed(contract):
         version = (installed_versions or {}).get(checkout.package) if checkout.package else None
         yield checkouts.check(checkout, _home(checkout, homes, chosen), version)
@@ -197,8 +198,9 @@ def _outside(
         yield Check("python", "unknown", f"runs behind {container[0]}", "run grpoflow doctor in there")
         return
     known = engine.works_with(contract)
-    yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
-    yield look.driver(known.driver)
+    if known is not None:
+        yield look.cann(known.cann, home=os.environ.get("ASCEND_HOME_PATH"))
+        yield look.driver(known.driver)
     if python is None or installed_versions is None:
         state = f"{python or 'no python on PATH but our own'}: does not answer"
         yield Check(
@@ -206,9 +208,8 @@ def _outside(
         )
         return
     yield look.python_version(installed_versions["python"] or "")
-    yield from look.packages(
-        (*known.packages, *engine.optional_packages(chosen)), installed_versions.get, python
-    )
+    packages = (*(known.packages if known else ()), *engine.optional_packages(chosen))
+    yield from look.packages(packages, installed_versions.get, python)
 
 
 def _home(checkout: Checkout, homes: Mapping[str, str], chosen: Any) -> str | None:

@@ -27,7 +27,8 @@ RULES: Rules[Config] = Rules("run")
 
 def check(config: Config) -> list[Problem]:
     """Return the problems of all rules that `config` breaks."""
-    family = FAMILY.check(Trained(config.model, config.engine.name))
+    engine = engines.of(config.engine.name)
+    family = FAMILY.check(Trained(config.model, engine.name, engine.trains, engines.training))
     engine_problems = [
         problem
         for engine in engines.chosen(config)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import importlib
-import typing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from launch.diagnose import failures
 from pipeline.errors import ConfigError, Problem
 from stages.base.engine import Engine
-from stages.base.identity import field_types
-from stages.sections import EngineConfig, Sections
+from stages.engines import failure_tables, packages
+from stages.sections import Sections
 
 if TYPE_CHECKING:
     from pipeline.config.sections import Config
+    from stages.models.family import Family
 
-MODULES = {
-    name: f"{cls.__module__.rpartition('.')[0]}.engine"
-    for cls in typing.get_args(EngineConfig)
-    for name in typing.get_args(field_types(cls)["name"])
-}
-"""Engine -> the module that defines ENGINE, next to the engine's settings."""
 SUPERVISED = "mindformers"
 """Engine that does supervised training before any other engine if engine.sft names it."""
+MODULES = {"local": "stages.grpo.engine"} | {
+    name: f"stages.engines.{name}.engine" for name in packages() if name != SUPERVISED
+}
+"""Engine -> the module that defines ENGINE."""
+for _table in failure_tables():
+    failures.add(_table)
 
 
 def of(name: str) -> Engine:
@@ -30,6 +31,11 @@ def of(name: str) -> Engine:
     module = "stages.engines.mindformers.engine" if name == SUPERVISED else MODULES[name]
     engine: Engine = importlib.import_module(module).ENGINE
     return engine
+
+
+def training(family: Family) -> list[str]:
+    """Return the names of the engines that train a family by GRPO."""
+    return [name for name in MODULES if of(name).trains(family)]
 
 
 def outside() -> tuple[Engine, ...]:

@@ -1,6 +1,6 @@
 """`grpoflow rehearse`: execution of an engine's checkouts on this machine's CPU with a small model.
 
-Each engine has a module with the functions of `Rehearsal`, which ENGINES names. The command does the rest:
+Each engine names a module with the functions of `Rehearsal` (Engine.rehearsal). The command does the rest:
 
 - It refuses what `plan` refuses and what `refusals` yields (exit code 2).
 - It passes an empty directory to `rehearse`, prints each Proof on stderr at once, and counts an exception in
@@ -25,16 +25,10 @@ from stages.engines.rehearsal import Proof
 
 Report = Callable[[str], None]
 """Function that prints a line to stderr."""
-ENGINES = {
-    "mindrlhf": "pipeline.rehearsal.mindrlhf",
-    "mindspeed_rl": "pipeline.rehearsal.mindspeed_rl",
-    "mindformers": "pipeline.rehearsal.mindformers",
-}
-"""Module with the functions of Rehearsal for each part of a run (engines.parts)."""
 
 
 class Rehearsal(Protocol):
-    """Interface of a module in ENGINES."""
+    """Interface of the module that Engine.rehearsal names."""
 
     def refusals(self, plan: Plan) -> Iterable[Problem]:
         """Yield the reasons why this configuration cannot be rehearsed on this machine."""
@@ -50,5 +44,5 @@ def of(config: Config) -> dict[str, Rehearsal]:
         ConfigError: an engine of the run cannot be rehearsed.
     """
     engines.rehearsed(config)
-    names = [engine.name for engine in engines.parts(config)]
-    return {name: cast(Rehearsal, importlib.import_module(ENGINES[name])) for name in names}
+    modules = {engine.name: engine.rehearsal for engine in engines.parts(config)}
+    return {name: cast(Rehearsal, importlib.import_module(module)) for name, module in modules.items()}

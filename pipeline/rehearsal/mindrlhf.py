@@ -22,9 +22,11 @@ from stages.engines.mindformers.rehearsal import locations as mindformers_locati
 from stages.engines.mindformers.rehearsal import shim
 from stages.engines.mindformers.rehearsal.proofs import of_resume
 from stages.engines.mindformers.rehearsal.shrink import KILLED_AFTER
+from stages.engines.mindrlhf.config import MindrlhfEngine
 from stages.engines.mindrlhf.engine import ENGINE, job
 from stages.engines.mindrlhf.rehearsal import answers, locations, proofs, shrink
 from stages.engines.rehearsal import Proof, moved
+from stages.grpo import engine as local
 from stages.models.families import family_of, trained_by
 from stages.tokenize.records import check_pair
 
@@ -32,13 +34,13 @@ from stages.tokenize.records import check_pair
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkouts, interpreter, tokenizer, model family and memory."""
     config = plan.config
-    assert config.engine.name == "mindrlhf"
+    assert isinstance(config.engine, MindrlhfEngine)
     engine = config.engine
     yield from missing_for_mindformers(plan, ENGINE)
     family = family_of(config.model)
-    if "local" not in family.engines:
+    if not local.trains(family):
         rule = f"{family.title} cannot be rehearsed: of its network no form for a CPU is known"
-        remedy = f"rehearse the same recipe with a {trained_by('local')}"
+        remedy = f"rehearse the same recipe with a {trained_by(local.trains)}"
         yield Problem("model", config.model.name, rule, remedy)
         return
     if not _workers(config):

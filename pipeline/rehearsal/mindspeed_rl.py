@@ -17,6 +17,7 @@ from pipeline.rehearsal.machine import missing_inputs, tokenizer_directory
 from pipeline.rehearsal.scratch import Scratch
 from stages.base.context import Context
 from stages.engines.mindspeed_rl import contract, export
+from stages.engines.mindspeed_rl.config import MindspeedRlEngine
 from stages.engines.mindspeed_rl.engine import ENGINE, job
 from stages.engines.mindspeed_rl.job import Job, Paths
 from stages.engines.mindspeed_rl.rehearsal import locations, shrink
@@ -49,7 +50,7 @@ UNPROVEN = (
 def refusals(plan: Plan) -> Iterator[Problem]:
     """Yield the problems of checkouts, interpreters and tokenizer."""
     config = plan.config
-    assert config.engine.name == "mindspeed_rl"
+    assert isinstance(config.engine, MindspeedRlEngine)
     engine = config.engine
     yield from missing_inputs(plan, ENGINE)
     if engine.mindspeed_rl_home is not None:
@@ -100,7 +101,7 @@ def rehearse(plan: Plan, scratch: Path, report: Report) -> Iterator[Proof]:
 def _validated(config: Config, tokenizer: Path, scratch: Path) -> Proof:
     """Validate with upstream's code the configurations of a new and of a resumed run of the full size."""
     run, engine = job(config), config.engine
-    assert engine.name == "mindspeed_rl" and engine.mindspeed_rl_home is not None
+    assert isinstance(engine, MindspeedRlEngine) and engine.mindspeed_rl_home is not None
     directories = []
     for name, resume in (("begins", False), ("goes_on", True)):
         directory = scratch / "configs" / name
@@ -135,7 +136,7 @@ def _preprocessed(planned: Plan, stages: Scratch) -> Proof:
     tokenized = stages.build(planned, "tokenize")
     rows = sequences(data_files(tokenized / PREFIX)[1])
     dataset, engine = planned.config.dataset, planned.config.engine
-    assert engine.name == "mindspeed_rl"
+    assert isinstance(engine, MindspeedRlEngine)
     data = f"{rows} prompts of {dataset.path or dataset.name} in template {engine.prompt_type}, read back"
     return Proof("data through preprocess_data.py", "proven", data)
 

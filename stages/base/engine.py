@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stages.base.errors import ConfigError, Problem
-from stages.base.graph import Program, Stage
+from stages.base.graph import Program, RequiredFiles, Stage
 from stages.base.rules import Rules
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
+    from stages.models.family import Family
     from stages.models.memory import RoleMemory
     from stages.rewards.probe import Leftover
     from stages.sections import Sections
@@ -79,12 +80,16 @@ class Engine:
     """One engine. Functions of `Sections` take the run's configuration."""
 
     name: str
+    trains: Callable[[Family], bool]
+    """Return True if it trains the models of a family."""
     stages: Callable[[Sections], tuple[Stage, ...]]
     """Stages from convert to export in order; for mindformers its sft stage."""
     rules: Rules[Any]
     """Rules that a run must keep, applied to `subject`."""
     subject: Callable[[Sections, int], Any] = lambda run, cards_per_node: run
     """Return what the rules check, for nodes with a number of cards."""
+    required_files: Mapping[str, RequiredFiles] = field(default_factory=dict)
+    """Stage -> files that its artifacts contain, where they differ from the stage's own declaration."""
     programs: tuple[Program, ...] = ()
     """Outside programs that do the work of stages."""
     checkouts: tuple[Checkout, ...] = ()
@@ -97,8 +102,10 @@ class Engine:
     """Distributions without which none of its programs starts."""
     requires_ascend_910: bool = False
     """True if it refuses chips other than 910B and 910_93."""
+    rehearsal: str = ""
+    """Module with the functions of pipeline.rehearsal.Rehearsal; empty if it cannot be rehearsed on a CPU."""
     unrehearsed: str = ""
-    """Why it cannot be rehearsed on a CPU; empty if it can."""
+    """Why it cannot be rehearsed."""
     settings_section: str = "engine"
     """Section of the configuration with its settings."""
     derive: Callable[[dict[str, Any]], None] = lambda values: None
@@ -132,9 +139,9 @@ class Engine:
             checkout for checkout in self.checkouts if not checkout.needed_by or version in checkout.needed_by
         )
 
-    def works_with(self, contract: str | None) -> Known:
+    def works_with(self, contract: str | None) -> Known | None:
         """Return what a contract is known to work with; None stands for the assumed contract."""
-        return self.known.get(contract or "", next(iter(self.known.values())))
+        return self.known.get(contract or "", next(iter(self.known.values()), None))
 
     def homes(self, run: Sections) -> dict[str, str | None]:
         """Return the directory of every checkout whose code a run executes, by setting."""

@@ -31,3 +31,5 @@ class OutsideEngine(OutsideProgram):
 
     sft: Annotated[Literal["off", "mindformers"], NotInIdentity()]
     """Supervised training before everything else: none, or by mindformers (section mindformers)."""
+    name: str
+    """The engine's name, a Literal in each engine's own settings."""

@@ -16,6 +16,7 @@ from stages.grpo.config import decay_corrections
 from stages.grpo.rules import RUN
 
 if TYPE_CHECKING:
+    from stages.models.family import Family
     from stages.models.memory import RoleMemory
     from stages.sections import Sections
 
@@ -32,6 +33,11 @@ def corrections(run: Sections) -> Iterator[str]:
         yield "advantages of equal rewards"
     if train.validate_every and (rollout.repetition_penalty != 1 or rollout.min_tokens > 0):
         yield "validation without repetition_penalty and min_tokens"
+
+
+def trains(family: Family) -> bool:
+    """Return True if the embedded decoder computes a family: grouped-query attention and no experts."""
+    return not family.custom_attention and family.experts is None
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
@@ -111,6 +117,7 @@ def load(run: Sections, have: int) -> Load:
 
 ENGINE = Engine(
     name="local",
+    trains=trains,
     stages=stages,
     rules=RUN,
     memory=memory,

@@ -372,7 +372,6 @@ DEEPSEEK_V3 = Family(
     architecture="DeepseekV3ForCausalLM",
     model_type="deepseek_v3",
     ids={"base": _IDS, "instruct": _IDS},
-    engines=frozenset({"mindrlhf"}),
     weights=functools.partial(weights, names=NAMES, attention=_attention, feed_forward=_feed_forward),
     section=Section("deepseek_v3", DeepseekV3Config, _read),
     custom_attention=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -81,9 +81,9 @@ def known() -> str:
     return _listed(family.title for family in FAMILIES.values())
 
 
-def trained_by(engine: str) -> str:
+def trained_by(trains: Callable[[Family], bool]) -> str:
     """Return the names of the families that an engine trains, for messages."""
-    return _listed(family.title for family in FAMILIES.values() if engine in family.engines)
+    return _listed(family.title for family in FAMILIES.values() if trains(family))
 
 
 def _listed(titles: Iterable[str]) -> str:
@@ -94,10 +94,14 @@ def _listed(titles: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Trained:
-    """A model and who is to train it."""
+    """A model and the engine that is to train it."""
 
     model: ModelConfig
     engine: str
+    trains: Callable[[Family], bool] = lambda family: True
+    """Return True if the engine trains a family."""
+    alternatives: Callable[[Family], Iterable[str]] = lambda family: ()
+    """Return the engines that train a family."""
 
 
 RULES = Rules[Trained]("family", "ours: stages/models")
@@ -124,11 +128,11 @@ RULES.must(
 
 @RULES.row("model.family")
 def _trained(trained: Trained) -> Broken:
-    family, engine = family_of(trained.model), trained.engine
-    if engine in family.engines:
+    family = family_of(trained.model)
+    if trained.trains(family):
         return None
-    engines = " or ".join(sorted(family.engines - {"mindformers"}))
-    return f"engine={engine} trains {trained_by(engine)} models", f"choose engine={engines}"
+    rule = f"engine={trained.engine} trains {trained_by(trained.trains)} models"
+    return rule, f"choose engine={' or '.join(trained.alternatives(family))}"
 
 
 def head_dim_fault(trained: Trained) -> Broken:

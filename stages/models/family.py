@@ -290,8 +290,6 @@ class Family:
     """Value of config.json's model_type."""
     ids: Mapping[str, TokenIds]
     """Special ids per model.variant, unless the model section says otherwise."""
-    engines: frozenset[str]
-    """Engines that train it, including mindformers' supervised run. local also evaluates it."""
     weights: Callable[[Shape, bool], Sequence[Weight]]
     """All parameters in the model's order; the second argument says whether qkv_concat fuses them."""
     section: Section | None = None

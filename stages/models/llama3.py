@@ -28,7 +28,6 @@ LLAMA3 = Family(
         "base": TokenIds(BEGIN_OF_TEXT, (END_OF_TEXT,), FINETUNE_RIGHT_PAD),
         "instruct": TokenIds(BEGIN_OF_TEXT, (END_OF_TURN, END_OF_TEXT, END_OF_MESSAGE), FINETUNE_RIGHT_PAD),
     },
-    engines=frozenset({"local"}),
     weights=functools.partial(weights, names=LLAMA),
     keys=frozenset({"head_dim"}),
     harmless={"pretraining_tp": "splits matrix products without changing their results"},

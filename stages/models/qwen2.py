@@ -153,7 +153,6 @@ QWEN2 = Family(
         "base": TokenIds(ENDOFTEXT, (ENDOFTEXT,), ENDOFTEXT),
         "instruct": TokenIds(ENDOFTEXT, (IM_END, ENDOFTEXT), ENDOFTEXT),
     },
-    engines=frozenset({"local", "mindrlhf", "mindrlhf_one_stage", "mindspeed_rl", "mindformers"}),
     weights=functools.partial(weights, names=NAMES, bias=True),
     hf_config=sliding_window,
     keys=frozenset({"head_dim"}) | WINDOW_KEYS,

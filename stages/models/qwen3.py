@@ -61,7 +61,6 @@ QWEN3 = Family(
     architecture="Qwen3ForCausalLM",
     model_type="qwen3",
     ids=IDS,
-    engines=frozenset({"local", "mindspeed_rl"}),
     weights=functools.partial(weights, names=MCORE),
     head_dim=128,
     hf_config=attention_config,

@@ -125,7 +125,6 @@ QWEN3_MOE = Family(
     architecture="Qwen3MoeForCausalLM",
     model_type="qwen3_moe",
     ids=IDS,
-    engines=frozenset({"mindspeed_rl"}),
     weights=functools.partial(weights, names=NAMES, feed_forward=_feed_forward),
     section=Section("qwen3_moe", Qwen3MoeConfig, _read),
     experts=_experts,

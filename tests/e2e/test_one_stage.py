@@ -17,7 +17,7 @@ from tests.e2e.outside import (
     weights_moved,
 )  # fmt: skip
 
-pytestmark = pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf/one_stage
+pytestmark = pytest.mark.long  # in the default suite: tests/stages/engines/mindrlhf_one_stage
 HOME = DATA / "mindrlhf_one_stage_standin"
 ONE_STAGE = [*BASE, "engine=mindrlhf_one_stage", "tokenize.sft_length=200"]  # its prompts are long
 

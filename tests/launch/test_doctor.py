@@ -16,7 +16,7 @@ import pytest
 
 from launch.machine import checks
 from stages.engines.mindrlhf import engine as mindrlhf
-from stages.engines.mindrlhf.one_stage import engine as one_stage
+from stages.engines.mindrlhf_one_stage import engine as one_stage
 from stages.engines.mindspeed_rl import engine as mindspeed_rl
 
 GIB = 2**30

@@ -42,7 +42,7 @@ WRITE = "STAGE_DIGESTS_WRITE"
 CHECKS = (
     "tests/e2e/test_chain.py", "tests/stages/grpo/test_stage.py",
     "tests/stages/engines/mindformers/test_stage.py", "tests/stages/engines/mindrlhf/test_stage.py",
-    "tests/stages/engines/mindrlhf/one_stage/test_files.py",
+    "tests/stages/engines/mindrlhf_one_stage/test_files.py",
     "tests/stages/engines/mindspeed_rl/test_stage.py",
 )  # fmt: skip
 """Tests that have such outputs at hand."""
@@ -185,12 +185,12 @@ def numbers(value: Any) -> list[float]:
 def of_engines() -> dict[str, dict[str, Any]]:
     """Outside engine -> version and digest of the files that it is given."""
     from stages.engines.mindformers.finetune_yaml import finetune
-    from stages.engines.mindrlhf.one_stage import files
     from stages.engines.mindrlhf.start import all_configs
+    from stages.engines.mindrlhf_one_stage import files
     from stages.engines.mindspeed_rl.train_yaml import runtime_env, train_config
     from tests.stages.engines.mindformers import jobs as mindformers
     from tests.stages.engines.mindrlhf import jobs as mindrlhf
-    from tests.stages.engines.mindrlhf.one_stage import jobs as one_stage
+    from tests.stages.engines.mindrlhf_one_stage import jobs as one_stage
     from tests.stages.engines.mindspeed_rl import jobs as mindspeed_rl
 
     seven = ("model=qwen2_5_7b", "layout=dp1_mp4_pp2")

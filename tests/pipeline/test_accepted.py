@@ -192,7 +192,7 @@ def own_problems(engine, config):
     """What an outside engine's stage refuses when it begins."""
     from stages.engines.mindformers import rules as mindformers
     from stages.engines.mindrlhf import rules as mindrlhf
-    from stages.engines.mindrlhf.one_stage import rules as one_stage
+    from stages.engines.mindrlhf_one_stage import rules as one_stage
     from stages.engines.mindspeed_rl import rules as mindspeed_rl
 
     asked = {

@@ -4,12 +4,12 @@ import pytest
 
 from stages.engines.mindrlhf.logs import NAMES as MINDRLHF
 from stages.engines.mindrlhf.logs import OF_THE_UPDATE
-from stages.engines.mindrlhf.one_stage.logs import LogReader as OneStage
+from stages.engines.mindrlhf_one_stage.logs import LogReader as OneStage
 from stages.engines.mindspeed_rl.logs import NAMES as MINDSPEED_RL
 from stages.engines.mindspeed_rl.logs import RATES, SCORES, read_line
 from stages.grpo.metrics import OUTSIDE, SCHEMA
-from tests.stages.engines.mindrlhf.one_stage.test_logs import LATEST
 from tests.stages.engines.mindrlhf.test_logs import NEW, read
+from tests.stages.engines.mindrlhf_one_stage.test_logs import LATEST
 from tests.stages.engines.mindspeed_rl.test_logs import HEAD
 
 

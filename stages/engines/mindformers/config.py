@@ -31,3 +31,6 @@ class MindformersConfig(AdamConfig, OutsideProgram):
     """Checkpoints that stay, weights with both Adam moments; older ones are removed."""
     device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
+
+
+SETTINGS = MindformersConfig

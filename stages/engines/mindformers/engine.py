@@ -14,7 +14,7 @@ from stages.base.engine import Engine
 from stages.base.graph import Program, Stage, growth
 from stages.engines.mindformers.checkout import KNOWN, checkout
 from stages.engines.mindformers.job import Job
-from stages.engines.mindformers.rules import RULES
+from stages.engines.mindformers.rules import RULES, trains
 from stages.models.layouts import warnings
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def run_of(run: Sections) -> Job:
 
 ENGINE = Engine(
     name="mindformers",
+    trains=trains,
     settings_section="mindformers",
     stages=stages,
     rules=RULES,
@@ -71,6 +72,7 @@ ENGINE = Engine(
     checkouts=(checkout("mindformers.home", "a checkout of mindformers at 051d65f or v1.6.0", package=None),),
     known={"": KNOWN},
     imports=("mindspore",),
+    rehearsal="pipeline.rehearsal.mindformers",
     derive=derive,
     notes=notes,
 )

@@ -7,6 +7,7 @@ from stages.engines.mindformers.checkout import home_fault
 from stages.engines.mindformers.job import Job
 from stages.engines.mindformers.layout_rules import sequence_parts
 from stages.models.families import Trained, family_of, head_dim_fault, rope_scaling_fault, trained_by
+from stages.models.family import Family
 
 RULES = Rules[Job]("mindformers")
 RULES.must(
@@ -46,12 +47,17 @@ RULES.must(
 )
 
 
+def trains(family: Family) -> bool:
+    """Return True if mindformers trains a family's network."""
+    return family.network is not None and not family.custom_attention
+
+
 @RULES.row("engine.sft", "ours: stages/models")
 def _family(job: Job) -> Broken:
     family = family_of(job.model)
-    if "mindformers" in family.engines:
+    if trains(family):
         return None
-    rule = f"trains {trained_by('mindformers')} models, no {family.title}"
+    rule = f"trains {trained_by(trains)} models, no {family.title}"
     return rule, "set engine.sft=off", "mindformers"
 
 

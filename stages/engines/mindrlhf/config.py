@@ -68,3 +68,6 @@ class MindrlhfEngine(OutsideEngine):
     enable_reshard_optimizer: bool
     """Number the generation's cards so that weights need fewer exchanges when they are resharded (mindrlhf's
     default false)."""
+
+
+SETTINGS = MindrlhfEngine

@@ -17,10 +17,11 @@ from stages.engines.mindformers.checkout import CANN, DRIVER, NUMPY, SAFETENSORS
 from stages.engines.mindrlhf import contract, vocabulary
 from stages.engines.mindrlhf import memory as cards
 from stages.engines.mindrlhf import notes as reading
-from stages.engines.mindrlhf.config import VERSIONS
+from stages.engines.mindrlhf.config import VERSIONS, MindrlhfEngine
 from stages.engines.mindrlhf.job import Job
 from stages.engines.mindrlhf.rules import RULES
 from stages.fetch.config import licence_files
+from stages.grpo import engine as local
 from stages.grpo.config import decay_corrections
 from stages.models.families import FAMILIES, family_of, trained_by
 from stages.weights.config import SPLIT
@@ -35,7 +36,7 @@ MOST_SEQUENCES = 1024
 
 def stages(run: Sections) -> tuple[Stage, ...]:
     """Return the graph after fetch; what mindrlhf does itself is skipped, depending on what it loads."""
-    assert run.engine.name == "mindrlhf"
+    assert isinstance(run.engine, MindrlhfEngine)
     form = run.engine.load_ckpt_format
     huggingface, ranked = form == "hf_safetensors", form == "ckpt"
     size, ranks = run.model.weight_bytes, rank_bytes(run)
@@ -47,7 +48,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
         ranks["train"] = size  # experts and the parallel optimizer's shares lie on one card each
         uncut = f"{family.title}: model.path holds what mindformers' script made and mindrlhf reads ({form})"
     weights = {} if huggingface or foreign else {"weights": "split" if ranked else "convert"}
-    evaluated = "local" in family.engines
+    evaluated = local.trains(family)
     return (
         replace(catalog.CONVERT, bytes_written=size, skipped=uncut if huggingface or foreign else None),
         catalog.TOKENIZE,
@@ -71,7 +72,7 @@ def stages(run: Sections) -> tuple[Stage, ...]:
             catalog.EVALUATE,
             inputs={**catalog.EVALUATE.inputs, "before": "fetch", "strategy": "grpo"},
             computes=True,
-            skipped=None if evaluated else f"{family.title}: only {trained_by('local')} is evaluated",
+            skipped=None if evaluated else f"{family.title}: only {trained_by(local.trains)} is evaluated",
         ),
         replace(
             catalog.EXPORT,
@@ -127,7 +128,7 @@ def _split_roles(run: Sections) -> Broken:
 
 def _cuts(run: Sections) -> bool:
     """Return True if split runs."""
-    assert run.engine.name == "mindrlhf"
+    assert isinstance(run.engine, MindrlhfEngine)
     return run.engine.load_ckpt_format == "ckpt" and not job(run).tutorial.converts
 
 
@@ -140,7 +141,7 @@ def load(run: Sections) -> Load:
 
 def job(run: Sections) -> Job:
     """Return the sections that a mindrlhf run is rendered from."""
-    assert run.engine.name == "mindrlhf"
+    assert isinstance(run.engine, MindrlhfEngine)
     return part(Job, run)
 
 
@@ -161,6 +162,7 @@ KNOWN = Known(
 )
 ENGINE = Engine(
     name="mindrlhf",
+    trains=lambda family: family.mindrlhf is not None,
     stages=stages,
     rules=RUN,
     programs=(GRPO,),
@@ -181,6 +183,7 @@ ENGINE = Engine(
     imports=("mindspore",),
     optional_packages=lambda settings: VLLM if getattr(settings, "use_vllm", True) else (),
     requires_ascend_910=True,
+    rehearsal="pipeline.rehearsal.mindrlhf",
     derive=derive,
     notes=lambda run: reading.notes(job(run)),
     memory=lambda run: cards.estimate(job(run)),

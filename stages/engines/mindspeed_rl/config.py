@@ -87,3 +87,6 @@ class MindspeedRlEngine(OutsideEngine):
     """More options of every `ray start`, for example [--num-cpus=640]."""
     ray_wait_timeout_s: Annotated[PositiveFloat, NotInIdentity()]
     """All cards must be registered by then."""
+
+
+SETTINGS = MindspeedRlEngine

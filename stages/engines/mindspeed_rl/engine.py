@@ -157,9 +157,12 @@ KNOWN: Mapping[str, Known] = {
 749829d^ and 05a90d7, which do not name MindSpore: its releases are matched with the CANN that they name."""
 ENGINE = Engine(
     name="mindspeed_rl",
+    trains=lambda family: family.megatron is not None,
+    rehearsal="pipeline.rehearsal.mindspeed_rl",
     stages=stages,
     rules=rules.PLACED,
     subject=placed,
+    required_files={"grpo": lambda config: (catalog.RESULT, "mcore/*")},
     programs=(TOKENIZE, CONVERT, GRPO, EXPORT),
     checkouts=(
         Checkout(

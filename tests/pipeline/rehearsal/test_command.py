@@ -3,10 +3,11 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from pipeline import engines, rehearsal
+from pipeline import engines
 from pipeline.cli import main
 from pipeline.errors import Problem
 from pipeline.plan import rehearsed
@@ -15,6 +16,7 @@ from pipeline.run.run import prepare_plan
 from pipeline.store import rehearsals
 from stages.base.errors import InputError
 from stages.engines.rehearsal import Proof
+from stages.grpo import engine as local
 from tests.pipeline.rehearsal import fake
 
 NONE_OF_LOCAL = engines.rehearsed
@@ -26,7 +28,7 @@ OPEN = Proof("vLLM", "unproven", "not here")
 @pytest.fixture(autouse=True)
 def engine(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setitem(rehearsal.ENGINES, "local", fake.__name__)
+    monkeypatch.setattr(local, "ENGINE", replace(local.ENGINE, rehearsal=fake.__name__))
     monkeypatch.setattr(engines, "rehearsed", fake.rehearsed)
     monkeypatch.setattr(signals, "install", lambda: None)  # of this process
     for name, value in (("homes", {}), ("refused", []), ("proofs", [READ, OPEN])):
@@ -118,13 +120,14 @@ def test_keep_wants_an_empty_directory_and_leaves_it(tmp_path, capsys):
 
 def test_what_is_interrupted_has_not_passed(tmp_path):
     code = (
-        "import os, signal, sys; from pipeline import rehearsal; from pipeline.cli import main\n"
+        "import os, signal, sys; from pipeline.cli import main\n"
         "from stages.engines.rehearsal import Proof; from tests.pipeline.rehearsal import fake\n"
-        "from pipeline import engines\n"
+        "from pipeline import engines; from dataclasses import replace\n"
+        "from stages.grpo import engine as local\n"
         "def stopped(*arguments):\n"
         "    yield Proof('data read', 'proven', '')\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "fake.rehearse = stopped; rehearsal.ENGINES['local'] = fake.__name__\n"
+        "fake.rehearse = stopped; local.ENGINE = replace(local.ENGINE, rehearsal=fake.__name__)\n"
         "engines.rehearsed = fake.rehearsed\n"
         f"main(['rehearse', 'store={tmp_path / 'store'}'])"
     )

@@ -9,7 +9,7 @@ on the card while completions are made and scored.
 """
 
 from stages.engines.mindrlhf.memory import in_transit, train_stages
-from stages.engines.mindrlhf.one_stage.job import Job
+from stages.engines.mindrlhf_one_stage.job import Job
 from stages.models import memory
 from stages.models.config import ITEM_BYTES
 from stages.models.memory import RoleMemory, Term

@@ -9,8 +9,8 @@ import math
 from stages.base.rules import Broken, Rules, at_least, at_most, be, multiple_of
 from stages.engines.layout_rules import Laid
 from stages.engines.mindrlhf import layout_rules
-from stages.engines.mindrlhf.one_stage.config import WINDOWS
-from stages.engines.mindrlhf.one_stage.job import ROLES, Job
+from stages.engines.mindrlhf_one_stage.config import WINDOWS
+from stages.engines.mindrlhf_one_stage.job import ROLES, Job
 from stages.engines.plain_grpo import LOSS, plain
 from stages.models.layouts import warnings
 

@@ -13,10 +13,10 @@ from launch.nodes.start import Start
 from stages.base.context import Context
 from stages.base.errors import InputError
 from stages.engines.job import job_of
-from stages.engines.mindrlhf.one_stage.job import ROLES, Job, Paths
-from stages.engines.mindrlhf.one_stage.logs import Watcher
-from stages.engines.mindrlhf.one_stage.rules import RULES
-from stages.engines.mindrlhf.one_stage.start import start, write_configs
+from stages.engines.mindrlhf_one_stage.job import ROLES, Job, Paths
+from stages.engines.mindrlhf_one_stage.logs import Watcher
+from stages.engines.mindrlhf_one_stage.rules import RULES
+from stages.engines.mindrlhf_one_stage.start import start, write_configs
 from stages.engines.model_directory import stand_in
 from stages.engines.outside import Report, bring_home, bring_ranks, write_start
 from stages.weights.ckpt_reader import read_ckpt

@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from stages.base.errors import ConfigError
-from stages.engines.mindrlhf.one_stage import contract
-from stages.engines.mindrlhf.one_stage.config import WINDOWS
-from stages.engines.mindrlhf.one_stage.start import arguments, start
-from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PATHS, SEVEN, job_of
+from stages.engines.mindrlhf_one_stage import contract
+from stages.engines.mindrlhf_one_stage.config import WINDOWS
+from stages.engines.mindrlhf_one_stage.start import arguments, start
+from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 OLDER = "train.prompts_per_step=2"  # one batch of both replicas
 

@@ -7,13 +7,13 @@ import pytest
 from pipeline.config.load import load
 from stages.base.context import Context
 from stages.base.errors import InputError
-from stages.engines.mindrlhf.one_stage.config import WINDOWS
-from stages.engines.mindrlhf.one_stage.files import hyper_parameters
-from stages.engines.mindrlhf.one_stage.stage import collect
-from stages.engines.mindrlhf.one_stage.start import write_configs
+from stages.engines.mindrlhf_one_stage.config import WINDOWS
+from stages.engines.mindrlhf_one_stage.files import hyper_parameters
+from stages.engines.mindrlhf_one_stage.stage import collect
+from stages.engines.mindrlhf_one_stage.start import write_configs
 from stages.weights.ckpt import build_ckpt
 from tests.pipeline.stage_digests import check
-from tests.stages.engines.mindrlhf.one_stage.jobs import HOME, PATHS, SEVEN, job_of
+from tests.stages.engines.mindrlhf_one_stage.jobs import HOME, PATHS, SEVEN, job_of
 
 GOLDEN = HOME.parent / "mindrlhf_one_stage_golden"
 

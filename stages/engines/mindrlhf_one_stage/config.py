@@ -40,3 +40,6 @@ class OneStageEngine(OutsideEngine):
     """Blocks of that cache (shipped YAML: 1024)."""
     device_memory_gib: Positive
     """context.max_device_memory of a card (shipped YAML: 58, for cards of 64 GiB)."""
+
+
+SETTINGS = OneStageEngine

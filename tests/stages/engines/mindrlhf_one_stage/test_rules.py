@@ -2,8 +2,8 @@
 
 from pipeline.config.load import load
 from pipeline.plan.graph import plan
-from stages.engines.mindrlhf.one_stage.rules import notes
-from tests.stages.engines.mindrlhf.one_stage.jobs import SEVEN, job_of
+from stages.engines.mindrlhf_one_stage.rules import notes
+from tests.stages.engines.mindrlhf_one_stage.jobs import SEVEN, job_of
 
 
 def test_the_plan_is_the_table_s():

@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 from launch.nodes.start import Start
-from stages.engines.mindrlhf.one_stage import contract, entry
-from stages.engines.mindrlhf.one_stage.files import finetune, hyper_parameters, predict
-from stages.engines.mindrlhf.one_stage.job import Job, Paths
 from stages.engines.mindrlhf.start import HOME_UNKNOWN
+from stages.engines.mindrlhf_one_stage import contract, entry
+from stages.engines.mindrlhf_one_stage.files import finetune, hyper_parameters, predict
+from stages.engines.mindrlhf_one_stage.job import Job, Paths
 from stages.engines.outside import dump
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stages.base.errors import ConfigError, Problem
 from stages.engines.mindformers.checkout import ARGUMENT
-from stages.engines.mindrlhf.one_stage.config import WINDOWS, Window
+from stages.engines.mindrlhf_one_stage.config import WINDOWS, Window
 from stages.engines.programs import mismatch
 
 ENTRIES = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from stages.engines import outside
 from stages.engines.mindrlhf.logs import UPDATE, means, of_update
-from stages.engines.mindrlhf.one_stage.config import Window
-from stages.engines.mindrlhf.one_stage.job import Job
+from stages.engines.mindrlhf_one_stage.config import Window
+from stages.engines.mindrlhf_one_stage.job import Job
 from stages.engines.outside import NUMBER, START_FILE, Report, Row
 
 _BEGIN = {

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from stages.engines.mindrlhf.one_stage import entry
+from stages.engines.mindrlhf_one_stage import entry
 
 CONFIGS = """
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stages.engines.mindrlhf.one_stage.logs import LogReader
+from stages.engines.mindrlhf_one_stage.logs import LogReader
 
 LATEST = """\
 Make experience begin at 10:00:00

@@ -11,16 +11,16 @@ from stages.base.graph import Program, Stage, growth, rank_bytes
 from stages.base.reader import part
 from stages.engines.mindformers.checkout import NUMPY, SAFETENSORS, checkout
 from stages.engines.mindrlhf import vocabulary
-from stages.engines.mindrlhf.one_stage import contract, rules
-from stages.engines.mindrlhf.one_stage import memory as cards
-from stages.engines.mindrlhf.one_stage.job import ROLES, Job
+from stages.engines.mindrlhf_one_stage import contract, rules
+from stages.engines.mindrlhf_one_stage import memory as cards
+from stages.engines.mindrlhf_one_stage.job import ROLES, Job
 from stages.fetch.config import licence_files
 from stages.models.memory import GIB, warnings
 
 if TYPE_CHECKING:
     from stages.sections import Sections
 
-GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf.one_stage.stage", version=3)
+GRPO = Program("mindrlhf_one_stage", "stages.engines.mindrlhf_one_stage.stage", version=3)
 
 
 def stages(run: Sections) -> tuple[Stage, ...]:
@@ -86,6 +86,7 @@ KNOWN = Known(
 )
 ENGINE = Engine(
     name="mindrlhf_one_stage",
+    trains=lambda family: family.name == "qwen2",
     stages=stages,
     rules=rules.RULES,
     subject=lambda run, cards_per_node: job(run),

@@ -13,7 +13,7 @@ from stages.engines.mindformers.model_sections import (
     sampling,
     training,
 )
-from stages.engines.mindrlhf.one_stage.job import Job
+from stages.engines.mindrlhf_one_stage.job import Job
 from stages.models.families import network_of
 
 Values = dict[str, Any]

@@ -1,9 +1,9 @@
 """Qwen2.5-7B on eight cards, bytes counted by hand."""
 
-from stages.engines.mindrlhf.one_stage.memory import estimate
+from stages.engines.mindrlhf_one_stage.memory import estimate
 from stages.models.memory import warnings
-from tests.stages.engines.mindrlhf.one_stage.jobs import job_of
 from tests.stages.engines.mindrlhf.test_memory import by_hand
+from tests.stages.engines.mindrlhf_one_stage.jobs import job_of
 
 SEVEN = ("model=qwen2_5_7b", "layout=dp2_mp4_pp1")
 

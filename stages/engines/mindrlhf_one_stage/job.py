@@ -5,7 +5,7 @@ from pathlib import Path
 
 from stages.base.layout import Role
 from stages.engines.job import GrpoJob, RunPaths, padded_row_length
-from stages.engines.mindrlhf.one_stage.config import OneStageEngine, Window
+from stages.engines.mindrlhf_one_stage.config import OneStageEngine, Window
 from stages.rewards.config import RewardConfig
 
 ROLES: tuple[Role, ...] = ("train", "generate")

@@ -1,0 +1,1 @@
+"""Smallest complete engine: its program writes a file of weights and a metric for each step."""
