@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 _tables = [Path(__file__).with_name("failures.yaml")]
 
 
@@ -41,6 +39,8 @@ def add(table: Path) -> None:
 @functools.cache
 def failures() -> tuple[Failure, ...]:
     """Load all tables; if a log matches several failures, the first one explains most."""
+    import yaml  # takes 20 ms, which a run with nothing to do does without
+
     entries: list[dict[str, Any]] = []
     for table in _tables:
         entries += yaml.safe_load(table.read_text(encoding="utf-8"))

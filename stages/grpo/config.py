@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from stages.base.bounds import NonNegative, Positive, PositiveFloat, Share
 from stages.base.identity import NotInIdentity
 from stages.base.layout import RoleLayout
+from stages.grpo import trackers
+
+if TYPE_CHECKING:
+    TrackerName = str
+else:
+    TrackerName = Literal[trackers.NAMES]
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ class TrainConfig(OptimizerConfig):
     """The result is the model of the best check instead of the last step's."""
     patience: Positive | None
     """Stop after so many checks in a row without a better accuracy; null: never early."""
-    loggers: Annotated[tuple[Literal["wandb", "swanlab"], ...], NotInIdentity()]
+    loggers: Annotated[tuple[TrackerName, ...], NotInIdentity()]
     """Packages that are given every number of metrics.jsonl besides TensorBoard; a finished run is not logged
     afterwards. Offline, into the artifact (wandb/, swanlab/), unless WANDB_MODE or SWANLAB_MODE says
     otherwise."""

@@ -66,7 +66,7 @@ TRAIN.must(
 TRAIN.must("train.loggers[{}]", once("train.loggers"), each=indices("train.loggers"))
 
 
-@TRAIN.row("train.loggers[{}]", "ours: stages/grpo/loggers.py", each=indices("train.loggers"))
+@TRAIN.row("train.loggers[{}]", "ours: stages/grpo/trackers", each=indices("train.loggers"))
 def _installed_logger(run: Training, index: int) -> Broken:
     logger = run.train.loggers[index]
     if importlib.util.find_spec(logger) is not None:

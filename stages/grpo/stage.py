@@ -176,16 +176,16 @@ class Chief:
 
     def __init__(self, context: Context, resumed: int, config: TrainConfig) -> None:
         """Continue the logs after step `resumed` (0: begin)."""
-        from stages.grpo.loggers import open_loggers
         from stages.grpo.metrics import StepLog, TensorBoard
         from stages.grpo.records import StepRecords
+        from stages.grpo.trackers.process import start_trackers
 
         self.context, self.resumed, self.config = context, resumed, config
         self.metrics = StepLog(context.work / "metrics.jsonl", resumed)
         self.completions = StepLog(context.work / "completions.jsonl", resumed)
         self.records = StepRecords(context.work, resumed)
         self.board = TensorBoard(context.output / "tensorboard", self.metrics.rows)
-        self.loggers = open_loggers(config.loggers, context, self.metrics.path)
+        self.trackers = start_trackers(config.loggers, context, self.metrics.path)
         self.reward = self.metrics.rows[-1]["reward"] if self.metrics.rows else None
         self.heard: set[tuple[str, str]] = set()
 
@@ -203,7 +203,7 @@ class Chief:
         self._warn_of_rewards(step, result)
         message = f"reward {row['reward']:.3f}, length {row['completion_length']:.1f}"
         message += "".join(
-            f"; {logger.name} has stopped, see the log" for logger in self.loggers if logger.has_stopped()
+            f"; {tracker.name} has stopped, see the log" for tracker in self.trackers if tracker.has_stopped()
         )
         self.context.progress(step, self.config.steps, message, "step")
 
@@ -223,11 +223,11 @@ class Chief:
 
     def finish(self, last: int, chosen: int | None, best: Best, peaks_gib: Sequence[float]) -> None:
         """Copy the logs and write result.json, with the peak memory of each rank."""
-        from stages.grpo.loggers import close_loggers
         from stages.grpo.metrics import read_rows
+        from stages.grpo.trackers.process import end_trackers
 
         self.board.close()
-        close_loggers(self.loggers)
+        end_trackers(self.trackers)
         failures = sum(row["reward_failures"] for row in read_rows(self.metrics.path))
         if failures:
             message = "rewards could not be computed and counted 0: reward_failures in metrics.jsonl"

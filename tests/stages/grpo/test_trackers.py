@@ -9,9 +9,9 @@ import time
 import pytest
 
 from stages.base.context import Context
-from stages.grpo import loggers
-from stages.grpo.loggers import close_loggers, keep, open_loggers
 from stages.grpo.metrics import StepLog
+from stages.grpo.trackers import process
+from stages.grpo.trackers.process import end_trackers, keep, start_trackers
 
 ROWS = [
     {"step": 1, "time_s": 5.0, "reward": 0.5, "reward/accuracy": 1.0},
@@ -21,7 +21,7 @@ LOG = """
 import json, sys
 from pathlib import Path
 from stages.base.context import Context
-from stages.grpo.loggers import close_loggers, open_loggers
+from stages.grpo.trackers.process import end_trackers, start_trackers
 from stages.grpo.metrics import StepLog
 root, name = Path(sys.argv[1]), sys.argv[2]
 rows = json.loads(sys.argv[3])
@@ -29,9 +29,9 @@ config = {"train": {"beta": 0.5}}
 context = Context("grpo", config, {}, root / "output", root / "grpo-0123", root / "progress")
 metrics = StepLog(root / "metrics.jsonl", 0)
 metrics.append(rows[:1])  # a step of an earlier attempt
-loggers = open_loggers([name], context, metrics.path)
+trackers = start_trackers([name], context, metrics.path)
 metrics.append(rows[1:])
-close_loggers(loggers)
+end_trackers(trackers)
 """
 
 
@@ -98,7 +98,7 @@ def test_what_a_killed_attempt_left_goes(tmp_path):
 
     left = tmp_path / "work" / "loggers" / "wandb" / "offline-run-1"
     left.mkdir(parents=True)
-    assert open_loggers([], Attempt, tmp_path / "metrics.jsonl") == [] and not left.exists()
+    assert start_trackers([], Attempt, tmp_path / "metrics.jsonl") == [] and not left.exists()
 
 
 def test_links_and_left_out_names_are_not_kept(tmp_path):
@@ -134,16 +134,16 @@ def init(**_): return types.SimpleNamespace(log=log, finish=finish)
 def test_a_logger_that_dies_or_hangs_costs_training_nothing_but_its_log(tmp_path, monkeypatch, capfd, fault):
     (tmp_path / "wandb.py").write_text(PACKAGE + BAD[fault])
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.getcwd()}")
-    monkeypatch.setattr(loggers, "CLOSE_S", 2.0 if fault.startswith("hangs") else 20.0)
+    monkeypatch.setattr(process, "CLOSE_S", 2.0 if fault.startswith("hangs") else 20.0)
     context = Context("grpo", {}, {}, tmp_path / "output", tmp_path / "work", tmp_path / "progress")
     metrics = StepLog(tmp_path / "metrics.jsonl", 0)
-    opened = open_loggers(["wandb"], context, metrics.path)
+    opened = start_trackers(["wandb"], context, metrics.path)
     began = time.monotonic()
     for step in range(1000):  # more than any pipe or queue of a package holds
         metrics.append([{"step": step, "time_s": 1.0, "reward": 0.5, "text": "x" * 100}])
         opened[0].has_stopped()
     assert time.monotonic() - began < 60.0  # one that waited would never come back
-    close_loggers(opened)
+    end_trackers(opened)
     told = "took more than 2 s to end" if fault.startswith("hangs") else "has stopped (exit code"
     assert f"warning: wandb {told}" in capfd.readouterr().err
 
@@ -153,12 +153,12 @@ def test_a_killed_attempts_logger_ends_and_keeps_nothing(tmp_path):
     metrics.write_text(json.dumps(ROWS[0]) + "\n")
     seen = []
 
-    class Package:
-        add = staticmethod(seen.append)
+    class Recorder:
+        add = staticmethod(lambda step, numbers: seen.append((step, numbers)))
 
-    for said, kept in ((b"", False), (loggers.END, True)):
+    for said, kept in ((b"", False), (process.END, True)):
         reading, writing = os.pipe()
         os.write(writing, said)
         os.close(writing)
-        assert loggers.follow(Package(), metrics, reading) is kept
-    assert seen == [ROWS[0], ROWS[0]]
+        assert process.follow(Recorder(), metrics, reading) is kept
+    assert seen == [(1, {"reward": 0.5, "reward/accuracy": 1.0})] * 2
