@@ -10,10 +10,10 @@ from annotated_types import Ge
 from stages.base.bounds import NonNegative, Positive, PositiveFloat
 from stages.base.identity import AbsentWhen, NotInIdentity
 from stages.base.rules import Broken, Rules, hold
-from stages.models.deepseek_v3 import DeepseekV3Config
 from stages.models.families import FamilyName, family_of, weights_of
+from stages.models.families.deepseek_v3 import DeepseekV3Config
+from stages.models.families.qwen3_moe import Qwen3MoeConfig
 from stages.models.family import TokenIds
-from stages.models.qwen3_moe import Qwen3MoeConfig
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -14,8 +14,8 @@ from stages.base.errors import ConfigError, Problem
 from stages.engines.mindformers.checkout import ARGUMENT
 from stages.engines.mindrlhf.config import VERSIONS, Version
 from stages.engines.programs import mismatch
+from stages.models.families.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 from stages.models.family import Mindrlhf
-from stages.models.qwen2 import TUTORIAL as QWEN2_TUTORIAL
 
 CONFIGS = Path("mindrlhf/configs/grpo_configs.py")
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from stages.models.config import ModelConfig
 from stages.models.families import FAMILIES
-from stages.models.qwen2 import ENDOFTEXT
+from stages.models.families.qwen2 import ENDOFTEXT
 from stages.rewards.probe import Leftover
 
 ENDOFTEXT_TEXT = "<|endoftext|>"

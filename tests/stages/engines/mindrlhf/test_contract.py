@@ -5,12 +5,12 @@ import pytest
 
 from stages.base.errors import ConfigError
 from stages.engines.mindrlhf import contract
-from stages.models.deepseek_v3 import DEEPSEEK_V3
+from stages.models.families import FAMILIES
 from tests.stages.engines.mindrlhf.jobs import DATA
 
 HOME = DATA / "mindrlhf_standin"
-assert DEEPSEEK_V3.mindrlhf is not None
-DEEPSEEK = DEEPSEEK_V3.mindrlhf
+DEEPSEEK = FAMILIES["deepseek_v3"].mindrlhf
+assert DEEPSEEK is not None
 
 
 def test_a_checkout_that_lacks_a_key_is_refused_by_name(tmp_path):

@@ -70,7 +70,7 @@ def test_it_has_an_entry_point_and_names_of_its_own():
 
 
 def test_the_local_engine_refuses_it():
-    with pytest.raises(ConfigError, match="engine=local trains Qwen2, Qwen3 and Llama 3 models"):
+    with pytest.raises(ConfigError, match="engine=local trains Llama 3, Qwen2 and Qwen3 models"):
         load(["model=deepseek_v3", "model.path=/models/deepseek"])
 
 

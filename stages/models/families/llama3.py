@@ -19,7 +19,7 @@ BEGIN_OF_TEXT, END_OF_TEXT, FINETUNE_RIGHT_PAD, END_OF_MESSAGE, END_OF_TURN = (
     128009,
 )
 
-LLAMA3 = Family(
+FAMILY = Family(
     name="llama3",
     title="Llama 3",
     architecture="LlamaForCausalLM",

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from stages.base.bounds import Positive
 from stages.models.decoder import MCORE, weights
+from stages.models.families.qwen2 import WINDOW_KEYS
+from stages.models.families.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
 from stages.models.family import Converter, Cut, Experts, Family, Section, Shape, Values, Weight
-from stages.models.qwen2 import WINDOW_KEYS
-from stages.models.qwen3 import IDS, LAYER_SPEC, attention_config, normed_heads, unbiased_attention
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -119,7 +119,7 @@ def _megatron(model: ModelConfig) -> Values:
     }
 
 
-QWEN3_MOE = Family(
+FAMILY = Family(
     name="qwen3_moe",
     title="Qwen3-MoE",
     architecture="Qwen3MoeForCausalLM",

@@ -1,26 +1,28 @@
-"""Which families there are."""
+"""Model families: a module with a FAMILY each. No other file lists them."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from stages.base.rules import Broken, Rules, be
-from stages.models.deepseek_v3 import DEEPSEEK_V3
 from stages.models.family import Family, Network, Shape, Weight
-from stages.models.llama3 import LLAMA3
-from stages.models.qwen2 import QWEN2
-from stages.models.qwen3 import QWEN3
-from stages.models.qwen3_moe import QWEN3_MOE
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
 
-FamilyName = Literal["qwen2", "qwen3", "qwen3_moe", "llama3", "deepseek_v3"]
 FAMILIES: Mapping[str, Family] = {
-    family.name: family for family in (QWEN2, QWEN3, QWEN3_MOE, LLAMA3, DEEPSEEK_V3)
+    module.name: importlib.import_module(f"{__name__}.{module.name}").FAMILY
+    for module in pkgutil.iter_modules(__path__)
 }
+"""Family by its name, which is the module's."""
+if TYPE_CHECKING:
+    FamilyName = str
+else:
+    FamilyName = Literal[tuple(FAMILIES)]
 
 
 class _OfFamily(Protocol):

@@ -366,7 +366,7 @@ def _experts(model: ModelConfig, training: bool) -> Values:
 _END = "<｜end▁of▁sentence｜>"
 _IDS = TokenIds(0, (1,), 1)
 _ARCH = {"type": "DeepseekV3ForCausalLM", "auto_register": "deepseek3.DeepseekV3ForCausalLM"}
-DEEPSEEK_V3 = Family(
+FAMILY = Family(
     name="deepseek_v3",
     title="DeepSeek-V3",
     architecture="DeepseekV3ForCausalLM",

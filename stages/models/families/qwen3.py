@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.models.decoder import MCORE, weights
-from stages.models.family import Converter, Family, TokenIds, Values
-from stages.models.qwen2 import (
+from stages.models.families.qwen2 import (
     ENDOFTEXT,
     IM_END,
     WINDOW_KEYS,
@@ -25,6 +24,7 @@ from stages.models.qwen2 import (
     sliding_window,
     window,
 )
+from stages.models.family import Converter, Family, TokenIds, Values
 
 if TYPE_CHECKING:
     from stages.models.config import ModelConfig
@@ -55,7 +55,7 @@ def normed_heads(model: ModelConfig) -> Values:
     return qwen2 | {"qk_layernorm": True, "kv_channels": model.head_size}
 
 
-QWEN3 = Family(
+FAMILY = Family(
     name="qwen3",
     title="Qwen3",
     architecture="Qwen3ForCausalLM",

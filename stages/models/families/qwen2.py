@@ -144,7 +144,7 @@ TUTORIAL = Mindrlhf(
     masks_samples=True,
     constant_ids=True,
 )
-QWEN2 = Family(
+FAMILY = Family(
     name="qwen2",
     title="Qwen2",
     architecture="Qwen2ForCausalLM",
