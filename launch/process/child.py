@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from launch.errors import ProcessFailed, ProcessTimedOut
-from launch.process.watchdog import STARTED_VARIABLE, Watchdog
+from launch.process.tree import JOB_VARIABLE, STARTED_VARIABLE, end_job
+from launch.process.watchdog import Watchdog
 
-JOB_VARIABLE = "GRPOFLOW_JOB"
 POLL_S = 0.1
 MEMORY_SAMPLE_S = 0.25
 TAIL_LINES = 20
@@ -124,30 +124,6 @@ def how_it_ended(exit_code: int) -> str:
     return f"grpoflow: ended by signal {-exit_code} ({signal.Signals(-exit_code).name})"
 
 
-def end_job(job: str, grace_s: float) -> list[int]:
-    """End the processes of `job` by SIGTERM, and by SIGKILL after `grace_s`; return their ids."""
-    return _end(JOB_VARIABLE, job, grace_s)
-
-
-def end_started(started: str) -> list[int]:
-    """End all processes of one start at once; those of the next attempt at the same job go on."""
-    return _end(STARTED_VARIABLE, started, grace_s=0.0)
-
-
-def _end(variable: str, value: str, grace_s: float) -> list[int]:
-    running = _processes_of(variable, value)
-    ended = [process.pid for process in running]
-    if running and grace_s > 0:
-        _signal(running, signal.SIGTERM)
-        psutil.wait_procs(running, timeout=grace_s)
-        running = _processes_of(variable, value)
-    while running:  # processes forked during a scan are found by the next one
-        _signal(running, signal.SIGKILL)
-        psutil.wait_procs(running, timeout=5)
-        running = _processes_of(variable, value)
-    return ended
-
-
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
     """Return the last lines of a log, from its last 64 KiB at most."""
     if not log.exists():
@@ -155,32 +131,6 @@ def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 65536))
         return file.read().decode("utf-8", errors="replace").splitlines()[-lines:]
-
-
-def _processes_of(variable: str, value: str) -> list[psutil.Process]:
-    """Return the processes with this environment variable, and those in their sessions.
-
-    Ray's processes overwrite their environment. A session counts if its leader has the variable or has ended.
-    """
-    alive: dict[int, tuple[int, psutil.Process]] = {}
-    members: dict[int, psutil.Process] = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
-                continue
-            alive[process.pid] = (os.getsid(process.pid), process)
-            if process.environ().get(variable) == value:
-                members[process.pid] = process
-    sessions = {alive[pid][0] for pid in members} - {os.getsid(0)}
-    ended = {session for session in sessions if session in members or session not in alive}
-    members.update({pid: process for pid, (session, process) in alive.items() if session in ended})
-    return list(members.values())
-
-
-def _signal(processes: Sequence[psutil.Process], number: int) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
 
 
 def _tree_memory_gib(process: psutil.Process) -> float:

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from types import TracebackType
 
-STARTED_VARIABLE = "GRPOFLOW_STARTED"
-"""Environment variable with a random text, carried by all processes of one start."""
+from launch.process.tree import end_started
+
 WAIT = """
 import os, sys
 if not os.read(0, 1):
@@ -50,6 +50,4 @@ class Watchdog:
 
 
 if __name__ == "__main__":
-    from launch.process.child import end_started
-
     end_started(sys.argv[1])

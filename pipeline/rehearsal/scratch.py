@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.errors import ProcessFailed
-from launch.process import child, job
+from launch.process import job
+from launch.process.tree import end_job
 from pipeline.config import rules
 from pipeline.config.sections import Config
 from pipeline.errors import ConfigError, StageFailed
@@ -156,4 +157,4 @@ class Killer(ProgressLines):
         if not self.has_killed and self.when():
             self.has_killed = True
             self.report(f"{stage}: killed")
-            child.end_job(self.job, grace_s=0.0)
+            end_job(self.job, grace_s=0.0)

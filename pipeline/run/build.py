@@ -14,6 +14,7 @@ from launch.config import LauncherConfig
 from launch.errors import LaunchError, ProcessFailed
 from launch.process import child, job
 from launch.process.child import Outcome
+from launch.process.tree import end_job
 from pipeline.config.load import load
 from pipeline.errors import ConfigError, NoResult, StageFailed, StoreError
 from pipeline.fingerprint import DIGESTS, DigestCache
@@ -88,7 +89,7 @@ def build(
             return False
         watcher.start(spec.name)
         with attempt(store, spec.key) as slot:
-            child.end_job(slot.job, grace_s=0.0)  # processes of a killed attempt
+            end_job(slot.job, grace_s=0.0)  # processes of a killed attempt
             store.quarantine_damaged(spec.key)
             downloaded = views(spec, slot.work)
             _check_inputs(spec, store, downloaded)

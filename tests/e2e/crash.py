@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from launch.process.child import JOB_VARIABLE, end_job
+from launch.process.tree import JOB_VARIABLE, end_job
 from pipeline.store.store import Store
 from pipeline.store.verify import verify
 from tests.e2e.conftest import command, manifests, run

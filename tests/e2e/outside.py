@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from launch.process.child import JOB_VARIABLE
+from launch.process.tree import JOB_VARIABLE
 from tests.e2e.conftest import CHEAP, luigi
 
 DATA = Path(__file__).parents[1] / "data"

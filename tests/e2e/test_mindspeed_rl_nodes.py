@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from launch.process.child import JOB_VARIABLE
+from launch.process.tree import JOB_VARIABLE
 from tests.e2e.conftest import luigi
 from tests.e2e.outside import living, result, rows
 from tests.e2e.test_mindspeed_rl import BASE, STEPS, run, weights_moved

@@ -13,7 +13,7 @@ from launch.errors import ProcessFailed
 from launch.nodes import fan_out
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Start
-from launch.process.child import JOB_VARIABLE
+from launch.process.tree import JOB_VARIABLE
 from tests.e2e.outside import living
 from tests.launch.launchers import local_launcher
 from tests.launch.namespaces import machines
@@ -135,9 +135,7 @@ def test_a_killed_launcher_leaves_nothing_running(two, tmp_path):
     child.kill()
     child.wait()
     assert living(tmp_path)
-    for (
-        process
-    ) in psutil.process_iter():  # what launch.process.child.end_job does: ssh carries the job's name
+    for process in psutil.process_iter():  # what launch.process.tree.end_job does: ssh carries the job's name
         if process.pid in living(tmp_path) and process.name() == "ssh":
             process.kill()
     wait_until(lambda: living(tmp_path) == [])

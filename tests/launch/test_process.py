@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from launch.errors import ProcessFailed, ProcessTimedOut
-from launch.process import child
+from launch.process import child, tree
 
 # A tree as msrun makes it: the child starts a grandchild in a session of its own, which ignores SIGTERM.
 TREE = """
@@ -100,13 +100,13 @@ def test_an_interrupt_while_the_child_starts_leaves_nothing(tmp_path, monkeypatc
 def test_survivors_of_a_killed_parent_are_found(tmp_path):
     pid_file, job = tmp_path / "pid", f"test-survivors-{tmp_path}"
     orchestrator = subprocess.Popen(
-        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, child.JOB_VARIABLE: job}
+        [sys.executable, "-c", TREE, str(pid_file)], env={**os.environ, tree.JOB_VARIABLE: job}
     )
     survivor = wait_for(pid_file)
     orchestrator.kill()
     orchestrator.wait()
     assert living(survivor)
-    assert survivor in child.end_job(job, grace_s=0.0)
+    assert survivor in tree.end_job(job, grace_s=0.0)
     assert not living(survivor)
 
 
@@ -129,7 +129,7 @@ def test_a_killed_process_leaves_no_child_and_a_later_start_lives_on(tmp_path, g
         process for process in psutil.Process(starter.pid).children() if str(pid_file) in process.cmdline()
     )
     later = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, child.JOB_VARIABLE: job}
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, tree.JOB_VARIABLE: job}
     )
     try:
         os.killpg(starter.pid, signal.SIGKILL) if group else starter.kill()
@@ -154,10 +154,10 @@ def test_a_child_that_ends_leaves_no_watchdog(tmp_path):
 def test_other_jobs_are_left_alone(tmp_path):
     other = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"],
-        env={**os.environ, child.JOB_VARIABLE: f"{tmp_path}-other"},
+        env={**os.environ, tree.JOB_VARIABLE: f"{tmp_path}-other"},
     )
     try:
-        assert child.end_job(str(tmp_path), grace_s=0.0) == []
+        assert tree.end_job(str(tmp_path), grace_s=0.0) == []
         assert living(other.pid)
     finally:
         other.kill()
@@ -174,11 +174,11 @@ def test_tail_survives_bytes_that_are_not_text(tmp_path):
 def test_whoever_is_in_the_jobs_session_is_ended_though_it_hides_the_variable(tmp_path):
     pid_file = tmp_path / "pid"
     hides = f"echo $$ > {pid_file}; exec sleep 300"
-    code = f"env -u {child.JOB_VARIABLE} sh -c '{hides}' & sleep 300"
+    code = f"env -u {tree.JOB_VARIABLE} sh -c '{hides}' & sleep 300"
     job = f"test-session-{tmp_path}"
-    env = {**os.environ, child.JOB_VARIABLE: job}
+    env = {**os.environ, tree.JOB_VARIABLE: job}
     leader = subprocess.Popen(["bash", "-c", code], env=env, start_new_session=True)
     hidden = wait_for(pid_file)
-    assert set(child.end_job(job, grace_s=0.0)) >= {leader.pid, hidden}
+    assert set(tree.end_job(job, grace_s=0.0)) >= {leader.pid, hidden}
     leader.wait()
     assert not living(hidden)

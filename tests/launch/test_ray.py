@@ -18,7 +18,7 @@ import pytest
 from launch.errors import LaunchError, ProcessFailed
 from launch.nodes import run as nodes_run
 from launch.nodes.start import Ray, Start
-from launch.process.child import JOB_VARIABLE, end_job
+from launch.process.tree import JOB_VARIABLE, end_job
 from tests.launch.cluster import cluster
 from tests.launch.launchers import local_launcher, several
 from tests.launch.namespaces import machines

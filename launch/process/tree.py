@@ -1,0 +1,63 @@
+"""Process trees, identified by environment variables that all their processes inherit."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+
+import psutil
+
+JOB_VARIABLE = "GRPOFLOW_JOB"
+"""Environment variable with the name of the job."""
+STARTED_VARIABLE = "GRPOFLOW_STARTED"
+"""Environment variable with a random text, carried by all processes of one start."""
+
+
+def end_job(job: str, grace_s: float) -> list[int]:
+    """End the processes of `job` by SIGTERM, and by SIGKILL after `grace_s`; return their ids."""
+    return _end(JOB_VARIABLE, job, grace_s)
+
+
+def end_started(started: str) -> list[int]:
+    """End all processes of one start at once; those of the next attempt at the same job go on."""
+    return _end(STARTED_VARIABLE, started, grace_s=0.0)
+
+
+def _end(variable: str, value: str, grace_s: float) -> list[int]:
+    running = _processes_of(variable, value)
+    ended = [process.pid for process in running]
+    if running and grace_s > 0:
+        _signal(running, signal.SIGTERM)
+        psutil.wait_procs(running, timeout=grace_s)
+        running = _processes_of(variable, value)
+    while running:  # processes forked during a scan are found by the next one
+        _signal(running, signal.SIGKILL)
+        psutil.wait_procs(running, timeout=5)
+        running = _processes_of(variable, value)
+    return ended
+
+
+def _processes_of(variable: str, value: str) -> list[psutil.Process]:
+    """Return the processes with this environment variable, and those in their sessions.
+
+    Ray's processes overwrite their environment. A session counts if its leader has the variable or has ended.
+    """
+    alive: dict[int, tuple[int, psutil.Process]] = {}
+    members: dict[int, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            alive[process.pid] = (os.getsid(process.pid), process)
+            if process.environ().get(variable) == value:
+                members[process.pid] = process
+    sessions = {alive[pid][0] for pid in members} - {os.getsid(0)}
+    ended = {session for session in sessions if session in members or session not in alive}
+    members.update({pid: process for pid, (session, process) in alive.items() if session in ended})
+    return list(members.values())
+
+
+def _signal(processes: Sequence[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
