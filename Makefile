@@ -67,7 +67,7 @@ $(BIN)/python:
 $(VENV)/.run: $(BIN)/python pyproject.toml .ci/constraints.txt
 	$(PIP) --editable .
 	@# pip compiles what it installs, but not what it only links to
-	@$(BIN)/python -m compileall -q conf hydra_plugins launch pipeline stages
+	@$(BIN)/python -m compileall -q conf grpoflow hydra_plugins launch pipeline stages
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

@@ -1,0 +1,89 @@
+"""The Python interface, and the example of its page."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import grpoflow
+from pipeline.run.run import prepare_plan
+from pipeline.store import history
+from tests.pipeline.artifacts import commit_spec
+
+DOCS = Path(__file__).parents[1] / "docs"
+METRICS = [{"step": step, "time_s": 0.0, "reward": step / 10} for step in (1, 2)]
+COMPLETIONS = [{"step": step, "text": f"answer {step}", "reward": 1.0} for step in (1, 2, 2)]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store with one finished run."""
+    overrides = [f"store={tmp_path / 'store'}", "train.beta=0.02"]
+    planned, store = prepare_plan(overrides)
+    lines = {"metrics.jsonl": METRICS, "completions.jsonl": COMPLETIONS}
+    files = {name: "".join(json.dumps(row) + "\n" for row in rows) for name, rows in lines.items()}
+    records = {"files": {name: {"records": 9999} for name in ("train", "sft")}}
+    content = {"grpo": files, "tokenize": {"result.json": json.dumps(records)}}
+    for spec in planned.specs:
+        commit_spec(store, spec, content.get(spec.name, {}))
+    run = history.new_run_id()
+    artifacts = {spec.name: str(spec.key) for spec in planned.specs}
+    values = {"overrides": overrides[1:], "config": planned.config.plain(), "artifacts": artifacts}
+    history.record(store.root, run, "started", **values)
+    history.record(store.root, run, "finished", result={"gain": 0.25})
+    return grpoflow.open(store.root)
+
+
+def test_a_run_has_its_configuration_metrics_samples_and_files(store):
+    (run,) = store.runs()
+    assert store.run("last").id == store.run(run.id[:12]).id == run.id
+    assert (run.state, run.overrides, run.result["gain"]) == ("finished", ["train.beta=0.02"], 0.25)
+    assert run.config["train"]["beta"] == 0.02
+    assert run.metrics() == METRICS
+    assert [row["text"] for row in run.samples(2)] == ["answer 2", "answer 2"]
+    assert run.samples(7) == []
+    assert (run.model_dir / "config.json").is_file() and run.report.name == "index.html"
+
+
+def test_metrics_as_a_data_frame(store):
+    frame = store.run().metrics(frame=True)
+    assert list(frame["reward"]) == [0.1, 0.2]
+
+
+def test_what_is_missing_raises_an_error(store, tmp_path):
+    with pytest.raises(grpoflow.Error, match="nosuch"):
+        store.run("nosuch")
+    with pytest.raises(grpoflow.Error, match="last"):
+        grpoflow.open(tmp_path / "empty").run()
+    for path in (store.path / "export").iterdir():
+        path.rename(tmp_path / "removed")
+    with pytest.raises(grpoflow.Error, match="export of run"):
+        _ = store.run().model_dir
+
+
+def test_plan_returns_what_the_command_prints(store):
+    planned = grpoflow.plan([f"store={store.path}", "train.beta=0.02"])
+    assert {stage["state"] for stage in planned["stages"]} == {"CACHED"}
+    part = grpoflow.plan([f"store={store.path}"], until="split", force=["convert"])
+    assert part["stages"][-1]["stage"] == "split" and part["target"] == "--until split"
+    with pytest.raises(grpoflow.Error, match=r"train\.betta"):
+        grpoflow.plan(["train.betta=1"])
+
+
+def test_run_builds_and_returns_the_run(tmp_path):
+    run = grpoflow.run([f"store={tmp_path}"], only=["strategy"])
+    assert run.state == "finished" and run.id == grpoflow.open(tmp_path).run("last").id
+    with pytest.raises(grpoflow.Error, match="has no stage export"):
+        _ = run.model_dir
+    with pytest.raises(grpoflow.Error, match="no such stage"):
+        grpoflow.run([f"store={tmp_path}"], only=["strateggy"])
+
+
+@pytest.mark.parametrize("page", ["python.md", "zh/python.md"])
+def test_the_example_of_the_page_runs(page, store, monkeypatch):
+    monkeypatch.chdir(store.path.parent)
+    (example,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.S)
+    values: dict[str, object] = {}
+    exec(compile(example, page, "exec"), values)
+    assert values["rewards"] == [0.1, 0.2]
